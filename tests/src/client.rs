@@ -66,7 +66,7 @@ impl TrainingProcess {
         Self { child, stdout, longest_wait: Duration::ZERO }
     }
 
-    /// The next line it says, but for how long it waited; `None` once it has said all.
+    /// Returns the next line of its output, without wait lines; `None` at the end.
     ///
     /// # Panics
     /// When its output can't be read.
@@ -84,13 +84,13 @@ impl TrainingProcess {
         }
     }
 
-    /// The longest that it waited for a batch, of those it has told of so far.
+    /// The longest wait for a batch that it has printed so far.
     #[must_use]
     pub fn longest_wait(&self) -> Duration {
         self.longest_wait
     }
 
-    /// Reads on until it says a line that begins with `start`.
+    /// Reads until a line begins with `start`.
     ///
     /// # Panics
     /// When it ends without.
@@ -113,7 +113,7 @@ impl TrainingProcess {
         self.child.wait().expect("our own child can be waited for");
     }
 
-    /// Reads what it still says and waits for its end.
+    /// Reads the rest of its output and waits for its end.
     ///
     /// # Panics
     /// When it can't be waited for.

@@ -1,4 +1,4 @@
-//! Datasets written by the Python safetensors and numpy packages, with what every row must be.
+//! Datasets written by the Python safetensors and numpy packages, with the hash of every row.
 
 use std::path::Path;
 

@@ -38,7 +38,7 @@ impl Etcd {
         Self { child: spawn(&home, &host, &ports), host, ports, home }
     }
 
-    /// What clients are given.
+    /// The address for clients.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}:{}", self.host, self.ports[0])
@@ -50,7 +50,7 @@ impl Etcd {
         kill(Pid::from_raw(pid), signal).expect("our own child can be signalled");
     }
 
-    /// SIGKILL, and once more on what it left.
+    /// Kills it with SIGKILL, and starts it again in the same folder.
     pub fn restart(&mut self) {
         self.end();
         self.child = spawn(&self.home, &self.host, &self.ports);

@@ -1,5 +1,5 @@
-//! garage, an S3 server that others wrote, as a child process: to see that Larder speaks S3 and not
-//! the dialect of one library, and for cold figures, which the server in process is too slow for.
+//! garage, an independent S3 server, as a child process. It shows that Larder speaks S3 and not the
+//! dialect of one library. It also serves cold benchmarks, as the server in process is too slow.
 //!
 //! Nothing here builds it: `make test-full` and `make bench-cold` do, `make test` never. It is
 //! found by `LARDER_GARAGE`, in `target/tools/bin`, or on the `PATH`. It is only run, never linked.
@@ -116,8 +116,7 @@ impl Garage {
         &self.endpoint
     }
 
-    /// A plain client of its bucket, for what is not Larder's work: to upload data, or to be
-    /// compared with.
+    /// A plain client of its bucket, to upload data or to compare Larder with.
     ///
     /// # Errors
     /// When it can't be set up.
@@ -139,7 +138,7 @@ impl Garage {
         self.child.id()
     }
 
-    /// What a child process needs in its environment to use it.
+    /// The environment that a child process needs to use it.
     #[must_use]
     pub fn env(&self) -> Vec<(String, String)> {
         [
@@ -168,7 +167,7 @@ fn pause() {
     std::thread::sleep(START_PAUSE);
 }
 
-/// Its defaults, but for compression: what is random has none to gain.
+/// The default configuration without compression: random data has none to gain.
 fn configuration(folder: &Path, s3: u16, rpc: u16) -> String {
     let folder = folder.display();
     format!(

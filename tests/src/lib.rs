@@ -1,7 +1,7 @@
-//! What tests of the whole system share: real nodes as child processes, a real S3 server, and data
-//! written by other people's programs.
+//! The shared parts of system tests: real nodes as child processes, a real S3 server, and data
+//! written by other projects' programs.
 //!
-//! Everything here cleans up after itself on drop and touches loopback and temporary folders only.
+//! Everything here cleans up on drop and touches only loopback and temporary folders.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub use living::{Keeper, LivingCluster};
 pub use load::{Load, Read};
 pub use node::{Cluster, NodeOptions, NodeProcess};
 
-/// How long anything may take that a test waits for: far longer than it does.
+/// The longest wait of a test: far longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until something holds.

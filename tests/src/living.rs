@@ -1,4 +1,4 @@
-//! Clusters whose membership changes: real nodes that agree through one of them, or through a real
+//! Clusters with changing membership: real nodes that agree through one of them, or through a real
 //! etcd.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ fn timing_divisor() -> u32 {
     u32::try_from(repeats(TIMING_DIVISOR, 1)).expect("small")
 }
 
-/// Who keeps what the cluster agrees on.
+/// The keeper of the cluster's record.
 pub enum Keeper {
     /// The first node.
     FirstNode,
@@ -42,15 +42,15 @@ pub enum Keeper {
 }
 
 impl Keeper {
-    /// A real etcd in `make test-full`; elsewhere nothing, and says so. There the other tests cover
-    /// etcd: its contract suite, and one scenario of real nodes.
+    /// A real etcd in `make test-full`; elsewhere none, with a message. Other tests cover etcd
+    /// there: its contract suite, and one scenario of real nodes.
     #[must_use]
     pub fn etcd_in_full() -> Option<Self> {
         (!is_left_to_full("this scenario on etcd")).then(|| Self::Etcd(Etcd::start()))
     }
 }
 
-/// Which shards are where.
+/// The places of shards.
 #[derive(Debug, Default)]
 pub struct ShardCopies {
     /// How many shards each node has.
@@ -61,7 +61,7 @@ pub struct ShardCopies {
 
 /// A cluster of nodes `a`, `b`, ... on loopback over one origin.
 pub struct LivingCluster {
-    /// Who keeps its record.
+    /// The keeper of its record.
     pub keeper: Keeper,
     /// How each node was started; to start it again.
     pub options: Vec<NodeOptions>,
@@ -94,7 +94,7 @@ impl LivingCluster {
         Self::assemble(network, keeper, (origin, env, "256MiB")).of(count)
     }
 
-    /// The same on loopback, of nodes with so much memory.
+    /// The same on loopback, with nodes of this much memory.
     #[must_use]
     pub fn start_with_memory(
         keeper: Keeper,
@@ -124,7 +124,7 @@ impl LivingCluster {
         }
     }
 
-    /// With so many nodes, all in the ring.
+    /// With this many nodes, all in the ring.
     fn of(mut self, count: usize) -> Self {
         (0..count).for_each(|_| self.add());
         self.until_ring(&(0..count).collect::<Vec<_>>());

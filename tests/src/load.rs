@@ -15,14 +15,14 @@ pub struct Load {
     _dir: TempDir,
 }
 
-/// What readers did.
+/// The results of the readers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Read {
     /// Epochs that were complete and right, over all readers.
     pub epochs: u64,
     /// Rows by where they came from: memory of this host, another node, the origin past all nodes.
     pub rows: [u64; 3],
-    /// The longest that anybody waited for a batch.
+    /// The longest wait of any reader for a batch.
     pub longest_wait: Duration,
 }
 
@@ -62,7 +62,7 @@ impl Load {
         Self { readers, end, _dir: dir }
     }
 
-    /// Tells all to end after the epoch they are in, and sums up what they did.
+    /// Tells all readers to end after their epoch, and sums up their results.
     ///
     /// # Panics
     /// When one of them failed, found a wrong byte or an incomplete epoch.
@@ -88,16 +88,16 @@ impl Load {
 }
 
 impl Drop for Load {
-    /// A test that failed leaves no reader behind.
+    /// Leaves no reader behind when a test fails.
     fn drop(&mut self) {
         for reader in self.tell() {
-            // What it found is not what the test failed by.
+            // The reader's result is not the reason for the failure.
             let _ = reader.join();
         }
     }
 }
 
-/// Hears a reader out.
+/// Follows a reader's output to its end.
 fn follow(mut reader: TrainingProcess, seed: u64) -> Read {
     let (mut read, mut last) = (Read::default(), String::new());
     while let Some(line) = reader.line() {

@@ -75,7 +75,7 @@ impl Default for Network {
 impl Drop for Network {
     fn drop(&mut self) {
         for host in &self.hosts {
-            // What is left behind of it ends with its last process.
+            // The rest of the namespace ends with its last process.
             let _ = Command::new("ip").args(["netns", "del", host]).status();
         }
     }

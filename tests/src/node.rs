@@ -24,7 +24,7 @@ pub struct NodeOptions {
     pub port: u16,
     /// `--member`, each; none is a ring of one.
     pub members: Vec<String>,
-    /// Environment besides what is inherited (S3 settings).
+    /// Environment in addition to the inherited one (S3 settings).
     pub env: Vec<(String, String)>,
     /// Further arguments, as typed.
     pub args: Vec<String>,
@@ -125,7 +125,7 @@ impl NodeProcess {
         Pid::from_raw(i32::try_from(self.child.id()).expect("a pid fits in an i32"))
     }
 
-    /// What the node says of itself now.
+    /// The node's present status.
     ///
     /// # Panics
     /// When it does not answer.
@@ -140,7 +140,7 @@ impl NodeProcess {
         runtime.expect("a runtime").block_on(describe).expect("the node answers").into_inner()
     }
 
-    /// What the process has open.
+    /// The open files of the process.
     ///
     /// # Panics
     /// When it is gone.
@@ -206,7 +206,7 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// A ring of nodes on loopback whose member list is fixed at the start.
+/// A ring of nodes on loopback with a fixed member list.
 pub struct Cluster {
     /// What each node was started with; to start it again.
     pub options: Vec<NodeOptions>,

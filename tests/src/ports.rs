@@ -7,15 +7,15 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::{Mutex, PoisonError};
 
-/// Below the ports that Linux gives to whoever wants any, unless told otherwise: nobody gets them
-/// while their program is away.
+/// Below the ports that Linux assigns by default. So no other program gets a port while its program
+/// is down.
 const PORTS: Range<u16> = 20_000..30_000;
 
-/// Each process begins elsewhere: what a test that was killed has left behind may still look for
-/// its peers.
+/// Each process begins at another port: processes left behind by a killed test may still look for
+/// their peers.
 const STEP: u32 = 37;
 
-/// What keeps other tests from ports that this process has given out.
+/// Keeps the ports of this process from other tests.
 static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
 /// Ports that are free, and stay so for as long as this process lives and its programs leave them
@@ -42,7 +42,7 @@ pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     ports
 }
 
-/// A name in the kernel that only one process can have, if nobody listens at the port.
+/// Takes a name in the kernel that only one process can have, if the port is unused.
 fn claim(port: u16) -> Option<UnixListener> {
     let name = SocketAddr::from_abstract_name(format!("larder-test-port-{port}")).ok()?;
     let claim = UnixListener::bind_addr(&name).ok()?;

@@ -21,7 +21,7 @@ pub fn interpreter() -> PathBuf {
     python
 }
 
-/// Runs `tests/python/<script>` and returns what it printed.
+/// Runs `tests/python/<script>` and returns its output.
 ///
 /// # Panics
 /// When the script fails, with its standard error.

@@ -1,5 +1,5 @@
-//! A node that says of its cluster what a test wants it to say, and remembers what it was told: for
-//! tools of operators.
+//! A node that answers as a test's script says, and records its requests: for tests of operators'
+//! tools.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -16,22 +16,22 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
-/// What the node says and what it heard.
+/// The node's answers, and the requests that it got.
 #[derive(Debug, Default)]
 pub struct Script {
-    /// What it says of the cluster, one after the other; the last again and again.
+    /// The cluster's statuses, one for each request; the last one repeats.
     pub statuses: Vec<schema::ClusterStatus>,
-    /// What it says of the past.
+    /// The history.
     pub history: Vec<schema::PastChange>,
     /// The figures of every plan.
     pub figures: schema::PlanFigures,
     /// The plan.
     pub plan: Vec<u8>,
-    /// What it says of every shard.
+    /// The explanation of every shard.
     pub explanation: schema::Explanation,
     /// The token that changes need; none if empty.
     pub token: Vec<u8>,
-    /// Why it refuses every command.
+    /// The reason with which it refuses every command, if any.
     pub refuses: Option<String>,
     /// Plans that were asked for.
     pub planned: Vec<schema::PlanChangeRequest>,
@@ -144,7 +144,7 @@ impl Admin for Says {
         &self,
         _: Request<schema::GetHistoryRequest>,
     ) -> Answer<schema::ClusterHistory> {
-        // What is over is over when nothing is in flight any more.
+        // A change is over once none is in flight any more.
         let script = self.script();
         let busy = script.statuses.first().is_some_and(|status| status.change.is_some());
         let changes = if busy { Vec::new() } else { script.history.clone() };

@@ -21,13 +21,13 @@ pub fn larder(cluster: &str, folder: &Path, token: Option<&str>, args: &[&str]) 
     command.output().expect("larder starts")
 }
 
-/// What it said on standard error.
+/// Its standard error.
 #[must_use]
 pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What it printed with `-o json`.
+/// Its output with `-o json`.
 ///
 /// # Panics
 /// When it failed, or printed anything else.

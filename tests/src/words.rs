@@ -1,6 +1,5 @@
-//! A dataset in which every byte says where it belongs, so that a wrong one is seen at once: word
-//! `j` (u32) of sample `i` is `i * 2654435761 + j * 40503`, modulo 2^32. Python writes it, Rust
-//! checks it.
+//! A dataset in which every byte names its place, so that a wrong one shows at once: word `j` (u32)
+//! of sample `i` is `i * 2654435761 + j * 40503`, modulo 2^32. Python writes it, Rust checks it.
 
 use std::path::Path;
 
@@ -16,7 +15,7 @@ pub fn write(folder: &Path, files: u32, rows: u32, words: u32) {
     crate::python::run("write_dataset.py", &[folder, "words", &files, &rows, &words]);
 }
 
-/// Whether `row` is what was written for `sample`.
+/// Whether `row` has the words of `sample`.
 #[must_use]
 pub fn is_right(sample: u64, row: &[u8]) -> bool {
     let start = u32::try_from(sample).expect("a small dataset").wrapping_mul(2_654_435_761);

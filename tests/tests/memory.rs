@@ -65,7 +65,7 @@ fn in_a_cgroup_of_its_budget_and_64_mib_a_node_under_random_load_is_never_killed
     let dir = tempfile::tempdir().expect("a temporary folder");
     let server = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
     let bucket = server.create_bucket("data").expect("a bucket");
-    // Twice what fits: some shards stay, the rest is read by range for ever.
+    // Twice the budget: some shards stay, and the node reads the rest by range for ever.
     words::write(&bucket.join("words"), 12, 1024, 4096);
     let mut options = NodeOptions::new("a", "s3://data");
     options.memory = format!("{}MiB", BUDGET_BYTES / MIB);

@@ -25,7 +25,7 @@ const FILE_LINES_P90_MAX: usize = 450;
 const FUNCTION_LINES_MAX: usize = 70;
 const FUNCTION_LINES_P90_MAX: usize = 35;
 
-/// The only folders whose code may say `unsafe`.
+/// The only folders with code that may say `unsafe`.
 const UNSAFE_HOMES: &[&str] =
     &["proto/extent/", "client/src/device/cuda/", "client/python/src/array", "tests/cuda/"];
 

@@ -1,36 +1,37 @@
-//! What each node runs: the whole protocol of membership and rebalance, as one pure state machine.
+//! The agent that each node runs: membership and rebalance as one pure state machine.
 //!
-//! [`Agent::handle`] is told what happened and answers with what is to be done. A shell around it
-//! feeds the events, performs the effects, and owns everything that waits.
+//! [`Agent::handle`] takes one event and returns effects, in their order. A shell around it feeds
+//! the events, performs the effects and does all waiting.
 //!
 //! ```text
-//!   a planned change, seen from the record            who does what
+//!   a planned change in the record               which agent does what
 //!
-//!   ring 7 ── staged ──▶ ring 7 + change ─────────▶   the agent asks the planner, puts plan and target,
-//!                          │      ▲                   and replaces the record; receivers pull,
-//!                          │      └ paused, rated     reads go by ring 7
-//!                 aborted  │
-//!   ring 7 ◀───────────────┤ every receiver has announced that it has everything
+//!   ring 7 ── staged ──▶ ring 7 + change ──▶     an agent asks the planner, puts plan and target,
+//!                          │      ▲              and replaces the record; targets pull shards,
+//!                          │      └ paused,      reads still go by ring 7
+//!                 aborted  │        rated
+//!   ring 7 ◀───────────────┤ every target has announced that it has its shards
 //!                          ▼
-//!                        ring 8, settling ─────────▶  everybody installs ring 8; old owners drop what
-//!                          │                          the receivers have verified
-//!                          │ everybody has announced that nothing is left to move or to drop
+//!                        ring 8, settling ──▶    every agent installs ring 8; sources drop the
+//!                          │                     copies that the targets have verified
+//!                          │ every member has announced that nothing is left to move or to drop
+//!                          ▼
 //!                        ring 8
+//!
 //!   a death: ring 7 ── recast ──▶ ring 8, settling    at once, when the grace is over
 //! ```
 //!
-//! **Who acts.** Any agent may; the compare-and-set on the record makes that safe. To keep quiet
-//! the k-th of the alive members waits k steps longer than the first. Nobody acts that does not see
-//! its own announcement, that has just slept, or to whom the coordinator does not answer.
+//! **Turns.** Any agent may act for the cluster: the compare-and-set on the record makes that safe.
+//! To avoid conflicts, the k-th of the live members waits k turns. An agent does not act in three
+//! cases: it does not see its own announcement, it has just slept, or the coordinator is away.
 //!
-//! **What is never assumed.** A proposal without an answer may have been taken, may yet be, or
-//! never will: the record is read again. Whatever was decided before is decided anew from what was
-//! read.
+//! **Unknown outcomes.** A proposal without an answer may have been written, may be written later,
+//! or never. The agent then reads the record again and decides anew from that record.
 //!
-//! The safety conditions stand in [`Rule`], each asked for by name where it counts.
+//! The safety rules are in [`Rule`]. The code asks for each by name.
 //!
-//! Thread rule: one owner; nothing locks or waits. Non-goals: sockets, renewing announcements
-//! between two of ours, choosing among several holders of a shard, evicting.
+//! Thread rule: one owner; no locks, no waits. Non-goals: sockets, renewing announcements between
+//! two effects, choosing which node to pull a shard from, evicting.
 
 mod cleanup;
 mod commands;
@@ -67,23 +68,23 @@ use proposal::Proposal;
 use transfers::{ShardTransfers, TransferPace};
 use view::{Link, View};
 
-/// Who an agent is.
+/// The node of an agent.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// The node as it wants to be in the ring.
+    /// The member that the node wants to be in the ring.
     pub member: Member,
-    /// This start of it.
+    /// The current start of the node.
     pub boot: BootId,
-    /// The cluster that it founds if there is no record; a node that was told to join one has none.
+    /// The cluster to found if there is no record. None for a node that joins a cluster.
     pub founds: Option<Bootstrap>,
 }
 
-/// A cluster that is to be founded.
+/// A cluster to be founded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bootstrap {
-    /// Its name, for ever.
+    /// The permanent name of the cluster.
     pub cluster: [u8; 16],
-    /// How many owners each shard is to have.
+    /// Owners of each shard.
     pub replicas: u8,
 }
 
@@ -99,47 +100,47 @@ pub struct Agent<R = Unbroken> {
     liveness: Liveness,
     transfers: ShardTransfers,
     cleanup: CopyCleanup,
-    /// What the cluster needs, and since when this agent knows.
+    /// The next step that the cluster needs, and since when this agent knows of it.
     action: Option<(Action, Now)>,
     proposal: Option<Proposal>,
-    /// After a refusal nothing is proposed before this.
+    /// After a refusal the agent proposes nothing before this time.
     rest_until: Now,
     commands: VecDeque<Waiting>,
-    /// Plans that operators asked to see: our question, and theirs.
+    /// Plans that operators asked to see: the planner's ticket, then the operator's.
     shown: BTreeMap<Ticket, Ticket>,
     /// Datasets opened here that the record may not know.
     opened: Vec<Dataset>,
-    /// Since when these were to be told, for a while after that.
+    /// When the agent last put each dataset in `opened`; kept for `dataset_told_interval`.
     told: BTreeMap<SnapshotId, Now>,
     announced: Option<(Announcement, Now)>,
-    /// The ring version in use here, and the one that was asked to be.
+    /// The ring version in use here, and the latest that the shell was told to install.
     installed: u64,
     installing: Option<RingOf>,
-    /// What was swept for.
+    /// The blobs that the last sweep kept.
     swept: Option<Vec<BlobId>>,
     braked: bool,
-    /// This node was in the ring and was taken out for good: it does not come back by itself.
+    /// The record dropped this node from the ring for good: the node does not rejoin by itself.
     left: bool,
     /// When this node last wrote its own entry.
     entered: Option<Now>,
-    /// This start of the node was announced: another's word under its name is no leftover of an
-    /// earlier one.
+    /// The announcement of this start was seen. An announcement under this name from another start
+    /// then comes from another process, not from an earlier start.
     heard: bool,
-    /// The ring version at which a change was begun that puts this node where it stands now.
+    /// The ring version in which a change began that gives this node its current host and zone.
     rehoused: Option<u64>,
     stopping: bool,
     tickets: u64,
 }
 
 impl Agent {
-    /// An agent that knows nothing yet, with all rules in force.
+    /// Creates an agent without a record, with all rules in force.
     pub fn new(me: Identity, timing: Timing, now: Now) -> Self {
         Self::with_rules(me, timing, now, Unbroken)
     }
 }
 
 impl<R: Rules> Agent<R> {
-    /// An agent that knows nothing yet, with rules that may be broken: for simulations.
+    /// Creates an agent without a record, with rules that may be broken: for simulations.
     pub fn with_rules(me: Identity, timing: Timing, now: Now, rules: R) -> Self {
         let mut liveness = Liveness::new(timing);
         liveness.doubt(now);
@@ -174,7 +175,7 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// Takes one event in and says what is to be done, in this order. `now` never goes back.
+    /// Handles one event and returns the effects, in their order. `now` never goes back.
     pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
         let mut out = Vec::new();
         self.wake(now);
@@ -195,28 +196,28 @@ impl<R: Rules> Agent<R> {
         self.installed
     }
 
-    /// How far the change in flight has come, as far as it brings shards here.
+    /// Returns the progress of the change in flight, as far as it moves shards to this node.
     pub fn progress(&self) -> Option<Progress> {
         self.transfers.progress(self.record()?.change.as_ref()?.plan)
     }
 
-    /// When this agent wants a [`Event::Tick`] before the next that it gets anyway: to reach the
-    /// rate of a change, which is cut into whole shards.
+    /// Returns when this agent wants an extra [`Event::Tick`]. A rate is reached only if the next
+    /// pull starts on time, since a pull moves whole shards.
     pub fn due(&self) -> Option<Now> {
         self.transfers.due()
     }
 
-    /// Whether this node is announced, as far as this agent was told.
+    /// Whether this node is announced, by the last answer that this agent has.
     pub fn hears(&self, id: &str) -> bool {
         self.liveness.here(id)
     }
 
-    /// Whether so much is gone at once that nothing is removed without an operator's word.
+    /// Whether so many members are gone at once that the agent removes none without an operator.
     pub fn braked(&self) -> bool {
         self.braked
     }
 
-    /// Time passed. After a sleep this agent's own picture is the one that is out of date.
+    /// Advances the time. After a sleep this agent's own knowledge is out of date.
     fn wake(&mut self, now: Now) {
         let slept = now.saturating_sub(self.now) > self.timing.announcement_ttl / 2;
         self.now = self.now.max(now);
@@ -255,12 +256,12 @@ impl<R: Rules> Agent<R> {
         self.heard |= self.own_word().is_some_and(|word| word.boot == self.me.boot);
     }
 
-    /// What is announced under this node's name.
+    /// Returns the announcement under this node's name.
     fn own_word(&self) -> Option<&Announcement> {
         self.liveness.said(&self.me.member.id)
     }
 
-    /// Whether another process goes by this node's name, and had the last word.
+    /// Whether another process uses this node's name and announced itself last.
     fn is_doubled(&self) -> bool {
         self.heard && self.own_word().is_some_and(|word| word.boot != self.me.boot)
     }
@@ -274,7 +275,7 @@ impl<R: Rules> Agent<R> {
         self.refresh(out);
     }
 
-    /// Brings the committed ring into use.
+    /// Installs the committed ring.
     fn install(&mut self, out: &mut Vec<Effect>) {
         let Some(View { record, .. }) = &self.view else {
             return;
@@ -297,7 +298,7 @@ impl<R: Rules> Agent<R> {
         self.transfers.pull(self.now, change, yields, &self.rules, out);
     }
 
-    /// Says that this node lives, when that is due or something new is to be said.
+    /// Announces this node when the interval is over or the announcement changed.
     fn announce(&mut self, out: &mut Vec<Effect>) {
         let moved = self.transfers.moved().into_iter();
         let settled = moved.map(|(plan, gaps)| Settled { plan, gaps, clean: self.clean(plan) });
@@ -320,8 +321,8 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// A dataset that the record shall know. One that it has forgotten since is not told again at
-    /// once: more may be in use than it has room for.
+    /// Queues a dataset to be told to the record. A dataset that the record has forgotten is not
+    /// told again within `dataset_told_interval`: more may be in use than the record has room for.
     fn open(&mut self, dataset: Dataset) {
         let known = |record: &Record| record.dataset(dataset.snapshot).is_some();
         let in_record = self.record().is_some_and(known);

@@ -1,4 +1,10 @@
-//! What a node says of itself for as long as it lives.
+//! The announcement that a node renews for as long as it lives.
+//!
+//! ```text
+//! magic 8 | boot 16 | ring version in use 8
+//!         | settled: count 4, each (plan 16, gaps 4, clean 1)
+//!         | checksum 8
+//! ```
 
 use larder_base::{codec, limits::ANNOUNCEMENT_BYTES_MAX};
 
@@ -9,31 +15,31 @@ use crate::{BlobId, BootId, Malformed};
 const MAGIC: &[u8; 8] = b"ldr-ann2";
 const WHAT: &str = "an announcement";
 
-/// A node's word about itself. Its id stands beside it at the coordinator.
+/// A node's announcement. The coordinator stores it under the node's id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
-    /// This start of the node: after another one nothing of what was said before holds.
+    /// This start of the node. A new start voids everything that an earlier one announced.
     pub boot: BootId,
-    /// The version of the ring that the node serves by; 0 before it has one.
+    /// The ring version that the node serves by; 0 before it has a ring.
     pub version: u64,
-    /// The plans of which the node has everything that was to come to it: of the change in flight,
-    /// of the one before, or of both.
+    /// The plans that have no open moves to the node: that of the change in flight, that of the
+    /// committed ring, or both.
     pub settled: Vec<Settled>,
 }
 
-/// Plans that one announcement may name.
+/// Most plans that one announcement may name.
 const SETTLED_MAX: usize = 2;
 
-/// That all moves of a plan to a node have ended.
+/// All moves of a plan to a node have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settled {
     /// The plan.
     pub plan: BlobId,
-    /// Shards that the node could not take: no room, or gone from the origin. While there are any
-    /// the old copies of what was to come here are not dropped by anybody's word.
+    /// Shards that the node could not take: it had no room, or they are gone from the origin. While
+    /// there are any, sources keep their old copies of all shards that move to this node.
     pub gaps: u32,
-    /// Whether the plan is the committed ring's and the old copies that this node is to drop by it
-    /// are dropped; those may stay that a new owner could not take.
+    /// Whether this node has dropped the old copies that it drops by the plan of the committed
+    /// ring. Copies for a target with gaps may stay.
     pub clean: bool,
 }
 
@@ -43,10 +49,10 @@ impl Announcement {
         codec::encode(MAGIC, self)
     }
 
-    /// Reads an announcement.
+    /// Decodes an announcement.
     ///
     /// # Errors
-    /// [`Malformed`] if the bytes are no announcement, or it names more plans than a node settles.
+    /// [`Malformed`] when the bytes are not an announcement.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let said: Self = codec::decode(WHAT, MAGIC, bytes, ANNOUNCEMENT_BYTES_MAX)?;
         if said.settled.len() > SETTLED_MAX {

@@ -1,16 +1,16 @@
-//! Names: of a blob, of one start of a node, of one version of the record at the coordinator.
+//! Identifiers: of a blob, of one start of a node, of one revision of the record.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Names bytes that never change by their hash.
+/// Names immutable bytes by their hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BlobId(#[serde(with = "serde_bytes")] [u8; 16]);
 
 impl BlobId {
-    /// The name of these bytes: their xxh3-128, little-endian.
+    /// Returns the id of these bytes: their xxh3-128, little-endian.
     pub fn of(bytes: &[u8]) -> Self {
         Self(xxh3_128(bytes).to_le_bytes())
     }
@@ -47,8 +47,8 @@ impl fmt::Debug for BlobId {
 
 pub use larder_base::BootId;
 
-/// Which write of the record this is, as the coordinator counts them. Of two the greater is the
-/// newer, while the record's generation is the same.
+/// The coordinator's count of writes to the record. The greater of two is the newer one, while the
+/// record's generation is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 

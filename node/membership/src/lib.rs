@@ -1,13 +1,13 @@
 //! Membership and rebalance, as pure state machines.
 //!
-//! - [`record`]: the one small value that the coordinator keeps and that changes only by
-//!   compare-and-set, and every step it can take.
+//! - [`record`]: the one small value that the coordinator keeps, and every step it can take. It
+//!   changes only by compare-and-set.
 //! - [`plan`]: which shards move when members come and go; the seam to the planner.
-//! - [`announcement`]: the few bytes by which a node says that it lives and how far it has moved.
-//! - [`agent`]: what each node runs. It is fed events and answers with effects.
+//! - [`announcement`]: the few bytes by which a node tells that it lives and how far it has moved.
+//! - [`agent`]: the state machine that each node runs. It takes events and returns effects.
 //!
-//! Safety rests on the record alone: whoever writes, a step is taken only from the revision it was
-//! computed from. Agents agree on who should act merely to keep quiet.
+//! Safety rests on the record alone: a write succeeds only at the revision that its step was
+//! computed from. Agents take turns only to avoid conflicts.
 //!
 //! Thread rule: plain values, no locks, no globals. Non-goals: no I/O, no clock, no randomness; a
 //! [`Now`] is handed in, and outcomes do not depend on the order of any hash map.

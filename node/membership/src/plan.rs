@@ -1,13 +1,13 @@
 //! Which shards move when members come and go.
 //!
-//! A [`Plan`] is made by a [`Planner`] from what is in place and from what was asked; it is kept as
-//! a blob and named by the hash of its bytes, so that the same plan has the same name wherever it
-//! was made. It is pinned to the ring version it was made for.
+//! A [`Planner`] makes a [`Plan`] from the placement in place and the edits asked for. The plan is
+//! a blob named by the hash of its bytes, so the same plan has the same name on every node. It is
+//! pinned to the ring version it was made for.
 //!
 //! [`EvenPlanner`] is the planner of a cluster. A plan leads to [`Tables`], another blob.
 //!
-//! Non-goals: how a placement is evened out (`larder-rebalance`); what one looks like inside
-//! (bytes, to agents).
+//! Non-goals: how a placement is evened out (`larder-rebalance`); its contents, which are bytes to
+//! agents.
 
 mod codec;
 mod even;
@@ -32,14 +32,14 @@ pub use tables::Tables;
 /// One difference between two lists of members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Edit {
-    /// This member is in the list, in place of one with the same id if there is one.
+    /// This member is in the list. It replaces a member with the same id.
     Put(Member),
     /// No member with this id is in the list.
     Remove(String),
 }
 
 impl Edit {
-    /// The member it is about.
+    /// Returns the id of the member.
     pub fn id(&self) -> &str {
         match self {
             Self::Put(member) => &member.id,
@@ -48,7 +48,7 @@ impl Edit {
     }
 }
 
-/// The members, sorted by id, after the edits.
+/// Returns the members after the edits, sorted by id.
 pub fn edited(members: &[Member], edits: &[Edit]) -> Vec<Member> {
     let mut after: Vec<Member> = members.to_vec();
     for edit in edits {
@@ -61,7 +61,7 @@ pub fn edited(members: &[Member], edits: &[Edit]) -> Vec<Member> {
     after
 }
 
-/// The edits that make `before` into `after`, both sorted by id.
+/// Returns the edits that turn `before` into `after`, both sorted by id.
 pub fn edits_between(before: &[Member], after: &[Member]) -> Vec<Edit> {
     let kept = |id: &str| after.iter().any(|member| member.id == id);
     let gone = before.iter().filter(|member| !kept(&member.id));
@@ -71,7 +71,7 @@ pub fn edits_between(before: &[Member], after: &[Member]) -> Vec<Edit> {
         .collect()
 }
 
-/// One copy of a shard that gets a new place.
+/// The move of one copy of a shard to a new owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     /// The snapshot the shard is of.
@@ -80,24 +80,24 @@ pub struct Move {
     pub shard: ShardId,
     /// Its size.
     pub bytes: u64,
-    /// Who owns it now and is asked for it: index into [`Plan::names`]. None when no owner lives.
+    /// The present owner to pull from: index into [`Plan::names`]. None when no owner lives.
     pub from: Option<u16>,
-    /// Whether `from` goes on owning it, as when a copy is added. Else its copy goes in the end.
+    /// Whether `from` remains an owner, as when a replica is added. Else it drops its copy later.
     pub stays: bool,
-    /// Who will own it: index into [`Plan::names`].
+    /// The new owner: index into [`Plan::names`].
     pub to: u16,
 }
 
-/// What a change moves, pinned to the ring version it starts from.
+/// The moves of a change, pinned to the ring version it starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The ring version it starts from.
     pub base: u64,
     /// The difference between the members before and after.
     pub edits: Vec<Edit>,
-    /// What the ring that it leads to goes by.
+    /// The scheme of the ring that it leads to.
     pub scheme: Scheme,
-    /// The exceptions of the placement it leads to; none when the ring says all.
+    /// The exceptions of the placement it leads to; none when the ring alone decides every owner.
     pub target: Option<BlobId>,
     /// Ids of members, which moves name by index.
     pub names: Vec<String>,
@@ -106,26 +106,26 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The moves that bring shards to this member, in order.
+    /// Returns the moves that bring shards to this member, in order.
     pub fn moves_to(&self, id: &str) -> impl Iterator<Item = &Move> {
         let to = self.index(id);
         self.moves.iter().filter(move |step| Some(step.to) == to)
     }
 
-    /// The moves that take shards away from this member, in order.
+    /// Returns the moves that take shards away from this member, in order.
     pub fn moves_from(&self, id: &str) -> impl Iterator<Item = &Move> {
         let from = self.index(id);
         let leaves = move |step: &&Move| from.is_some() && step.from == from && !step.stays;
         self.moves.iter().filter(leaves)
     }
 
-    /// Who gets shards.
+    /// Returns the targets of all moves.
     pub fn receivers(&self) -> BTreeSet<&str> {
         let indices: BTreeSet<u16> = self.moves.iter().map(|step| step.to).collect();
         indices.into_iter().map(|index| self.name(index)).collect()
     }
 
-    /// The member that a move names by this index.
+    /// Returns the member that a move names by this index.
     pub fn name(&self, index: u16) -> &str {
         &self.names[usize::from(index)]
     }
@@ -141,41 +141,41 @@ impl Plan {
     }
 }
 
-/// A plan as bytes, with the placement it leads to: what is put at the coordinator before a record
-/// names it, and what an operator keeps between `plan` and `apply`.
+/// A plan as bytes, with the placement it leads to. Both are put at the coordinator before a record
+/// names them, and an operator keeps both between `plan` and `apply`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
     /// The bytes of the plan.
     #[serde(with = "serde_bytes")]
     pub plan: Vec<u8>,
-    /// The bytes of the target placement's exceptions; none when the ring says all.
+    /// The bytes of the target placement's exceptions; none when the ring alone decides.
     #[serde(with = "serde_bytes")]
     pub placement: Option<Vec<u8>>,
 }
 
-/// What a planner is asked.
+/// A question to a planner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
     /// The ring version in place.
     pub base: u64,
     /// The members in place, sorted by id.
     pub members: Vec<Member>,
-    /// What their ring goes by.
+    /// The scheme of their ring.
     pub scheme: Scheme,
-    /// How many owners each shard is to have.
+    /// Owners of each shard after the change.
     pub replicas: u8,
     /// The exceptions in place.
     pub placement: Option<BlobId>,
-    /// What is to change.
+    /// The edits of the members.
     pub edits: Vec<Edit>,
-    /// The change commits at once, because members are dead: nothing may move between survivors, as
-    /// nobody waits for moves.
+    /// Whether the change commits at once, because members are dead. Then nothing moves between
+    /// survivors, as the commit does not wait for moves.
     pub urgent: bool,
 }
 
 /// Makes plans. Deterministic: the same question has the same answer on every node.
 pub trait Planner {
-    /// The plan for a task. `placement` holds the bytes that [`Task::placement`] names.
+    /// Returns the plan for a task. `placement` holds the bytes that [`Task::placement`] names.
     ///
     /// # Errors
     /// A sentence that says why there is no such plan.

@@ -1,30 +1,30 @@
-//! The one small value that the coordinator keeps: who is in the ring, and what is being changed.
+//! The one small value that the coordinator keeps: the members of the ring, and the change in
+//! flight.
 //!
 //! It changes only by compare-and-set, one [step](step) at a time. A step is a pure function from a
-//! record to the next one, or a refusal in words; which step to take is the agents' business. What
-//! holds in every record that [`Record::decode`] lets in or [`Record::encode`] lets out:
+//! record to the next one, or a refusal in words. Agents decide which step to take.
+//! [`Record::decode`] and [`Record::encode`] check that in every record:
 //!
-//! - the ring has its own version, which grows by one whenever its members, their weights or the
-//!   placement change, and only then (where a member listens is no part of it);
+//! - the ring's version grows by one whenever its members, their weights or the placement change,
+//!   and only then (a member's address is no part of it);
 //! - at most one change is in flight;
-//! - a blob that is named was put before.
+//! - every blob that the record names was put before.
 //!
 //! ```text
-//!            founded / commit of a plan                    commit of a plan
-//! Joining ----------------------------> Active <--------> Draining --------> (gone)
-//!    |                                     | \  undrain       |
-//!    | gone before it was in               |  \ death         | death
-//!    v                                     |   v              v
-//! (gone)                                    +-> Down <-------+
-//!                                                | back for long enough: commit of a plan
-//!                                                +-------------------------------------> Active
+//!          founded / commit              drain                 commit / death
+//! Joining ─────────────────▶ Active ◀──────────────▶ Draining ────────────────▶ (gone)
+//!    │                        │  ▲      undrain
+//!    │ dead before       death│  │back for the hold: commit of a plan
+//!    │ the commit             ▼  │
+//!    ▼                        Down
+//! (gone)
 //! ```
 //!
-//! An operator's abort makes `Draining` into `Active` again and what was to be put in into `Held`,
-//! so that agents don't begin the same change anew.
+//! An operator's abort turns `Draining` into `Active` again, and `Joining` or `Down` into `Held`.
+//! So agents do not begin the same change anew.
 //!
 //! Limits: 256 KiB, 1,024 entries, 1,024 datasets in half of the bytes, 64 past changes.
-//! Non-goals: no times of one host's clock that another would compare with its own.
+//! Non-goals: no times of one host's clock that another host would compare with its own.
 
 mod check;
 mod codec;
@@ -39,34 +39,34 @@ use crate::{BlobId, plan::Edit};
 
 pub use step::{Audit, Refused};
 
-/// What the coordinator keeps.
+/// The agreed state of the cluster, as the coordinator keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Names the cluster, for ever.
+    /// The permanent name of the cluster.
     #[serde(with = "serde_bytes")]
     pub cluster: [u8; 16],
-    /// Grows when another coordinator takes over for good. Who has seen a greater one goes by no
-    /// record with a smaller one.
+    /// Grows when another coordinator takes over for good. An agent that has seen a greater one
+    /// takes no record with a smaller one.
     pub generation: u64,
     /// The version of the committed ring.
     pub version: u64,
-    /// All nodes that are known, sorted by id.
+    /// All known nodes, sorted by id.
     pub members: Vec<Entry>,
     /// How the ring counts weights, and how many own a shard.
     pub scheme: Scheme,
-    /// The exceptions of the committed placement; none when the ring says all.
+    /// The exceptions of the committed placement; none when the ring alone decides every owner.
     pub placement: Option<BlobId>,
     /// The ring before this one: new owners ask its owners before the origin.
     pub previous: Option<Previous>,
-    /// The plan by which the committed ring came about, as long as shards are to be moved or old
-    /// copies dropped by it; none when the ring has settled.
+    /// The plan that led to the committed ring, while shards are still to be moved or old copies to
+    /// be dropped by it; none when the ring has settled.
     pub settling: Option<BlobId>,
-    /// What is being changed.
+    /// The change in flight.
     pub change: Option<Change>,
-    /// What an operator said of a change that a death ended, for the one that agents begin in its
-    /// place. Gone when nobody waits for one any more.
+    /// The pause and rate of a change that a death ended, for the change that agents begin in its
+    /// place. Gone when no node waits for such a change.
     pub kept: Option<Terms>,
-    /// The datasets that are known, the one that was opened longest ago first.
+    /// The known datasets, the longest open first.
     pub datasets: Vec<Dataset>,
     /// Changes begun so far.
     pub changes: u64,
@@ -74,36 +74,36 @@ pub struct Record {
     pub history: Vec<Past>,
 }
 
-/// A node as the record knows it.
+/// The record's entry of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Its name, weight and addresses.
     pub member: Member,
-    /// What it is to the ring.
+    /// Its part in the ring.
     pub state: State,
-    /// The ring version in which it got into this state.
+    /// The ring version in which it entered this state.
     pub since: u64,
 }
 
-/// What a node is to the ring.
+/// The part of a node in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// Wants to be in the ring.
+    /// To be added to the ring.
     Joining,
     /// In the ring.
     Active,
-    /// In the ring and to leave it, by an operator's word.
+    /// In the ring, and to be removed by a planned change.
     Draining {
-        /// How long moving may take, from when an agent first sees this state; then the ring goes
-        /// on without it, moved or not.
+        /// The longest time that moving may take, from when an agent first sees this state. Then
+        /// the ring goes on without the node, moved or not.
         deadline: Option<Duration>,
     },
-    /// Out of the ring because it was dead; in it again when it has been back for long enough.
+    /// Out of the ring because it was dead. It returns when it has been back for long enough.
     Down,
-    /// Out of the ring because an operator aborted the change that was to put it in. Only a plan
-    /// that names it puts it in.
+    /// Out of the ring because an operator aborted the change that would have added it. Only a
+    /// plan that names it adds it.
     Held,
-    /// Dead by an operator's word: to leave the ring at once, and the record.
+    /// Dead, as an operator says. It leaves the ring and the record at once.
     Condemned,
 }
 
@@ -136,15 +136,15 @@ impl State {
 pub struct Previous {
     /// Its version.
     pub version: u64,
-    /// What makes the committed ring's members into its members.
+    /// The edits that turn the committed ring's members into its members.
     pub undo: Vec<Edit>,
-    /// What it went by.
+    /// Its scheme.
     pub scheme: Scheme,
     /// Its exceptions.
     pub placement: Option<BlobId>,
 }
 
-/// How the shards of a change move, by an operator's word.
+/// An operator's pause and rate for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// As [`Change::paused`].
@@ -153,23 +153,23 @@ pub struct Terms {
     pub rate: Option<u64>,
 }
 
-/// A planned change that is being moved.
+/// A planned change in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// Its number among all changes of the cluster.
     pub number: u64,
     /// The plan.
     pub plan: BlobId,
-    /// What becomes of the members.
+    /// The edits of the members.
     pub edits: Vec<Edit>,
-    /// What the ring that it leads to goes by.
+    /// The scheme of the ring that it leads to.
     pub scheme: Scheme,
     /// The exceptions of the placement it leads to.
     pub target: Option<BlobId>,
-    /// Nothing is pulled while it is paused.
+    /// Whether pulls are paused.
     pub paused: bool,
-    /// Bytes a second that may be moved, over all nodes; none: as fast as reads allow, or as it
-    /// goes while somebody is to leave by a deadline.
+    /// Bytes a second that may be moved, over all nodes. None: as fast as reads allow, or at full
+    /// speed while a member has a deadline.
     pub rate: Option<u64>,
     /// Shards to be moved.
     pub moves: u64,
@@ -177,16 +177,16 @@ pub struct Change {
     pub bytes: u64,
     /// Nodes that shards move to.
     pub receivers: u32,
-    /// Who asked for it.
+    /// The operator or agent that asked for it.
     pub asked_by: String,
 }
 
-/// A snapshot that somebody opened.
+/// A snapshot that a client opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dataset {
     /// The snapshot.
     pub snapshot: SnapshotId,
-    /// Where its dataset lies.
+    /// The URI of its dataset.
     pub uri: String,
     /// The object that its manifest was read from.
     pub manifest: String,
@@ -207,13 +207,13 @@ pub struct Past {
     pub version: u64,
     /// Whether it was committed; else it was aborted.
     pub committed: bool,
-    /// What was done, and who asked.
+    /// A sentence about the change and the operator or agent that asked for it.
     pub words: String,
 }
 
 impl Record {
-    /// Whether somebody is to leave by a deadline: with the change in flight, or with one that it
-    /// soon gives way to.
+    /// Whether a member leaves by a deadline, with the change in flight or with one that soon
+    /// replaces it.
     pub fn is_pressed(&self) -> bool {
         self.members.iter().any(|entry| entry.state.is_pressed())
     }
@@ -224,7 +224,7 @@ impl Record {
         Some(&self.members[index])
     }
 
-    /// What is known of this snapshot.
+    /// Returns the dataset of this snapshot.
     pub fn dataset(&self, snapshot: SnapshotId) -> Option<&Dataset> {
         self.datasets.iter().find(|dataset| dataset.snapshot == snapshot)
     }
@@ -258,19 +258,19 @@ impl Record {
 }
 
 impl Change {
-    /// What an operator said of it, if anything.
+    /// Returns its pause and rate, if an operator set any.
     fn terms(&self) -> Option<Terms> {
         let Self { paused, rate, .. } = *self;
         (paused || rate.is_some()).then_some(Terms { paused, rate })
     }
 
-    /// How many are to own each shard, where it changes that of the record that it is in.
+    /// Returns the owners of each shard, if the change alters their number.
     pub fn replicas(&self, record: &Record) -> Option<u8> {
         let replicas = self.scheme.replicas;
         (replicas != record.scheme.replicas).then_some(replicas)
     }
 
-    /// Whether this node is to leave the ring by it.
+    /// Whether it removes this node from the ring.
     pub fn takes_out(&self, id: &str) -> bool {
         self.edits.iter().any(|edit| matches!(edit, Edit::Remove(gone) if gone == id))
     }

@@ -14,7 +14,7 @@ pub struct Timing {
     pub announcement_ttl: Duration,
     /// A node renews its announcement this often. Three renewals in a row may be lost.
     pub announcement_interval: Duration,
-    /// A member whose announcement has been gone for this long is dead. A restart takes less.
+    /// A member is dead after this time without an announcement. A restart takes less.
     pub death_grace: Duration,
     /// A dead member owns shards again after this time of unbroken announcements.
     pub return_hold: Duration,
@@ -106,7 +106,7 @@ impl Timing {
     }
 }
 
-// What the protocol needs of its durations.
+// The relations that the protocol needs between its durations.
 const _: () = {
     let real = Timing::REAL;
     assert!(3 * real.announcement_interval.as_millis() < real.announcement_ttl.as_millis());

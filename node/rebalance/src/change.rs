@@ -1,51 +1,51 @@
-//! What an operator asked for, and the ring that comes of it.
+//! An operator's change, and the ring that it leads to.
 
 use std::collections::HashSet;
 
 use larder_base::{Error, ErrorKind, Member, Ring};
 
-/// Steps that are to be taken together, on one version of the ring.
+/// Steps to be taken together, on one version of the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The version of the ring that the change was asked for on: on another it is refused.
+    /// The ring version that the change is for. On another version it is refused.
     pub ring_version: u64,
-    /// What is to be done; each names another member. None at all asks for an even placement only.
+    /// The steps; each names another member. Without steps the change only evens placement out.
     pub steps: Vec<Step>,
-    /// How many owners each shard is to have from now on; if none, as many as before.
+    /// Owners of each shard from now on; none: as many as before.
     pub replicas: Option<u8>,
-    /// It takes effect before anything has moved, as when members are dead: what has a holder stays
-    /// where it is, and only what lost one gets another.
+    /// Whether the change takes effect before anything moves, as when members are dead. Then
+    /// shards stay where they are, and only copies that lost their owner get another.
     pub at_once: bool,
 }
 
-/// One thing to be done to the members of a ring.
+/// One step on the members of a ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// A member joins.
     Add(Member),
-    /// A member leaves and hands over what it holds.
+    /// A member leaves and hands over its shards.
     Drain {
-        /// Who leaves.
+        /// The member that leaves.
         id: String,
     },
-    /// A member is gone: what only it held comes from the origin again.
+    /// A member is gone. Shards that only it held come from the origin again.
     Remove {
-        /// Who is gone.
+        /// The member that is gone.
         id: String,
     },
-    /// A member is to own another part of the shards.
+    /// A member gets another weight.
     Reweight {
-        /// Whose weight changes.
+        /// The member.
         id: String,
-        /// Its weight from now on.
+        /// Its new weight.
         weight: u32,
     },
-    /// A member stands in another zone or on another host, and may have another weight.
+    /// A member gets another zone or host, and maybe another weight.
     Replace(Member),
 }
 
 impl Step {
-    /// The member that it is about.
+    /// Returns the id of the member.
     pub fn id(&self) -> &str {
         match self {
             Self::Add(member) | Self::Replace(member) => &member.id,
@@ -55,11 +55,11 @@ impl Step {
 }
 
 impl Change {
-    /// The ring after the change, of the next version.
+    /// Returns the ring after the change, with the next version.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] when the ring is of another version, when a step can't be taken on
-    /// it, when two steps name one member, or when what comes of it is no ring.
+    /// [`ErrorKind::InvalidArgument`] when the ring has another version, when a step cannot be
+    /// taken on it, when two steps name one member, or when the result is no valid ring.
     pub fn apply(&self, ring: &Ring) -> Result<Ring, Error> {
         if self.ring_version != ring.version() {
             return Err(invalid(format!(
@@ -86,7 +86,7 @@ impl Change {
         }
     }
 
-    /// Whether this member is said to be gone, so that nothing can be had from it.
+    /// Whether this member is gone, so that no shard can be read from it.
     pub(crate) fn is_gone(&self, id: &str) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::Remove { id: gone } if gone == id))
     }

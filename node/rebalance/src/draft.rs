@@ -1,4 +1,4 @@
-//! The draft that a plan is worked out on: who owns what so far, and how full that makes everyone.
+//! The board that a plan is computed on: the owners of each shard so far, and each member's load.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use larder_base::{Ring, ShardId, ring::Owners};
 
 use crate::{SKEW_PERCENT_MAX, shares};
 
-/// In place of an owner: nobody yet.
+/// In place of an owner that is still to be found.
 const VACANT: u16 = u16::MAX;
 
 /// A shard to be placed.
@@ -15,7 +15,7 @@ pub(crate) struct UnplacedShard {
     pub(crate) place: u64,
     pub(crate) id: ShardId,
     pub(crate) bytes: u64,
-    /// It was placed with another snapshot already, and stays there.
+    /// The owners that another snapshot settled. They stay.
     pub(crate) settled: Option<Owners>,
 }
 
@@ -25,14 +25,14 @@ pub(crate) struct Draft<'a> {
     pub(crate) unplaced: &'a [UnplacedShard],
     pub(crate) replicas: usize,
     pub(crate) loads: Loads,
-    /// By shard: the owners that the ring's walk says.
+    /// By lot: the owners by the ring's walk.
     natural: Vec<u16>,
-    /// By shard: its owners so far, those still to be found at the end.
+    /// By lot: its owners so far. Vacant places come last.
     owners: Vec<u16>,
 }
 
 impl<'a> Draft<'a> {
-    /// A draft on which nothing is owned yet.
+    /// Creates a board without owners.
     pub(crate) fn new(ring: &'a Ring, unplaced: &'a [UnplacedShard]) -> Self {
         let replicas = ring.spread().owner_count(ring.replicas());
         let natural = unplaced.iter().flat_map(|shard| {
@@ -52,24 +52,24 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Who owns a shard by the walk.
+    /// Returns a lot's owners by the walk.
     pub(crate) fn natural(&self, shard: usize) -> &[u16] {
         &self.natural[shard * self.replicas..][..self.replicas]
     }
 
-    /// Who owns a shard so far.
+    /// Returns a lot's owners so far.
     pub(crate) fn owners(&self, shard: usize) -> &[u16] {
         let slots = &self.owners[shard * self.replicas..][..self.replicas];
         let count = slots.iter().position(|&owner| owner == VACANT).unwrap_or(self.replicas);
         &slots[..count]
     }
 
-    /// Whether owners are still to be found for a shard.
+    /// Whether a lot still lacks owners.
     pub(crate) fn is_vacant(&self, shard: usize) -> bool {
         self.owners[(shard + 1) * self.replicas - 1] == VACANT
     }
 
-    /// Whether a member may be an owner beside those found so far.
+    /// Whether a member may own a lot beside the owners found so far.
     pub(crate) fn may_own(&self, shard: usize, member: u16) -> bool {
         self.ring.spread().may_join(self.owners(shard), member, self.replicas)
     }
@@ -82,7 +82,7 @@ impl<'a> Draft<'a> {
         self.loads.add(member, self.unplaced[shard].bytes);
     }
 
-    /// Whether `to` may own a shard in the place of `from`, one of its owners.
+    /// Whether `to` may own a lot in place of `from`, one of its owners.
     pub(crate) fn may_replace(&self, shard: usize, from: u16, to: u16) -> bool {
         if self.unplaced[shard].settled.is_some() {
             return false;
@@ -103,7 +103,7 @@ impl<'a> Draft<'a> {
         self.loads.add(to, bytes);
     }
 
-    /// The unplaced that each of these members owns.
+    /// Returns the lots that each of these members owns.
     pub(crate) fn lots_of(&self, wanted: impl Fn(u16) -> bool) -> Vec<Vec<u32>> {
         let mut unplaced = vec![Vec::new(); self.ring.members().len()];
         for (slot, &owner) in self.owners.iter().enumerate() {
@@ -115,8 +115,7 @@ impl<'a> Draft<'a> {
         unplaced
     }
 
-    /// The owners of a shard as they are handed out: those of the walk in its order, then the
-    /// others.
+    /// Returns the owners of a lot in the order of the plan: those of the walk first, in its order.
     pub(crate) fn in_order(&self, shard: usize) -> Owners {
         let owners = self.owners(shard);
         let natural = self.natural(shard).iter().filter(|member| owners.contains(member));
@@ -125,7 +124,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// How much everyone holds, and the order from the emptiest to the fullest.
+/// The bytes that each member holds, and the members from the emptiest to the fullest.
 pub(crate) struct Loads {
     bytes: Vec<u64>,
     shares: Vec<u64>,
@@ -138,19 +137,19 @@ impl Loads {
         Self { bytes: vec![0; shares.len()], shares, ranking: BTreeSet::new() }
     }
 
-    /// Begins to keep the order. Until then adding costs less.
+    /// Begins to keep the members in order. Adding costs less before that.
     pub(crate) fn rank(&mut self) {
         let members = 0..u16::try_from(self.bytes.len()).expect("at most 1,024");
         self.ranking = members.map(|member| (self.pressure(member, 0), member)).collect();
     }
 
-    /// Members from the emptiest on.
+    /// Returns the members from the emptiest on.
     pub(crate) fn emptiest(&self) -> impl Iterator<Item = u16> {
         debug_assert!(!self.ranking.is_empty());
         self.ranking.iter().map(|&(_, member)| member)
     }
 
-    /// What a member would hold in proportion to its share with `more` bytes, in fractions of 2^24.
+    /// Returns a member's bytes, plus `more`, in proportion to its share: in fractions of 2^24.
     pub(crate) fn pressure(&self, member: u16, more: u64) -> u64 {
         let held = u128::from(self.bytes(member)) + u128::from(more);
         let share = u128::from(self.share(member).max(1));
@@ -165,12 +164,12 @@ impl Loads {
         self.shares[usize::from(member)]
     }
 
-    /// The most that a member may hold.
+    /// Returns the most bytes that a member may hold.
     pub(crate) fn cap(&self, member: u16) -> u64 {
         percent(self.share(member), SKEW_PERCENT_MAX)
     }
 
-    /// What a member holds above that.
+    /// Returns the bytes that a member holds above that.
     pub(crate) fn excess(&self, member: u16) -> u64 {
         self.bytes(member).saturating_sub(self.cap(member))
     }
@@ -195,13 +194,13 @@ impl Loads {
         }
     }
 
-    /// All loads, and all shares, by member.
+    /// Returns all loads and all shares, by member.
     pub(crate) fn into_parts(self) -> (Vec<u64>, Vec<u64>) {
         (self.bytes, self.shares)
     }
 }
 
-/// So many percent of a number of bytes, rounded down.
+/// Returns this percentage of a number of bytes, rounded down.
 pub(crate) fn percent(bytes: u64, percent: u64) -> u64 {
     let part = u128::from(bytes) * u128::from(percent) / 100;
     u64::try_from(part).unwrap_or(u64::MAX)

@@ -1,12 +1,11 @@
-//! The fourth step: who holds too much gives away until it does not.
+//! The fourth step: a member that holds too much gives shards away.
 
 use std::cmp::Reverse;
 
 use crate::draft::Draft;
 
-/// Relieves everyone above what is tolerated, the fullest first. Where nobody has room for a shard,
-/// as when shards are few and large, it still goes to one who is left less full by it than its
-/// owner is.
+/// Relieves every member above the tolerance, the fullest first. If no member has room for a shard,
+/// as when shards are few and large, it goes to a member that ends up less full than its owner.
 pub(crate) fn drain_overfull(draft: &mut Draft<'_>) {
     let members = u16::try_from(draft.ring.members().len()).expect("at most 1,024");
     let mut full: Vec<u16> = (0..members).filter(|&owner| draft.loads.excess(owner) > 0).collect();
@@ -22,8 +21,8 @@ pub(crate) fn drain_overfull(draft: &mut Draft<'_>) {
     }
 }
 
-/// Gives unplaced away to who has room: all that fit into what is too much, then one that covers
-/// the rest.
+/// Gives lots away to members with room: all lots that fit into the excess, then one that covers
+/// the rest of it.
 fn relieve(draft: &mut Draft<'_>, owner: u16, unplaced: &mut [u32]) {
     unplaced.sort_by_cached_key(|&shard| {
         let shard = shard as usize;
@@ -37,7 +36,7 @@ fn relieve(draft: &mut Draft<'_>, owner: u16, unplaced: &mut [u32]) {
     if draft.loads.excess(owner) == 0 {
         return;
     }
-    // A stable sort: of equal sizes those first that heal.
+    // A stable sort: of equal sizes, lots that heal come first.
     unplaced.sort_by_key(|&shard| draft.unplaced[shard as usize].bytes);
     for &shard in unplaced.iter() {
         let covers = draft.unplaced[shard as usize].bytes >= draft.loads.excess(owner);
@@ -48,8 +47,8 @@ fn relieve(draft: &mut Draft<'_>, owner: u16, unplaced: &mut [u32]) {
     }
 }
 
-/// What giving a shard away does for the number of exceptions: 0 may make one fewer, 1 leaves them,
-/// 2 makes one more.
+/// Returns the effect of giving a lot away on the number of exceptions: 0 may make one fewer, 1
+/// leaves them, 2 makes one more.
 fn heals(draft: &Draft<'_>, shard: usize, owner: u16) -> u8 {
     let bytes = draft.unplaced[shard].bytes;
     if draft.natural(shard).contains(&owner) {
@@ -60,26 +59,26 @@ fn heals(draft: &Draft<'_>, shard: usize, owner: u16) -> u8 {
     }
 }
 
-/// Hands a shard to a member of its walk that has room, else to the emptiest that has; if any has.
+/// Gives a lot to a member of its walk that has room, else to the emptiest that has room, if any.
 fn give(draft: &mut Draft<'_>, shard: usize, owner: u16) {
     let bytes = draft.unplaced[shard].bytes;
     let takes = |&member: &u16| {
         draft.loads.has_room(member, bytes) && draft.may_replace(shard, owner, member)
     };
     let natural = draft.natural(shard).iter().copied().find(takes);
-    // Nobody fuller than the share has room for a shard that the emptiest has no room for, unless
-    // unplaced are large: looking at some is enough.
+    // If the emptiest member has no room, no fuller one has, unless lots are large. So looking at
+    // some is enough.
     let emptiest = || draft.loads.emptiest().take(LOOKED_AT).find(takes);
     if let Some(member) = natural.or_else(emptiest) {
         draft.replace(shard, owner, member);
     }
 }
 
-/// Members that are looked at, from the emptiest on, for one that may take a shard.
+/// Members to try, from the emptiest on.
 const LOOKED_AT: usize = 64;
 
-/// Gives unplaced to the emptiest though they have no room, as long as that makes the fuller of the
-/// two less full.
+/// Gives lots to the emptiest members without room, as long as that makes the fuller of the two
+/// less full.
 fn ease(draft: &mut Draft<'_>, owner: u16, unplaced: &[u32]) {
     for &shard in unplaced.iter().rev() {
         let shard = shard as usize;

@@ -1,16 +1,16 @@
-//! The second step: owners for the copies that have none.
+//! The second step: finds owners for the copies that lack one.
 
 use std::cmp::Reverse;
 
 use crate::draft::{Draft, percent};
 
-/// The walk fills nobody above this, in percent of the share. What has no holder must go somewhere
-/// anyhow, so placing it more evenly than is asked for moves nothing more; it costs an exception
+/// The walk fills no member above this, in percent of its share. A copy without a holder has to
+/// move anyway, so placing it more evenly than required moves nothing more. It costs an exception
 /// for another hundredth of the shards, and saves moves at the next change.
 const FILL_PERCENT: u64 = 105;
 
-/// Finds all owners that are missing: first those of the walk that have room, then the emptiest,
-/// with the largest shards first.
+/// Finds all missing owners: first those of the walk that have room, then the emptiest members. The
+/// largest shards come first.
 pub(crate) fn fill(draft: &mut Draft<'_>) {
     let mut left: Vec<u32> = Vec::new();
     for shard in 0..draft.unplaced.len() {
@@ -41,7 +41,7 @@ fn fill_by_walk(draft: &mut Draft<'_>, shard: usize) {
     }
 }
 
-/// Someone must own it: the emptiest with room, else the emptiest.
+/// Gives the lot to the emptiest member with room, else to the emptiest.
 fn fill_emptiest(draft: &mut Draft<'_>, shard: usize) {
     let bytes = draft.unplaced[shard].bytes;
     let mut able = draft.loads.emptiest().filter(|&member| draft.may_own(shard, member)).peekable();

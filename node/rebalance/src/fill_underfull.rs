@@ -1,4 +1,4 @@
-//! The third step: a member that is new, or was given more weight, takes up to its share.
+//! The third step: a new or heavier member takes shards up to its share.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -6,7 +6,7 @@ use larder_base::Ring;
 
 use crate::{SKEW_PERCENT_MAX, draft::Draft};
 
-/// Fills those of the next ring that grew and hold too little for it.
+/// Raises the members of the next ring that grew and hold less than their share.
 pub(crate) fn fill_underfull(draft: &mut Draft<'_>, present: &Ring) {
     let grown = grown(draft, present);
     if grown.is_empty() {
@@ -21,8 +21,7 @@ pub(crate) fn fill_underfull(draft: &mut Draft<'_>, present: &Ring) {
     take_from_fullest(draft, grown);
 }
 
-/// The members that are new or heavier and hold less than their share, by more than is tolerated
-/// above it.
+/// Returns the new or heavier members that hold less than their share, by more than the tolerance.
 fn grown(draft: &Draft<'_>, present: &Ring) -> Vec<u16> {
     let heavier = |member: &larder_base::Member| {
         present.member(&member.id).is_none_or(|before| member.weight > before.weight)
@@ -36,7 +35,7 @@ fn grown(draft: &Draft<'_>, present: &Ring) -> Vec<u16> {
     grown.filter(lacks).collect()
 }
 
-/// The unplaced that the walk gives to one of these members, and that another owns.
+/// Returns the lots that the walk gives to one of these members, and that another member owns.
 fn wanted(draft: &Draft<'_>, grown: &[u16]) -> Vec<(u32, u16)> {
     let mut wanted = Vec::new();
     let mut is_grown = vec![false; draft.ring.members().len()];
@@ -51,7 +50,7 @@ fn wanted(draft: &Draft<'_>, grown: &[u16]) -> Vec<(u32, u16)> {
     wanted
 }
 
-/// Takes what the walk gives: from owners that hold more than is tolerated, or than their share.
+/// Takes a lot that the walk gives: from owners above the tolerance, or above their share.
 fn take_wanted(draft: &mut Draft<'_>, shard: usize, member: u16, too_much: bool) {
     if draft.owners(shard).contains(&member) || !fits(draft, member, draft.unplaced[shard].bytes) {
         return;
@@ -61,7 +60,7 @@ fn take_wanted(draft: &mut Draft<'_>, shard: usize, member: u16, too_much: bool)
         let full = if too_much { loads.cap(owner) } else { loads.share(owner) };
         loads.bytes(owner) > full && draft.may_replace(shard, owner, member)
     };
-    // Rather from an owner that the walk does not name.
+    // Prefer an owner that the walk does not name.
     let stands_in = |owner: u16| !draft.natural(shard).contains(&owner);
     let givers = draft.owners(shard).iter().copied().filter(gives);
     let giver = givers
@@ -71,11 +70,11 @@ fn take_wanted(draft: &mut Draft<'_>, shard: usize, member: u16, too_much: bool)
     }
 }
 
-/// A shard that its owner may give, the better the greater: one that the walk does not give to the
-/// owner, then the larger.
+/// A lot that its owner may give. The greater is taken first: a lot that the walk does not give to
+/// the owner, then the larger lot.
 type Offer = (bool, u64, Reverse<u32>);
 
-/// Takes from whoever is fullest, one shard at a time, while there is somebody above its share.
+/// Takes from the fullest member, one lot at a time, while a member is above its share.
 fn take_from_fullest(draft: &mut Draft<'_>, mut grown: Vec<u16>) {
     let smallest = draft.unplaced.iter().map(|shard| shard.bytes).min().unwrap_or(0);
     let above = |draft: &Draft<'_>, owner| draft.loads.bytes(owner) > draft.loads.share(owner);
@@ -99,7 +98,7 @@ fn take_from_fullest(draft: &mut Draft<'_>, mut grown: Vec<u16>) {
     }
 }
 
-/// What each of these owners may give.
+/// Returns the lots that each of these owners may give.
 fn offers(draft: &Draft<'_>, gives: impl Fn(u16) -> bool) -> Vec<BinaryHeap<Offer>> {
     let offers = (0_u16..).zip(draft.lots_of(gives)).map(|(owner, unplaced)| {
         let offer = |shard: u32| {
@@ -111,7 +110,7 @@ fn offers(draft: &Draft<'_>, gives: impl Fn(u16) -> bool) -> Vec<BinaryHeap<Offe
     offers.collect()
 }
 
-/// The emptiest of these members that may take a shard from its owner.
+/// Returns the emptiest of these members that may take a lot from its owner.
 fn taker(draft: &Draft<'_>, grown: &[u16], shard: usize, owner: u16) -> Option<u16> {
     let bytes = draft.unplaced[shard].bytes;
     let takes =
@@ -123,7 +122,7 @@ fn taker(draft: &Draft<'_>, grown: &[u16], shard: usize, owner: u16) -> Option<u
         .min_by_key(|&member| (draft.loads.pressure(member, 0), member))
 }
 
-/// Whether so many bytes more leave the member at or below its share.
+/// Whether this many more bytes leave the member at or below its share.
 fn fits(draft: &Draft<'_>, member: u16, bytes: u64) -> bool {
     draft.loads.bytes(member) + bytes <= draft.loads.share(member)
 }

@@ -1,16 +1,16 @@
-//! The first step: what is in place stays.
+//! The first step: shards stay with their present owners.
 
 use larder_base::{Placement, Ring, ring::Owners};
 
 use crate::draft::{Draft, UnplacedShard};
 
-/// Who owns the shards of a snapshot at present.
+/// The present owners of a snapshot's shards.
 pub(crate) struct Present<'a> {
     ring: &'a Ring,
     replicas: usize,
-    /// By shard: its owners, as members of the present ring.
+    /// By lot: its owners, as indices in the present ring.
     owners: Vec<u16>,
-    /// By index in the present ring: the index in the next, unless the member goes.
+    /// By index in the present ring: the index in the next; none if the member leaves.
     next: Vec<Option<u16>>,
 }
 
@@ -29,29 +29,29 @@ impl<'a> Present<'a> {
         Self { ring, replicas, owners, next }
     }
 
-    /// Who owns a shard, as indices in the present ring.
+    /// Returns a lot's owners, as indices in the present ring.
     pub(crate) fn owners(&self, shard: usize) -> &[u16] {
         &self.owners[shard * self.replicas..][..self.replicas]
     }
 
-    /// The index in the next ring, unless the member goes.
+    /// Returns the index in the next ring, unless the member leaves.
     pub(crate) fn next(&self, owner: u16) -> Option<u16> {
         self.next[usize::from(owner)]
     }
 
-    /// The ring that it is a placement on.
+    /// Returns the present ring.
     pub(crate) fn ring(&self) -> &Ring {
         self.ring
     }
 
-    /// How many owners a shard has.
+    /// Returns the number of owners of a lot.
     pub(crate) fn replicas(&self) -> usize {
         self.replicas
     }
 }
 
-/// Lets owners keep what they hold, those first whom the walk names too, while copies keep apart;
-/// and settled unplaced where they were settled.
+/// Keeps present owners while copies stay apart, those first that the walk names too. Settled lots
+/// keep their settled owners.
 pub(crate) fn keep(draft: &mut Draft<'_>, present: Option<&Present<'_>>) {
     for shard in 0..draft.unplaced.len() {
         let held: Owners = match (draft.unplaced[shard].settled, present) {

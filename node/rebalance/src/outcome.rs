@@ -1,4 +1,4 @@
-//! What a finished draft says: the moves, the exceptions, the figures.
+//! The results of a finished board: moves, exceptions and figures.
 
 use larder_base::{
     SnapshotId,
@@ -15,9 +15,9 @@ use crate::{
     summary::Summary,
 };
 
-/// The owners that were decided on, by shard, in the order in which they are asked.
+/// Returns the owners of each lot, in the order in which clients ask them.
 ///
-/// Shards whose places are one, which no table tells apart, go by the first of them.
+/// Shards with one place, which no table tells apart, get the owners of the first of them.
 pub(crate) fn decided(draft: &Draft<'_>) -> Vec<Owners> {
     let mut decided: Vec<Owners> = Vec::with_capacity(draft.unplaced.len());
     for (shard, one) in draft.unplaced.iter().enumerate() {
@@ -27,7 +27,7 @@ pub(crate) fn decided(draft: &Draft<'_>) -> Vec<Owners> {
     decided
 }
 
-/// The unplaced whose owners are not those of the walk, as a table.
+/// Returns the lots with other owners than the walk's, as a table.
 pub(crate) fn exceptions(
     draft: &Draft<'_>,
     decided: &[Owners],
@@ -42,7 +42,7 @@ pub(crate) fn exceptions(
     table.build()
 }
 
-/// Every copy that has another owner than at present, and where it is to come from.
+/// Returns a move for each copy with a new owner, and the source of each.
 pub(crate) fn moves(
     unplaced: &[UnplacedShard],
     decided: &[Owners],
@@ -60,7 +60,7 @@ pub(crate) fn moves(
         }
         let living = || held.iter().copied().filter(|&from| !gone[usize::from(from)]);
         let stays = |from: &u16| present.next(*from).is_some_and(|next| owners.contains(&next));
-        // Who hands a copy over is asked for it before who keeps one.
+        // Sources that hand their copy over come before those that keep it.
         let leaving = living().filter(|from| !stays(from));
         let mut sources = leaving.chain(living().filter(stays)).cycle();
         for &to in owners.iter().filter(|to| is_new(to)) {
@@ -70,7 +70,7 @@ pub(crate) fn moves(
     moves
 }
 
-/// The figures of one snapshot.
+/// Returns the figures of one snapshot.
 pub(crate) fn summary(
     draft: Draft<'_>,
     present: Option<&Present<'_>>,
@@ -99,7 +99,7 @@ pub(crate) fn summary(
     }
 }
 
-/// What everyone holds at present, and its share.
+/// Returns each member's present bytes, and its share.
 fn before(unplaced: &[UnplacedShard], present: &Present<'_>) -> (Vec<u64>, Vec<u64>) {
     let mut held = vec![0; present.ring().members().len()];
     for (shard, one) in unplaced.iter().enumerate() {
@@ -109,7 +109,7 @@ fn before(unplaced: &[UnplacedShard], present: &Present<'_>) -> (Vec<u64>, Vec<u
     (held, shares(present.ring(), bytes, present.replicas()))
 }
 
-/// What the shares of those grow by that grow.
+/// Returns the growth of all shares that grow, added up.
 fn ideal(draft: &Draft<'_>, present: &Present<'_>, before: &[u64]) -> u64 {
     let members = (0_u16..).zip(draft.ring.members());
     let grows = members.map(|(index, member)| {

@@ -1,4 +1,4 @@
-//! A plan: what a change of the ring comes to, and the name by which it is applied.
+//! The plan of a ring change, and the id by which it is applied.
 
 use std::{fmt, sync::Arc};
 
@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{Change, Step, Summary};
 
-/// Everything that is to happen. Immutable; known by its [`PlanId`].
+/// All that a change does. Immutable, and named by its [`PlanId`].
 #[derive(Debug, Clone)]
 pub struct Plan {
     change: Change,
@@ -19,35 +19,35 @@ pub struct Plan {
     id: PlanId,
 }
 
-/// The part of a plan that is about one snapshot.
+/// The part of a plan for one snapshot.
 #[derive(Debug, Clone)]
 pub struct SnapshotPlan {
-    /// Which snapshot.
+    /// The snapshot.
     pub snapshot: SnapshotId,
     /// Its placement after the change.
     pub placement: Placement,
-    /// Every copy that is to be moved, by the place of its shard. A shard that several snapshots
-    /// share is moved by the first of them only.
+    /// The moves, by the place of their shard. A shard that several snapshots share is moved by the
+    /// first of them only.
     pub moves: Vec<Move>,
     /// The figures.
     pub summary: Summary,
 }
 
-/// A copy of a shard that gets another holder.
+/// A copy of a shard that moves to a new owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
-    /// Which shard.
+    /// The shard.
     pub shard: ShardId,
-    /// How large it is.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Who has it, as an index into the members of the present ring; `None` when only the origin
-    /// does.
+    /// The source, as an index into the members of the present ring; `None` when only the origin
+    /// has the shard.
     pub from: Option<u16>,
-    /// Who is to have it, as an index into the members of the next ring.
+    /// The target, as an index into the members of the next ring.
     pub to: u16,
 }
 
-/// The xxh3-128 of all that a plan says: of two plans the same exactly when they would do the same.
+/// The xxh3-128 of all contents of a plan. Plans with the same id do the same.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PlanId([u8; 16]);
 
@@ -86,49 +86,49 @@ impl Plan {
         Self { change, present, next, snapshots, id }
     }
 
-    /// What was asked for.
+    /// Returns the change that was asked for.
     pub fn change(&self) -> &Change {
         &self.change
     }
 
-    /// The ring that the plan starts from.
+    /// Returns the ring that the plan starts from.
     pub fn present(&self) -> &Arc<Ring> {
         &self.present
     }
 
-    /// The ring after it.
+    /// Returns the ring after the change.
     pub fn next(&self) -> &Arc<Ring> {
         &self.next
     }
 
-    /// Each snapshot, by id.
+    /// Returns the snapshots, by id.
     pub fn snapshots(&self) -> &[SnapshotPlan] {
         &self.snapshots
     }
 
-    /// The name by which the plan is applied.
+    /// Returns the id by which the plan is applied.
     pub fn id(&self) -> PlanId {
         self.id
     }
 
-    /// The figures of all snapshots together.
+    /// Returns the figures of all snapshots together.
     pub fn summary(&self) -> Summary {
         let mut sum = Summary::default();
         self.snapshots.iter().for_each(|snapshot| sum.add(&snapshot.summary));
         sum
     }
 
-    /// Who has the copy of a move; `None` when only the origin does.
+    /// Returns the source of a move; `None` when only the origin has the shard.
     pub fn source(&self, of: &Move) -> Option<&Member> {
         of.from.map(|index| &self.present.members()[usize::from(index)])
     }
 
-    /// Who is to have the copy of a move.
+    /// Returns the target of a move.
     pub fn target(&self, of: &Move) -> &Member {
         &self.next.members()[usize::from(of.to)]
     }
 
-    /// Whether the plan may still be carried out on this ring.
+    /// Checks that the plan may still be carried out on this ring.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] when it is not the ring that the plan was made from.
@@ -146,7 +146,7 @@ impl Plan {
     }
 }
 
-/// The hash over everything, each text and list led by its length.
+/// Hashes all contents, each text and list led by its length.
 fn identify(change: &Change, present: &Ring, next: &Ring, snapshots: &[SnapshotPlan]) -> PlanId {
     let mut hash = Words(Xxh3Default::new());
     hash.text("larder plan 2");
@@ -168,7 +168,7 @@ fn identify(change: &Change, present: &Ring, next: &Ring, snapshots: &[SnapshotP
     PlanId(hash.0.digest128().to_le_bytes())
 }
 
-/// Values as the bytes that a plan is hashed by.
+/// Hashes values as bytes.
 struct Words(Xxh3Default);
 
 impl Words {

@@ -18,23 +18,23 @@ use crate::{
     outcome,
 };
 
-/// A shard and what it takes.
+/// A shard and its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizedShard {
-    /// Which shard.
+    /// The shard.
     pub id: ShardId,
-    /// How large it is.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
-/// A snapshot that is to be placed.
+/// A snapshot to be placed.
 #[derive(Debug, Clone, Copy)]
 pub struct Snapshot<'a> {
-    /// Which snapshot.
+    /// The snapshot.
     pub id: SnapshotId,
     /// All its shards, in any order.
     pub shards: &'a [SizedShard],
-    /// What is in place; `None` when it was never placed, so that there is nothing to move.
+    /// The present placement; `None` when the snapshot was never placed, so nothing moves.
     pub present: Option<&'a Placement>,
 }
 
@@ -42,14 +42,14 @@ pub struct Snapshot<'a> {
 /// room to spare.
 const BYTES_MAX: u64 = 1 << 60;
 
-/// The plan for `change` on `ring`.
+/// Returns the plan for `change` on `ring`.
 ///
-/// Shards that several snapshots share get the same owners in all of them, which the first (by id)
-/// decides.
+/// Shards that several snapshots share get the same owners in all of them. The first snapshot, by
+/// id, decides.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] when the change can't be taken on this ring, when a present placement
-/// is not on it, when a snapshot is named twice, or has too many shards or bytes.
+/// [`ErrorKind::InvalidArgument`] when the change cannot be taken on this ring, when a present
+/// placement is not on it, when a snapshot is named twice, or has too many shards or bytes.
 pub fn plan(ring: &Arc<Ring>, change: Change, snapshots: &[Snapshot<'_>]) -> Result<Plan, Error> {
     let next = Arc::new(change.apply(ring)?);
     let mut sorted = snapshots.to_vec();
@@ -91,7 +91,7 @@ fn check(snapshot: &Snapshot<'_>, ring: &Ring, digest: u64, replicas: usize) -> 
     Ok(())
 }
 
-/// The shards of a snapshot in the order of their places, each once.
+/// Returns the shards of a snapshot in the order of their places, each once.
 fn unplaced(snapshot: &Snapshot<'_>, settled: &HashMap<ShardId, Owners>) -> Vec<UnplacedShard> {
     let shard = |&SizedShard { id, bytes }: &SizedShard| {
         let settled = settled.get(&id).copied();
@@ -103,7 +103,7 @@ fn unplaced(snapshot: &Snapshot<'_>, settled: &HashMap<ShardId, Owners>) -> Vec<
     unplaced
 }
 
-/// The plan of one snapshot, and the owners of its unplaced.
+/// Returns the plan of one snapshot, and the owners of its lots.
 fn plan_one(
     next: &Arc<Ring>,
     ring: &Ring,

@@ -1,8 +1,8 @@
-//! What each member is to hold when placement is perfectly even.
+//! The bytes that each member holds when placement is perfectly even.
 
 use larder_base::Ring;
 
-/// One of several among whom bytes are shared out: by weight, within bounds.
+/// One receiver of shared-out bytes: its weight and its bounds.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     weight: u64,
@@ -10,14 +10,14 @@ struct Part {
     high: u128,
 }
 
-/// The bytes that each member of a ring is to hold of shards of `bytes` in all, with `replicas`
-/// owners each: in proportion to its weight, as far as copies that keep apart allow. Rounded up.
+/// Returns each member's bytes of shards of `bytes` in all, with `copies` owners each: in
+/// proportion to its weight, as far as copies stay apart. Rounded up.
 pub fn shares(ring: &Ring, bytes: u64, replicas: usize) -> Vec<u64> {
     let replicas = ring.spread().owner_count(replicas);
     let (one, all) = (u128::from(bytes), u128::from(bytes) * replicas as u128);
     let spread = ring.spread();
     let zones = groups(spread.zones(), 0..ring.members().len(), |member| spread.zone(member));
-    // With zones enough each holds a shard once at most; with too few each holds it once at least.
+    // With enough zones each holds a shard at most once; with too few each holds it at least once.
     let scarce = spread.zones() <= replicas;
     let zone_copies = if scarce { replicas - (spread.zones() - 1) } else { 1 };
     let parts = zones.iter().map(|members| Part {
@@ -32,7 +32,7 @@ pub fn shares(ring: &Ring, bytes: u64, replicas: usize) -> Vec<u64> {
     shares
 }
 
-/// Shares the bytes of a zone out among its hosts, and those of a host among its members.
+/// Shares a zone's bytes out among its hosts, and a host's among its members.
 fn share_zone(
     ring: &Ring,
     members: &[usize],
@@ -59,7 +59,7 @@ fn share_zone(
     }
 }
 
-/// Members by the number that `of` gives them.
+/// Groups members by the number that `of` gives them.
 fn groups(
     count: usize,
     members: impl Iterator<Item = usize>,
@@ -77,8 +77,8 @@ fn weight(ring: &Ring, members: &[usize]) -> u64 {
     members.iter().map(|&member| u64::from(ring.members()[member].weight)).sum()
 }
 
-/// Shares `total` out in proportion to weights; who would leave its bounds gets the bound, and the
-/// rest is shared out among the others.
+/// Shares `total` out in proportion to weights. A part that would leave its bounds gets the bound,
+/// and the others share the rest.
 fn share_out(total: u128, parts: &[Part]) -> Vec<u128> {
     let mut fixed: Vec<Option<u128>> = vec![None; parts.len()];
     loop {

@@ -2,7 +2,7 @@
 
 use crate::{SKEW_PERCENT_MAX, draft::percent};
 
-/// What a plan does to the shards of one snapshot, or of all of them.
+/// The figures of a plan for one snapshot, or for all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// How many shards there are, each counted once.
@@ -13,46 +13,46 @@ pub struct Summary {
     pub moves: u64,
     /// Their bytes.
     pub bytes_moved: u64,
-    /// Of these, the bytes that come from the origin, because nobody who is left holds them.
+    /// Of these, the bytes that come from the origin because no remaining member holds them.
     pub bytes_from_origin: u64,
-    /// What an even placement must move for this change: see the crate's page.
+    /// The bytes that an even placement must move for this change: see the crate's page.
     pub bytes_ideal: u64,
-    /// Shards whose owners are not those of the walk, before and after.
+    /// Shards with other owners than the walk's, before the change.
     pub exceptions_before: u64,
-    /// The same afterwards.
+    /// The same after the change.
     pub exceptions: u64,
-    /// Bytes of the largest shard: above a tenth of the smallest share an even placement may not
+    /// Bytes of the largest shard. Above a tenth of the smallest share an even placement may not
     /// exist.
     pub shard_bytes_max: u64,
-    /// By member of the present ring: bytes it holds. Empty when nothing was in place.
+    /// By member of the present ring: its bytes. Empty when no placement was in place.
     pub held_before: Vec<u64>,
     /// By member of the present ring: its share.
     pub shares_before: Vec<u64>,
-    /// By member of the next ring: bytes it is to hold.
+    /// By member of the next ring: its bytes after the change.
     pub held: Vec<u64>,
     /// By member of the next ring: its share.
     pub shares: Vec<u64>,
 }
 
 impl Summary {
-    /// The most that a member holds of its share, before the change: 1 is perfectly even.
+    /// Returns the most that a member holds of its share before the change: 1 is perfectly even.
     pub fn skew_before(&self) -> f64 {
         skew(&self.held_before, &self.shares_before)
     }
 
-    /// The most that a member is to hold of its share after the change.
+    /// Returns the most that a member holds of its share after the change.
     pub fn skew(&self) -> f64 {
         skew(&self.held, &self.shares)
     }
 
-    /// Whether nobody is to hold more than is tolerated. Where that is not so shards are too large
-    /// for their number, or copies that must keep apart leave no choice.
+    /// Whether no member holds more than the tolerance. If not, shards are too large for their
+    /// number, or copies that must stay apart leave no choice.
     pub fn is_even(&self) -> bool {
         let cap = |share| percent(share, SKEW_PERCENT_MAX);
         self.held.iter().zip(&self.shares).all(|(&held, &share)| held <= cap(share))
     }
 
-    /// The bytes moved in proportion to the ideal; `None` where the ideal is to move nothing.
+    /// Returns the bytes moved in proportion to the ideal; `None` where the ideal is 0.
     pub fn share_of_ideal(&self) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         let share =

@@ -1,4 +1,4 @@
-//! The memory the store may use, and the sum of those who use it.
+//! The memory that the store may use, and the sum of its users.
 //!
 //! ```text
 //! limit = free + filling + resident + orphaned       (bytes)
@@ -9,9 +9,8 @@
 //!    +----free------ orphaned <------------+
 //! ```
 //!
-//! An over-large allocation under a memory cgroup is answered by SIGKILL, not by an error, so the
-//! budget is ours to keep: bytes are taken here before any memory is, and come back only when the
-//! kernel has let go of them.
+//! A cgroup answers an over-large allocation with SIGKILL, not with an error. So the store takes
+//! bytes here before it allocates, and they return only when the kernel has let go of them.
 
 mod available;
 mod detect;
@@ -21,9 +20,9 @@ pub use detect::{BudgetError, MemoryLimit};
 /// Shards in one state, and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// How many.
+    /// Their number.
     pub shards: usize,
-    /// What they take, in bytes.
+    /// Their bytes.
     pub bytes: u64,
 }
 
@@ -39,7 +38,7 @@ impl Tally {
     }
 }
 
-/// A limit in bytes, and what is used of it.
+/// A limit in bytes, and the bytes used of it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Budget {
     limit_bytes: u64,
@@ -49,7 +48,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of so many bytes, none of them used.
+    /// Creates a budget of this many bytes, none of them used.
     pub fn new(limit_bytes: u64) -> Self {
         Self {
             limit_bytes,
@@ -59,37 +58,37 @@ impl Budget {
         }
     }
 
-    /// All the bytes there are to use.
+    /// Returns the limit in bytes.
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
     }
 
-    /// Shards being filled, counted whole from their admission on.
+    /// Returns the shards being filled. Each counts whole from its admission on.
     pub fn filling(&self) -> Tally {
         self.filling
     }
 
-    /// Shards that are here.
+    /// Returns the resident shards.
     pub fn resident(&self) -> Tally {
         self.resident
     }
 
-    /// Shards that left, and whose bytes are not yet proved free.
+    /// Returns the evicted shards and dropped fills that are not yet proved free.
     pub fn orphaned(&self) -> Tally {
         self.orphaned
     }
 
-    /// Bytes that are used, in whatever state. Never more than the limit.
+    /// Returns the bytes used, in any state. Never more than the limit.
     pub fn used_bytes(&self) -> u64 {
         self.filling.bytes + self.resident.bytes + self.orphaned.bytes
     }
 
-    /// Bytes that can be admitted.
+    /// Returns the bytes that can be admitted.
     pub fn free_bytes(&self) -> u64 {
         self.limit_bytes - self.used_bytes()
     }
 
-    /// Takes bytes for a fill, if there are so many.
+    /// Takes bytes for a fill, if this many are free.
     pub(crate) fn admit(&mut self, bytes: u64) -> bool {
         let fits = bytes <= self.free_bytes();
         if fits {

@@ -1,15 +1,14 @@
-//! One shard that is here or on its way.
+//! The entry of one resident or filling shard.
 
 use std::time::Instant;
 
-/// A shard the store knows, in one of the two states that have an entry: an absent shard has none,
-/// an orphaned one is in the table of orphans, and a shard may be filled anew beside its own
-/// orphan.
+/// A shard in one of the two states that have an entry. An absent shard has none, and an orphaned
+/// shard is in the table of orphans. A shard may be filled anew beside its own orphan.
 #[derive(Debug)]
 pub(crate) struct Entry<G, F, R> {
     pub(crate) bytes: u64,
-    /// Every group that asked for this shard; mostly one. The same bytes in two snapshots are one
-    /// shard, and it stays while either of them is in use.
+    /// Every group that asked for this shard; mostly one. Two snapshots with the same bytes share
+    /// one shard, which stays while either is in use.
     pub(crate) groups: Vec<G>,
     pub(crate) state: State<F, R>,
 }

@@ -1,15 +1,15 @@
-//! What has to go when a shard needs room: the seam where eviction is decided.
+//! Decides which shards to evict when another needs room.
 //!
-//! There is one policy so far, [`KeepWhatYouHave`]. A second one ("what is needed last goes first",
-//! from the plans of the jobs that run) becomes an enum here, with this as its first variant; the
-//! store calls nothing but [`KeepWhatYouHave::is_idle`] and [`KeepWhatYouHave::choose`].
+//! There is one policy so far, [`KeepWhatYouHave`]. A second one, which evicts the shards that the
+//! running jobs need last, becomes an enum here with this as its first variant. The store calls
+//! only [`KeepWhatYouHave::is_idle`] and [`KeepWhatYouHave::choose`].
 
 use std::time::{Duration, Instant};
 
 /// How a group of shards is being used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Somebody has it open or leases one of its shards.
+    /// A client has it open or leases one of its shards.
     pub engaged: bool,
     /// When it was last asked for, leased, released, opened or closed.
     pub last_used: Instant,
@@ -20,40 +20,41 @@ pub struct Usage {
 pub struct Candidate<K> {
     /// The shard.
     pub id: K,
-    /// What it takes of the budget.
+    /// Its bytes in the budget.
     pub bytes: u64,
     /// When the shard itself was last used.
     pub last_used: Instant,
-    /// How its group is used (the busiest, when it is in several).
+    /// The use of its group (the busiest, when it is in several).
     pub group: Usage,
 }
 
-/// Keeps the shards of every group in use; the longest idle group makes room first.
+/// Keeps the shards of every group in use, and evicts the longest idle group first.
 ///
-/// One job that cycles through more data than fits hits with the fraction `c` that is cached when
-/// nothing is evicted, and far less under LRU (0.5 % at `c` = 0.1, 15 % at `c` = 0.5, simulated).
+/// A job that cycles through more data than fits has the hit rate `c`, the cached fraction, when
+/// nothing is evicted. LRU has far less (0.5 % at `c` = 0.1, 15 % at `c` = 0.5, simulated).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepWhatYouHave {
-    /// A group that nobody has open, leases or touched for this long may be evicted.
+    /// A group may be evicted after this time without an open session, a lease or any use.
     pub idle_after: Duration,
 }
 
 impl Default for KeepWhatYouHave {
-    /// Ten minutes: longer than the pause of a job between epochs (evaluation, a checkpoint), short
-    /// enough that the next job of the day finds room.
+    /// Ten minutes. That is longer than a job's pause between epochs (evaluation, a checkpoint),
+    /// and short enough for the next job of the day.
     fn default() -> Self {
         Self { idle_after: Duration::from_mins(10) }
     }
 }
 
 impl KeepWhatYouHave {
-    /// Whether a group so used may lose shards.
+    /// Whether a group with this use may lose shards.
     pub fn is_idle(&self, group: Usage, now: Instant) -> bool {
         !group.engaged && now.saturating_duration_since(group.last_used) >= self.idle_after
     }
 
-    /// The shards to evict for `needed` bytes: of the longest idle group first, in it the longest
-    /// unused first, and none that could stay. Nothing, if all that is idle would not be enough.
+    /// Returns the shards to evict for `needed` bytes: the longest idle group first, in it the
+    /// longest unused shard first, and no more than necessary. Empty if all idle shards together
+    /// are too small.
     pub fn choose<K: Copy + Ord>(
         &self,
         mut candidates: Vec<Candidate<K>>,
@@ -74,7 +75,7 @@ impl KeepWhatYouHave {
         if bytes < needed {
             return Vec::new();
         }
-        // A large shard that came last can make small ones before it unnecessary.
+        // A large shard chosen last can make small ones before it unnecessary.
         let spare = |shard: &&Candidate<K>| {
             let spare = bytes - shard.bytes >= needed;
             bytes -= if spare { shard.bytes } else { 0 };

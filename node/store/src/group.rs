@@ -1,5 +1,5 @@
-//! Groups of shards that come and go together: the snapshots. What a group's users do protects all
-//! of its shards, also those not touched for long, because an epoch comes back to each of them.
+//! Groups of shards that are used together: the snapshots. The use of a group protects all of its
+//! shards, also those not read for long, because an epoch comes back to each of them.
 
 use crate::evict::{KeepWhatYouHave, Usage};
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ impl Group {
     }
 }
 
-/// Groups that have a shard or an open session. Others are forgotten: there is nothing to protect.
+/// Groups that have a shard or an open session. Others are forgotten.
 #[derive(Debug)]
 pub(crate) struct Groups<G>(HashMap<G, Group>);
 
@@ -73,7 +73,7 @@ impl<G: Copy + Eq + Hash> Groups<G> {
         record.leased += usize::from(leased);
     }
 
-    /// Counts a shard, which has no lease, out of each of its groups.
+    /// Removes a shard without a lease from each of its groups.
     pub(crate) fn depart(&mut self, groups: &[G], bytes: u64) {
         for &group in groups {
             let record = self.member(group);
@@ -83,21 +83,21 @@ impl<G: Copy + Eq + Hash> Groups<G> {
         }
     }
 
-    /// A shard of these groups got its first lease.
+    /// Notes the first lease of a shard of these groups.
     pub(crate) fn lease_began(&mut self, groups: &[G]) {
         for &group in groups {
             self.member(group).leased += 1;
         }
     }
 
-    /// A shard of these groups lost its last lease.
+    /// Notes the end of the last lease of a shard of these groups.
     pub(crate) fn lease_ended(&mut self, groups: &[G]) {
         for &group in groups {
             self.member(group).leased -= 1;
         }
     }
 
-    /// How a shard of these groups is used: as the busiest of them.
+    /// Returns the use of a shard of these groups: that of the busiest.
     pub(crate) fn usage(&self, groups: &[G]) -> Option<Usage> {
         let usages = groups.iter().filter_map(|group| self.0.get(group)).map(Group::usage);
         usages.reduce(|one, other| Usage {
@@ -106,7 +106,7 @@ impl<G: Copy + Eq + Hash> Groups<G> {
         })
     }
 
-    /// No more than this could be evicted; shared shards make it an upper bound.
+    /// Returns an upper bound of the bytes that could be evicted; shared shards count repeatedly.
     pub(crate) fn idle_bytes(&self, policy: &KeepWhatYouHave, now: Instant) -> u64 {
         let idle = self.0.values().filter(|record| policy.is_idle(record.usage(), now));
         idle.map(|record| record.bytes).fold(0, u64::saturating_add)

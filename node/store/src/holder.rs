@@ -1,4 +1,4 @@
-//! Who holds leases on what, counted per holder.
+//! Leases, counted per holder and shard.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use std::hash::Hash;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HolderId(pub u64);
 
-/// What one holder holds. `leases` counts per shard; `bytes` counts each shard once.
+/// The leases of one holder. `leases` counts per shard; `bytes` counts each shard once.
 #[derive(Debug)]
 pub(crate) struct Holder<K> {
     pub(crate) bytes: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Holder<K> {
 #[derive(Debug)]
 pub(crate) struct Holders<K>(HashMap<HolderId, Holder<K>>);
 
-/// Whether a lease was the holder's first on that shard, or its end the last.
+/// Whether a lease is the holder's first on that shard, or its end the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Edge {
     /// The holder's count went between 0 and 1.
@@ -68,7 +68,7 @@ impl<K: Copy + Eq + Hash + Ord> Holders<K> {
         Some(Edge::Outer)
     }
 
-    /// Takes out all that a holder holds.
+    /// Removes all leases of a holder.
     pub(crate) fn end_all(&mut self, holder: HolderId) -> Option<Holder<K>> {
         self.0.remove(&holder)
     }

@@ -1,4 +1,4 @@
-//! The cache itself: which shards are here, who may fill, who holds, and what has to go.
+//! The cache itself: which shards are resident, filling, leased or to be evicted.
 //!
 //! [`Store`] is a book of accounts. It never touches a shard's bytes: it is generic over the handle
 //! of a fill (`F`) and the handle of a resident shard (`R`), and it answers every question with
@@ -11,20 +11,20 @@
 //!      |         fail, waiters  |   | | fail, no waiters  |
 //!      |         (new permit)   +---+ | or give_up        v
 //!      +------------------------------+-----------> Orphaned
-//!                       freed: the kernel says nobody maps the bytes
+//!                       freed: the kernel says that no process maps the bytes
 //! ```
 //!
 //! Four rules hold this together:
 //!
 //! * **Admission comes before allocation.** [`Store::request`] takes bytes from the [`Budget`]
-//!   first and only then lets the caller allocate. Bytes go back in one way only: [`Store::freed`],
-//!   with the token of an orphan that is proved to be mapped by nobody.
+//!   first and only then lets the caller allocate. Bytes return in one way only: [`Store::freed`],
+//!   with the token of an orphan that no process maps any more.
 //! * **One fill per shard.** A fill goes with a [`FillPermit`], which can't be copied. Taking a
 //!   fill from a filler thought dead makes a new permit, and the old one is refused from then on.
-//! * **Whoever is in use keeps what it has.** [`KeepWhatYouHave`] lets go only of groups
-//!   (snapshots) that nobody has open, leases or touched for a while, so a scan can't thrash.
-//! * **Nothing is dropped in here.** Handles come back to the caller, who drops them or wakes
-//!   whoever waits on them after letting go of the lock around the store.
+//! * **Groups in use keep their shards.** [`KeepWhatYouHave`] evicts only from groups (snapshots)
+//!   without an open session, a lease or recent use, so a scan can't thrash.
+//! * **Nothing is dropped in here.** Handles return to the caller. It drops them, or wakes their
+//!   waiters, after it has released the lock around the store.
 //!
 //! ```
 //! use larder_store::{Budget, KeepWhatYouHave, Outcome, Store};

@@ -1,29 +1,29 @@
-//! Bytes that nobody can ask for any more, counted until they are proved free.
+//! Bytes of shards that left the store, counted until they are proved free.
 
 use crate::token::OrphanToken;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// For how long an orphan is expected to be free any moment. Proof takes the shell milliseconds;
-/// one that is older is held by somebody's mapping, and room has to be made elsewhere.
+/// An orphan is expected to be free within this time. The shell proves that within milliseconds. A
+/// process still maps an older orphan, so the store must make room elsewhere.
 pub const LEAVING_FOR: Duration = Duration::from_secs(2);
 
-/// A handle that left the store. Its bytes stay counted until `token` is given back with `freed`,
-/// which the caller does once the memory behind `handle` is proved to be mapped by nobody.
+/// A handle that left the store. Its bytes stay counted until the caller returns `token` with
+/// `freed`, once it is proved that no process maps the memory behind `handle`.
 #[must_use = "an orphan's bytes stay counted until its token is given back with `freed`"]
 #[derive(Debug)]
 pub struct Orphan<K, H> {
     /// The shard it was.
     pub id: K,
-    /// What it still takes of the budget.
+    /// Its bytes, which the budget still counts.
     pub bytes: u64,
     /// The fill's or the resident shard's handle.
     pub handle: H,
-    /// What to give back when the bytes are free.
+    /// The token to return when the bytes are free.
     pub token: OrphanToken,
 }
 
-/// A resident shard that had to go.
+/// A resident shard that was evicted.
 pub type Evicted<K, R> = Orphan<K, R>;
 
 #[derive(Debug)]
@@ -47,12 +47,12 @@ impl<K> Orphans<K> {
         OrphanToken { serial }
     }
 
-    /// Takes an orphan out, proved free. Returns its bytes, or `None` for another store's token.
+    /// Removes an orphan proved free. Returns its bytes, or `None` for another store's token.
     pub(crate) fn take(&mut self, token: OrphanToken) -> Option<u64> {
         self.0.remove(&token.spend()).map(|record| record.bytes)
     }
 
-    /// Bytes that should be free any moment.
+    /// Returns the bytes that should be free any moment.
     pub(crate) fn leaving_bytes(&self, now: Instant) -> u64 {
         let leaving =
             |record: &&Record<K>| now.saturating_duration_since(record.since) < LEAVING_FOR;

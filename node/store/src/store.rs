@@ -1,4 +1,4 @@
-//! The store: asking for shards, and making room for them.
+//! The store: requests for shards, and the evictions that make room.
 
 mod fill;
 mod lease;
@@ -21,8 +21,8 @@ pub use fill::{HandOver, StaleComplete, StalePermit};
 pub use lease::{LeaseRefused, Released};
 pub use show::{GroupView, HolderView, ShardState, ShardView};
 
-/// How long the answer that all is in use holds. A full cache is asked thousands of times a second
-/// for what it won't keep, and looking for something idle among 100,000 shards takes milliseconds.
+/// How long the store remembers that everything is in use. A full cache is asked thousands of times
+/// a second for shards that it will not keep. A look through 100,000 shards takes milliseconds.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The shards of one node: `K` names a shard, `G` the group (snapshot) it is wanted for, `F` is the
@@ -36,26 +36,26 @@ pub struct Store<K, G, F, R> {
     budget: Budget,
     policy: KeepWhatYouHave,
     quota_bytes: u64,
-    /// Not before then is it worth looking for something to evict.
+    /// Before this time it is not worth looking for something to evict.
     look_again: Option<Instant>,
     serials: Serials,
 }
 
-/// What came of asking for a shard.
+/// The answer to a request for a shard.
 #[must_use]
 #[derive(Debug)]
 pub enum Outcome<K, F, R> {
-    /// It is here.
+    /// It is resident.
     Resident(R),
-    /// Somebody fills it; the caller is counted among those who wait.
+    /// Another caller fills it. This caller counts as a waiter.
     InFlight {
         /// The fill, to wait on.
         handle: F,
-        /// The caller's place, to be given back with `leave` once it waits no more.
+        /// The caller's place, to be returned with `leave` once it no longer waits.
         waiter: Waiter<K>,
     },
-    /// Its bytes are taken from the budget and the caller is to see to the fill. A caller that has
-    /// others perform it, and waits itself, asks again and becomes the first waiter.
+    /// Its bytes are taken from the budget, and the caller must see to the fill. A caller that
+    /// delegates the fill and waits itself asks again and becomes the first waiter.
     Admitted {
         /// The fill, as `make` made it.
         handle: F,
@@ -66,7 +66,7 @@ pub enum Outcome<K, F, R> {
     NoRoom {
         /// By how much, and what can be done.
         reason: NoRoom,
-        /// What was evicted to make room: free it, then ask again.
+        /// The shards evicted to make room: free them, then ask again.
         evicted: Vec<Evicted<K, R>>,
     },
 }
@@ -79,23 +79,23 @@ pub struct NoRoom {
     pub needed_bytes: u64,
     /// Bytes that are free.
     pub free_bytes: u64,
-    /// What stands in the way.
+    /// The reason.
     pub why: Why,
 }
 
-/// What stands in the way of an admission.
+/// The reason why a shard cannot be admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
-    /// It never will fit.
+    /// It will never fit.
     #[error("it is larger than the whole budget of {limit_bytes} bytes; give the node more memory")]
     LargerThanBudget {
         /// The budget.
         limit_bytes: u64,
     },
-    /// Enough was let go; ask again when it is proved free.
+    /// Enough was evicted; ask again when it is proved free.
     #[error("enough was evicted but is not proved free yet; ask again shortly")]
     Leaving,
-    /// All of it is in use, and keeps its place.
+    /// All of it is in use and stays.
     #[error("what is here is in use and stays; read rows from the origin instead")]
     InUse,
 }
@@ -103,10 +103,10 @@ pub enum Why {
 /// Why a shard can't be evicted on request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CannotEvict {
-    /// There is no such shard here, or not yet.
+    /// The shard is not resident.
     #[error("the shard is not resident")]
     NotResident,
-    /// Somebody holds it.
+    /// Clients lease it.
     #[error("the shard is leased by {holders} clients; recall it first")]
     Leased {
         /// How many holders it has.
@@ -121,7 +121,7 @@ where
     F: Clone,
     R: Clone,
 {
-    /// An empty store. One holder's leases may stand for at most `quota_bytes`.
+    /// Creates an empty store. One holder may lease at most `quota_bytes`.
     pub fn new(budget: Budget, policy: KeepWhatYouHave, quota_bytes: u64) -> Self {
         Self {
             entries: HashMap::new(),
@@ -136,8 +136,8 @@ where
         }
     }
 
-    /// Asks for a shard of `bytes` on behalf of `group`. `make` is called once the bytes are
-    /// admitted; it runs under the caller's lock, so it makes the handle and allocates later.
+    /// Requests a shard of `bytes` on behalf of `group`. `make` runs once the bytes are admitted.
+    /// It runs under the caller's lock, so it makes the handle and allocates later.
     pub fn request(
         &mut self,
         id: K,
@@ -163,7 +163,7 @@ where
         Outcome::Admitted { handle, permit: FillPermit { id, serial: flight } }
     }
 
-    /// A shard that is here, without asking for a fill of one that isn't.
+    /// Returns a resident shard, without asking for a fill of another.
     pub fn get(&mut self, id: K, group: G, now: Instant) -> Option<R> {
         let entry = self.entries.get_mut(&id)?;
         let resident = entry.state.resident_mut()?;
@@ -174,13 +174,13 @@ where
         Some(handle)
     }
 
-    /// The handle of a shard that is here, for the caller to note something in it. Nobody uses the
-    /// shard by this.
+    /// Returns the handle of a resident shard, for the caller to note something in it. Does not
+    /// count as a use.
     pub fn handle_mut(&mut self, id: K) -> Option<&mut R> {
         self.entries.get_mut(&id)?.state.resident_mut().map(|resident| &mut resident.handle)
     }
 
-    /// Opens a session on a group: until it is closed, the group's shards stay.
+    /// Opens a session on a group. Until the session is closed, the group's shards stay.
     pub fn open_group(&mut self, group: G, now: Instant) {
         self.groups.open(group, now);
     }
@@ -190,7 +190,7 @@ where
         self.groups.close(group, now)
     }
 
-    /// Evicts one shard, whatever the policy says, unless somebody leases it.
+    /// Evicts one shard without asking the policy, unless a client leases it.
     pub fn evict(&mut self, id: K, now: Instant) -> Result<Evicted<K, R>, CannotEvict> {
         let entry = self.entries.get(&id).ok_or(CannotEvict::NotResident)?;
         match entry.state.resident().map(|resident| resident.holders) {
@@ -200,7 +200,7 @@ where
         }
     }
 
-    /// The bytes behind this token are proved free. The only way back into the budget.
+    /// Takes back the bytes of this token, proved free. The only way back into the budget.
     pub fn freed(&mut self, token: OrphanToken) {
         let bytes = self.orphans.take(token).expect("a token is made once, by its own store");
         self.budget.free(bytes);
@@ -223,8 +223,8 @@ where
         Outcome::NoRoom { reason, evicted }
     }
 
-    /// Evicts what the policy gives up for `needed` bytes, mostly nothing. Only this looks at every
-    /// entry: not while nothing idle is large enough, nor again soon after it found nothing.
+    /// Evicts the shards that the policy chooses for `needed` bytes, mostly none. Only this looks
+    /// at every entry, so not while idle groups are too small, nor soon after a vain look.
     fn evict_idle(&mut self, needed: u64, now: Instant) -> Vec<Evicted<K, R>> {
         if self.look_again.is_some_and(|then| now < then) {
             return Vec::new();
@@ -248,7 +248,7 @@ where
         self.entries.iter().filter_map(candidate).collect()
     }
 
-    /// Makes an orphan of a resident shard that nobody leases.
+    /// Turns a resident shard without a lease into an orphan.
     fn let_go(&mut self, id: K, now: Instant) -> Option<Evicted<K, R>> {
         let entry = self.entries.remove(&id)?;
         let State::Resident(Resident { handle, holders: 0, .. }) = entry.state else {
@@ -266,7 +266,7 @@ where
     }
 }
 
-/// Counts a shard into one more group, once.
+/// Adds a shard to one more group, once.
 fn join<G, F, R>(groups: &mut Groups<G>, entry: &mut Entry<G, F, R>, group: G, now: Instant)
 where
     G: Copy + Eq + Hash,
@@ -277,7 +277,7 @@ where
     }
 }
 
-/// What a shard that has an entry answers to a request.
+/// Returns the answer to a request for a shard that has an entry.
 fn answer<K, G, F, R>(id: K, entry: &mut Entry<G, F, R>, now: Instant) -> Outcome<K, F, R>
 where
     F: Clone,

@@ -1,7 +1,7 @@
-//! The things a caller holds while the store waits for it: made here, moved, never copied.
+//! The tokens that a caller holds while the store waits for it: made here, moved, never copied.
 //!
-//! Each carries a serial number that its store gives out once. That is what makes an old token
-//! recognisable after the shard it speaks of has gone on with its life.
+//! Each carries a serial number that its store gives out once. So the store recognizes an old token
+//! of a shard that has changed its state since.
 
 /// The right to perform one fill. It ends in `complete`, `fail` or `give_up`.
 #[must_use = "a permit that is dropped leaves its shard filling until it is revoked"]
@@ -22,9 +22,9 @@ impl<K: Copy> FillPermit<K> {
     }
 }
 
-/// One caller's place among those who wait for a fill, given back with `leave`.
+/// One caller's place among the waiters of a fill, returned with `leave`.
 ///
-/// It stays good when the fill is handed over, and means nothing once the fill has ended.
+/// It stays valid when the fill is handed over, and is void once the fill has ended.
 #[must_use = "a waiter that is dropped keeps a failing fill alive: give it back with `leave`"]
 #[derive(Debug)]
 pub struct Waiter<K> {
@@ -43,7 +43,7 @@ impl<K: Copy> Waiter<K> {
     }
 }
 
-/// Stands for bytes that left the books but perhaps not the memory; given back with `freed`.
+/// Stands for bytes that left the store but perhaps not the memory; returned with `freed`.
 #[must_use = "a token that is dropped keeps its bytes counted for ever: give it back with `freed`"]
 #[derive(Debug)]
 pub struct OrphanToken {

@@ -1,11 +1,11 @@
-//! Positions cut into global batches, and those into the shares of ranks.
+//! Cuts positions into global batches, and those into the shares of ranks.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
 
 use super::{Error, Order};
 
-/// What becomes of the last global batch if it is not full.
+/// How to deliver the last global batch if it is not full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Last {
     /// It is not delivered: up to one global batch less one sample stays out of the epoch.
@@ -19,7 +19,7 @@ pub enum Last {
     Uneven,
 }
 
-/// How the positions of an epoch, or what a resumed epoch has left of them, become batches.
+/// The batches of an epoch, or of the rest of a resumed epoch.
 ///
 /// Global batch `b` covers `batch_size * world` consecutive positions from
 /// `start + b * batch_size * world` on, so that ranks together walk the order position by position
@@ -89,7 +89,7 @@ impl BatchPlan {
         Some(self.batch(batch)?.end)
     }
 
-    /// What `rank` gets of global batch `batch`, or `None` past the last batch or rank.
+    /// The share of `rank` in global batch `batch`, or `None` past the last batch or rank.
     #[must_use]
     pub fn share(&self, batch: u64, rank: u32) -> Option<Share> {
         if rank >= self.world.get() {
@@ -115,9 +115,9 @@ impl BatchPlan {
     }
 }
 
-/// Which positions of a global batch go to which rank, where nothing else divides it: consecutive
-/// slices, as equal as can be, the longer ones first. Ranks may divide a global batch as they like;
-/// by [`RankHosts`](super::RankHosts) each gets as many rows, but others.
+/// The positions of a global batch that go to `rank` unless a locality divides them: consecutive
+/// slices, as equal as possible, the longer ones first. By [`RankHosts`](super::RankHosts) each
+/// rank gets as many rows, but others.
 fn assign(global: &Range<u64>, rank: u32, world: NonZeroU32) -> Range<u64> {
     let (rank, world) = (u64::from(rank), u64::from(world.get()));
     let count = global.end - global.start;
@@ -126,7 +126,7 @@ fn assign(global: &Range<u64>, rank: u32, world: NonZeroU32) -> Range<u64> {
     start..start + each + u64::from(rank < longer)
 }
 
-/// What one rank gets of one global batch: positions of its own, then padding.
+/// The share of one rank in one global batch: its own positions, then padding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
     positions: Range<u64>,
@@ -138,7 +138,7 @@ pub struct Share {
 /// One row of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// The position whose sample lies here.
+    /// The position of the row's sample.
     pub position: u64,
     /// Whether it only fills up the last batch: outside digests and metrics.
     pub padding: bool,

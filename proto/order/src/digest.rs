@@ -1,4 +1,4 @@
-//! The proof that an epoch brought each declared sample exactly once.
+//! The proof that an epoch delivered each declared sample exactly once.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,16 +10,16 @@ use super::plan::KeyUse;
 use super::text::Fields;
 use super::{Error, Order, PlanId};
 
-/// A commutative digest of the samples that were delivered: their number, and the sum modulo 2^128
-/// of a keyed 128-bit hash of each.
+/// A commutative digest of the delivered samples: their number, and the sum modulo 2^128 of a keyed
+/// 128-bit hash of each.
 ///
-/// Samples may be added in any order and the digests of workers and ranks merged in any order; the
-/// whole equals [`EpochDigest::expected`] if every declared sample came exactly once. A lost, a
-/// repeated, or a swapped sample changes it but for a chance of about 2^-128 (the hash is strong
-/// against accidents, not against someone who makes up samples to fit). The key is the plan's, so
-/// that errors that repeat from epoch to epoch do not meet the same hashes.
+/// Samples may be added, and digests of workers and ranks merged, in any order. The whole equals
+/// [`EpochDigest::expected`] if every declared sample came exactly once. A lost, repeated or
+/// swapped sample changes it, but for a chance of about 2^-128. The hash guards against accidents,
+/// not against samples made up to fit. The key is the plan's, so that an error repeated in each
+/// epoch meets other hashes.
 ///
-/// Its text is `PLAN/COUNT/SUM`; what a rank prints, another can read and merge.
+/// Its text is `PLAN/COUNT/SUM`; a rank can read and merge the text of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpochDigest {
     plan: PlanId,
@@ -53,7 +53,7 @@ impl EpochDigest {
         self.sum = self.sum.wrapping_add(xxh3_128_with_seed(bytes, self.seed));
     }
 
-    /// Takes in what another worker or rank delivered, or what came before a resume.
+    /// Adds the samples of another worker or rank, or those from before a resume.
     ///
     /// # Errors
     /// [`Error::Plan`] if the other digest is of another plan; then nothing is changed.
@@ -67,8 +67,8 @@ impl EpochDigest {
         Ok(())
     }
 
-    /// What the whole epoch must come to: all declared samples, each once. About 0.2 s for 100
-    /// million samples; [`of_samples`](Self::of_samples) over parts of [`View::samples`] and a
+    /// The digest of a whole epoch: all declared samples, each once. Takes about 0.2 s for 100
+    /// million samples. [`of_samples`](Self::of_samples) over parts of [`View::samples`] and a
     /// merge spread it over threads.
     ///
     /// [`View::samples`]: super::View::samples
@@ -85,8 +85,8 @@ impl EpochDigest {
         digest
     }
 
-    /// The digest of what `positions` bring: for an epoch of which the tail is dropped, or that
-    /// began at a resume. Some 30 ns a position.
+    /// The digest of the samples at `positions`: for an epoch without its tail, or one that began
+    /// at a resume. Takes some 30 ns a position.
     ///
     /// # Panics
     /// If `positions` runs past [`Order::len`].
@@ -106,7 +106,7 @@ impl EpochDigest {
         digest
     }
 
-    /// The plan whose samples are counted.
+    /// Plan of the samples that are counted.
     #[must_use]
     pub fn plan(&self) -> PlanId {
         self.plan

@@ -1,4 +1,4 @@
-//! What can be wrong with a plan, a view or a saved state.
+//! Errors of plans, views and saved states.
 
 use std::ops::Range;
 
@@ -11,12 +11,12 @@ pub enum Error {
     /// Prefix sums that do not describe a dataset.
     #[error("shard prefix sums {problem} at entry {entry}")]
     Shape {
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
         /// Index of the offending entry.
         entry: usize,
     },
-    /// A range that reaches outside what it is taken of.
+    /// A range that reaches outside the samples.
     #[error("samples {}..{} lie outside the 0..{samples} that there are", range.start, range.end)]
     Selection {
         /// The samples asked for.
@@ -24,7 +24,7 @@ pub enum Error {
         /// Samples there are.
         samples: u64,
     },
-    /// An index outside what it is taken of.
+    /// An index outside the samples.
     #[error("there is no sample {index}: there are {samples}, counted from 0")]
     Index {
         /// The sample asked for.
@@ -67,13 +67,13 @@ pub enum Error {
     /// Fractions that say no split.
     #[error("these fractions say no split: {why}")]
     Fractions {
-        /// What is wrong with them.
+        /// The problem with them.
         why: String,
     },
     /// Datasets that can't be mixed as was asked for.
     #[error("these datasets can't be mixed: {why}")]
     Mixture {
-        /// What is wrong with them or their weights.
+        /// The problem with them or their weights.
         why: String,
     },
     /// A selection of a selection, too many times over.
@@ -94,7 +94,7 @@ pub enum Error {
         /// The plan that was handed in.
         plan: Box<PlanId>,
     },
-    /// A plan whose order this build cannot reproduce.
+    /// A plan with an order that this build cannot reproduce.
     #[error(
         "plan has order version {found}, this build computes {supported}: finish the epoch with \
          the version that began it, or start a new one"
@@ -119,9 +119,9 @@ pub enum Error {
          all ranks, or rows are lost and repeated", divided(*wanted), divided(*found)
     )]
     Division {
-        /// By what this rank divides them.
+        /// The locality by which this rank divides them, if any.
         wanted: Option<LocalityId>,
-        /// By what the other one does.
+        /// The locality by which the other rank divides them, if any.
         found: Option<LocalityId>,
     },
     /// A position past the end of the epoch.
@@ -132,12 +132,12 @@ pub enum Error {
         /// Positions the epoch has.
         positions: u64,
     },
-    /// Text that is not what it should be.
+    /// Text of another form than expected.
     #[error("`{text}` is not {wanted}")]
     Text {
-        /// What was expected, with its form.
+        /// The expected form.
         wanted: &'static str,
-        /// What was found, cut to a readable length.
+        /// The text, cut to a readable length.
         text: String,
     },
 }

@@ -45,7 +45,7 @@ impl PlanId {
         Self { epoch, ..self }
     }
 
-    /// Digest of what is gone through: a [`View`](super::View) or a [`Mixture`](super::Mixture).
+    /// Digest of the [`View`](super::View) or [`Mixture`](super::Mixture) of the pass.
     #[must_use]
     pub fn view(&self) -> [u8; 16] {
         self.view

@@ -1,5 +1,5 @@
-//! Which sample comes when: the order of an epoch, how it is cut into batches, how it is resumed
-//! and how it is proved complete.
+//! The order of samples: which sample comes at which position, how an epoch is cut into batches,
+//! how it resumes, and how it is proved complete.
 //!
 //! A [`View`] says which samples of a snapshot are declared (all, a range, some, a random part, and
 //! any of these of another view), a [`PlanId`] names one seeded pass over a view, and an [`Order`]
@@ -41,8 +41,8 @@
 //! ```
 //!
 //! Thread rule: everything here is plain data, computed synchronously; share it by reference or by
-//! clone. Non-goals: input and output, the manifest (its row counts are handed in), where a shard
-//! lies, and what is fetched when; those ask [`Order::next_use`] and [`Order::shards_from`].
+//! clone. Non-goals: input and output, the manifest (its row counts are handed in), the places of
+//! shards, and prefetching, which uses [`Order::next_use`] and [`Order::shards_from`].
 
 mod batch;
 mod digest;

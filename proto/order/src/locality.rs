@@ -1,20 +1,21 @@
-//! Which rank reads which rows of a global batch, so that as many as can be are read on the host
-//! that holds them.
+//! Divides the rows of a global batch among ranks, so that as many rows as possible are read on a
+//! host that holds them.
 //!
-//! The ranks of a job divide a global batch among themselves as they like: its samples, and so what
-//! a step learns from, stay the same. Here each host keeps as many of the rows that it holds as its
-//! ranks have room for, and the others fill up who has room left, so that
+//! The ranks of a job may divide a global batch in any way: its samples, and so the step, stay the
+//! same. Here each host keeps as many of the rows that it holds as its ranks have room for. The
+//! other rows fill up the ranks with room left, so that
 //!
-//! - every rank gets as many rows as without, and every row comes on one rank;
+//! - every rank gets as many rows as without a locality, and every row goes to one rank;
 //! - of rows that one host holds, `min(rows it holds, room of its ranks)` stay, summed over hosts:
-//!   no division keeps more. Of rows that several hosts hold, those that leave no choice are placed
-//!   first; the others go where most room is left, which is close to the most that could stay;
-//! - ranks of one host share what it keeps as evenly as can be, and each walks its rows in the
-//!   order of the global batch.
+//!   no division keeps more. Of rows that several hosts hold, those without a choice are placed
+//!   first. The others go to the host with most room left, which is close to the most that could
+//!   stay;
+//! - ranks of one host share its rows as evenly as possible, and each reads its rows in the order
+//!   of the global batch.
 //!
-//! Thread rule: plain data, computed synchronously; a global batch is divided in one pass over it,
-//! and every rank comes to the same. Non-goals: where a shard lies, and who says so (`Locality` of
-//! the client).
+//! Thread rule: plain data, computed synchronously. One pass over a global batch divides it, and
+//! every rank computes the same division. Non-goals: which host holds a shard (`Locality` of the
+//! client).
 
 use std::ops::Range;
 
@@ -169,8 +170,8 @@ impl Division<'_> {
 
     /// Of the rows that stay nowhere, those of the rank.
     fn other(&self, rank: u32) -> Range<u32> {
-        // Longer slices go to the first ranks here and there, so that nobody keeps more than it
-        // gets.
+        // The first ranks get the longer slices of both kinds, so that no rank keeps more than its
+        // number of rows.
         let missing = |rank| self.of.rows_of(self.rows(), rank) - length(&self.own(rank));
         let start = (0..rank).map(missing).sum();
         start..start + missing(rank)

@@ -53,7 +53,7 @@ pub struct Mixture {
     digest: [u8; 16],
 }
 
-/// What positions of a mixture bring, in their order: columns of one length.
+/// The samples at positions of a mixture, in their order: columns of one length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Draws {
     /// The number of the source.
@@ -77,8 +77,8 @@ impl Mixture {
     /// by the sum of all. `seed` chooses among the equally even ways to interleave them.
     ///
     /// # Errors
-    /// [`Error::Mixture`] for no or too many sources, an empty one, a weight that is not above 0, and
-    /// weights so far apart that a source would not be drawn from once an epoch.
+    /// [`Error::Mixture`] for no or too many sources, an empty one, a weight that is not above 0,
+    /// and weights so far apart that a source would get less than one draw an epoch.
     pub fn new(
         sources: impl IntoIterator<Item = (View, f64)>,
         seed: u64,
@@ -115,7 +115,7 @@ impl Mixture {
         self.sources.iter().map(|source| source.draws)
     }
 
-    /// The name of what an epoch declares: a 128-bit hash of the following bytes, little-endian.
+    /// The name of an epoch's declared samples: a 128-bit hash of these bytes, little-endian.
     ///
     /// ```text
     /// offset  bytes  field
@@ -195,7 +195,7 @@ fn up_to(lengths: &[u64], shares: &[f64], last: fn(f64, f64) -> f64) -> Option<V
     drawn.collect()
 }
 
-/// `samples` draws shared out: whole shares first, what is left to the largest remainders.
+/// Shares `samples` draws out: whole shares first, the rest to the largest remainders.
 fn apportioned(samples: u64, shares: &[f64]) -> Option<Vec<u64>> {
     let exact: Vec<f64> = shares.iter().map(|share| float(samples) * share).collect();
     let mut draws: Vec<u64> =
@@ -251,7 +251,7 @@ impl MixedOrder {
         self.plan
     }
 
-    /// What is mixed.
+    /// The mixture of this order.
     #[must_use]
     pub fn mixture(&self) -> &Mixture {
         &self.mixture
@@ -269,14 +269,14 @@ impl MixedOrder {
         self.mixture.is_empty()
     }
 
-    /// Appends what `positions` bring, in order. Some 30 ns a position more than the sources' own
-    /// orders take.
+    /// Appends the draws of `positions`, in order. Takes some 30 ns a position more than the
+    /// sources' own orders.
     ///
     /// # Panics
     /// If `positions` runs past [`len`](Self::len).
     pub fn fill(&self, positions: Range<u64>, draws: &mut Draws) {
         assert!(positions.end <= self.len(), "positions {positions:?} of {}", self.len());
-        // What a stretch draws from a source is a stretch of it: one part of its order, not many.
+        // The draws of consecutive positions from a source are consecutive: one part of its order.
         let before = self.interleaving.counts_before(positions.start);
         let after = self.interleaving.counts_before(positions.end.max(positions.start));
         let drawn = before.iter().zip(&after).enumerate();
@@ -316,7 +316,7 @@ impl MixedOrder {
         })
     }
 
-    /// The order of a pass over a source. Who shares this order mostly asks for the same one.
+    /// The order of a pass over a source. Threads that share this order mostly ask for one pass.
     fn pass(&self, source: usize, pass: u64) -> Arc<Order> {
         let recent = &self.recent[source];
         if let Some(order) = recent.load_full().filter(|order| order.plan().epoch() == pass) {
@@ -330,8 +330,8 @@ impl MixedOrder {
         order
     }
 
-    /// What the whole epoch must come to: of each source, all samples for each pass that falls into
-    /// it as a whole, and what its order brings for those that do in part.
+    /// The digest of a whole epoch: of each source, all samples for each pass that lies in the
+    /// epoch as a whole, and the samples of its order for a pass that lies in it in part.
     #[must_use]
     pub fn expected_digest(&self) -> EpochDigest {
         let mut digest = EpochDigest::new(self.plan);
@@ -350,7 +350,7 @@ impl MixedOrder {
         digest
     }
 
-    /// The digest of what `positions` bring, as [`EpochDigest::of_positions`].
+    /// The digest of the samples at `positions`, as [`EpochDigest::of_positions`].
     ///
     /// # Panics
     /// If `positions` runs past [`len`](Self::len).

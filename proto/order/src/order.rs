@@ -114,9 +114,9 @@ impl Order {
         })
     }
 
-    /// The positions from `from` on among which rows of `shard` are used, or `None` if it is not
-    /// used any more in this epoch: such a shard may be evicted, and of the others the one whose
-    /// range begins last.
+    /// The positions from `from` on among which rows of `shard` are used, or `None` if the epoch
+    /// does not use it any more. Such a shard may be evicted first, then the shard with the range
+    /// that begins last.
     ///
     /// Without a shuffle these are exactly its rows, in a window shuffle its window, in a global
     /// one all that is left. Constant time.
@@ -132,7 +132,7 @@ impl Order {
         (!left.is_empty()).then_some(left)
     }
 
-    /// The shards used from `position` on, soonest first: what a prefetch walks along.
+    /// The shards used from `position` on, soonest first: the order of a prefetch.
     ///
     /// The shards of one window come side by side, the whole of the current window included; in a
     /// global shuffle, where every shard may be needed at once, all come in shard order.

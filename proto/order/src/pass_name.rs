@@ -1,14 +1,14 @@
-//! What a pass is called by those who go through it together.
+//! The name that all ranks of a pass agree on.
 
 use std::{fmt, str::FromStr};
 
 use super::{Error, LocalityId, PlanId, text::Fields};
 
-/// The order that all ranks walk, and by what they divide each global batch: ranks that call their
-/// pass differently lose and repeat rows.
+/// The order that all ranks walk, and the locality that divides their global batches. Ranks with
+/// different names lose and repeat rows.
 ///
-/// A [`LoaderState`](super::LoaderState) and an [`EpochDigest`](super::EpochDigest) know the plan
-/// alone: who reads a row changes neither what comes next nor what came.
+/// A [`LoaderState`](super::LoaderState) and an [`EpochDigest`](super::EpochDigest) know only the
+/// plan: the division among ranks does not change which samples come.
 ///
 /// Its text is that of the plan, and where a locality divides batches `/` and 32 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub struct PassName {
 }
 
 impl PassName {
-    /// Of a pass whose batches are divided by `locality`, or without one in consecutive slices.
+    /// The name of a pass with batches divided by `locality`, or without one in consecutive slices.
     #[must_use]
     pub fn new(plan: PlanId, locality: Option<LocalityId>) -> Self {
         Self { plan, locality }
@@ -30,17 +30,17 @@ impl PassName {
         self.plan
     }
 
-    /// By what batches are divided.
+    /// The locality that divides batches.
     #[must_use]
     pub fn locality(&self) -> Option<LocalityId> {
         self.locality
     }
 
-    /// Holds it against what another rank calls its pass.
+    /// Checks that another rank gives its pass the same name.
     ///
     /// # Errors
-    /// [`Error::Plan`] if that walks another order, [`Error::Division`] if it divides the batches of
-    /// this order differently.
+    /// [`Error::Plan`] if the other rank walks another order, [`Error::Division`] if it divides the
+    /// batches of this order differently.
     pub fn agrees_with(&self, other: &Self) -> Result<(), Error> {
         if self.plan != other.plan {
             let (wanted, found) = (Box::new(self.plan), Box::new(other.plan));

@@ -100,7 +100,7 @@ impl Permutation {
         x
     }
 
-    /// One pass of the network over the power of two; what a round adds is cut to its half.
+    /// One pass of the network over the power of two. The addend of a round is cut to its half.
     fn forward(&self, x: u64) -> u64 {
         let (mut high, mut low) = (x >> self.low_bits, x & self.low_mask);
         for pair in self.keys[..self.rounds].chunks_exact(2) {

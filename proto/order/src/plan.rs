@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::text::Fields;
 use super::{Error, ORDER_VERSION, PLAN_ID_BYTES, PlanId, Shuffle, View};
 
-/// What a key is for; one plan never uses the same key twice.
+/// The use of a key. One plan never uses the same key twice.
 #[derive(Clone, Copy)]
 pub(super) enum KeyUse {
     /// Order of all samples.
@@ -54,7 +54,7 @@ impl PlanId {
         self.key(key_use) as u64
     }
 
-    /// Whether this build computes this plan's order of what `view` names.
+    /// Checks that this build computes this plan's order of the view or mixture.
     pub(super) fn check(&self, view: [u8; 16]) -> Result<(), Error> {
         if self.order_version != ORDER_VERSION {
             let found = self.order_version;

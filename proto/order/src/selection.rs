@@ -12,8 +12,8 @@ use larder_base::limits;
 use super::split::{ShardCut, Split};
 use super::{DatasetShape, Error};
 
-/// What to take of a set of samples: of a snapshot, or of what an earlier selection left of it.
-/// What it counts are the samples of that set, from 0.
+/// The samples to take of a set: of a snapshot, or of an earlier selection. Its numbers count the
+/// samples of that set, from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Selection {
@@ -86,10 +86,10 @@ fn check_indices(indices: &[u64], samples: u64) -> Result<(), Error> {
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     pub(super) selection: Selection,
-    /// What it was applied to: the rows there were of each shard, and the name of that set.
+    /// Its source: the rows of each shard, and the name of that set.
     pub(super) from: DatasetShape,
     pub(super) source: [u8; 16],
-    /// The rows it left of each shard.
+    /// The rows that remain of each shard.
     pub(super) to: DatasetShape,
 }
 

@@ -5,8 +5,8 @@
 //! n)` are taken, `p` a random number below `n` (systematic sampling with a random start; W. and L.
 //! Madow, *On the Theory of Systematic Sampling*, 1944). So a shard gives its share of rows to
 //! within one, every row is as likely as any other, and all shards together give exactly `first`.
-//! Which rows of a shard says a keyed permutation of them: the first side has those at its front,
-//! the other side the rest.
+//! A keyed permutation chooses the rows of a shard: the first side has those at its front, the
+//! other side the rest.
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -93,7 +93,7 @@ impl Split {
     }
 }
 
-/// What a key is for.
+/// The use of a key.
 #[derive(Clone, Copy)]
 enum KeyUse {
     /// The order in which shards are walked along.

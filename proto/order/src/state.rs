@@ -1,4 +1,4 @@
-//! Where a loader stands, as a few integers.
+//! The progress of a loader, as a few integers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 use super::text::Fields;
 use super::{Error, Order, PlanId};
 
-/// Where a job stands in its epoch: the plan, and the first position not yet delivered.
+/// The progress of a job in its epoch: the plan, and the first position not yet delivered.
 ///
 /// It belongs to the job, not to a rank: save it at the border of a global batch, where all ranks
 /// agree ([`BatchPlan::position_after`](super::BatchPlan::position_after)), and resume with any
-/// world size and any batch size. What was prefetched but not delivered is not in it and so is not
-/// lost.
+/// world size and any batch size. It does not count samples that were prefetched but not delivered,
+/// so a resume does not lose them.
 ///
 /// Its text is `larder-state/1/PLAN/NEXT-POSITION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

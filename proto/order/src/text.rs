@@ -51,7 +51,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses what is left over.
+    /// Refuses any further field.
     pub(super) fn end(mut self) -> Result<(), Error> {
         if self.rest.next().is_none() { Ok(()) } else { Err(self.error()) }
     }

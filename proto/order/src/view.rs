@@ -30,13 +30,13 @@ pub struct View {
     whole: DatasetShape,
     /// The rows of each shard that are declared.
     shape: DatasetShape,
-    /// From the snapshot on, each applied to what the one before left.
+    /// From the snapshot on, each applied to the result of the one before.
     steps: Arc<[Step]>,
     digest: [u8; 16],
 }
 
 impl View {
-    /// The view of all samples of snapshot `snapshot`, whose shards have the rows of `shape`.
+    /// The view of all samples of a snapshot, with shards of the rows in `shape`.
     #[must_use]
     pub fn all(snapshot: [u8; 16], shape: DatasetShape) -> Self {
         let digest = digest(&snapshot, None);
@@ -48,8 +48,7 @@ impl View {
     /// # Errors
     /// [`Error::Selection`], [`Error::Index`] or [`Error::Split`] if it reaches past the declared
     /// samples, [`Error::IndexOrder`] if indices do not ascend, [`Error::Indices`] if there are too
-    /// many of them, [`Error::Steps`] if it would be one selection of a selection of a selection too
-    /// many.
+    /// many of them, [`Error::Steps`] if it would stack too many selections.
     pub fn select(&self, selection: impl Into<Selection>) -> Result<Self, Error> {
         let selection = selection.into();
         selection.check(self.len())?;
@@ -146,7 +145,7 @@ impl View {
     /// ```text
     /// offset  bytes  field
     ///      0     16  "larder view v1", zero-padded
-    ///     16     16  what is selected from: the snapshot's id, or the digest of another view of it
+    ///     16     16  source: the snapshot's id, or the digest of another view of it
     ///     32      1  selection: 0 all, 1 range, 2 indices, 3 part (numbers are never reused)
     ///     33      -  range: first u64, end u64
     ///                indices: count u64, each u64

@@ -41,7 +41,7 @@ pub(crate) fn pop() -> Option<u64> {
 }
 
 impl State {
-    /// The device whose context has this handle. The context must be retained.
+    /// Returns the device of the context with this handle. The context must be retained.
     pub(crate) fn device_of(&self, handle: u64) -> Result<usize, Code> {
         let found = self.contexts.iter().position(|c| c.handle == handle && c.retained > 0);
         found.ok_or(codes::INVALID_CONTEXT)

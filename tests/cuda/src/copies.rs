@@ -56,7 +56,7 @@ pub(crate) enum RequestKind {
     Batch,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) struct Queued {
     /// Some row writes pageable memory, so the call must wait even if it is asynchronous.
@@ -136,7 +136,7 @@ impl State {
         Ok(Move { from, to, bytes: row.bytes })
     }
 
-    /// The device whose memory a place is.
+    /// Returns the device with the memory of a place.
     fn device_at(&self, place: RangeOwner) -> Option<usize> {
         let RangeOwner::Device(base) = place else { return None };
         self.blocks.get(&base).map(|block| block.device)

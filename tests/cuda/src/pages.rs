@@ -37,12 +37,12 @@ pub(crate) struct Twin {
 }
 
 impl Twin {
-    /// Maps memory whose view has no rights.
+    /// Maps memory with a view without rights.
     pub(crate) fn device(bytes: usize) -> io::Result<Self> {
         Self::new(bytes, PROT_NONE)
     }
 
-    /// Maps memory whose view the program reads and writes.
+    /// Maps memory with a view that the program reads and writes.
     pub(crate) fn host(bytes: usize) -> io::Result<Self> {
         Self::new(bytes, READ_WRITE)
     }

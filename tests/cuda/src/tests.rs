@@ -26,7 +26,7 @@ use crate::api::stream::{cuStreamCreate, cuStreamSynchronize, cuStreamWaitEvent}
 use crate::api::{In, Out};
 use crate::codes::Code;
 
-/// What became of a program.
+/// The result of a program.
 struct Ended {
     signal: Option<i32>,
     /// Null if the program died.
@@ -109,14 +109,14 @@ fn device_memory(bytes: usize) -> u64 {
     made(|to| cuMemAlloc_v2(to, bytes))
 }
 
-/// Page-locked memory whose bytes are all `byte`.
+/// Page-locked memory with all bytes equal to `byte`.
 fn page_locked(bytes: usize, byte: u8) -> u64 {
     let address = made(|to| cuMemHostAlloc(to, bytes, 0));
     (0..bytes as u64).for_each(|offset| poke(address + offset, byte));
     address
 }
 
-/// Queues a copy of fresh page-locked memory, whose bytes are all 1.
+/// Queues a copy of fresh page-locked memory with all bytes 1.
 fn send(to: u64, bytes: usize, stream: u64) {
     ok(cuMemcpyHtoDAsync_v2(to, page_locked(bytes, 1), bytes, stream));
 }

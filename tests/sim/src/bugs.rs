@@ -1,79 +1,79 @@
-//! The bugs that are planted, one at a time, to see that the checks notice.
+//! Planted bugs, one at a time, to prove that the checks notice them.
 
 use larder_membership::agent::{Rule, Rules};
 
-/// One thing that is wrong in a run.
+/// One fault of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
-    /// The agents of this run do not hold to this rule.
+    /// The agents of this run break this rule.
     Rule(Rule),
     /// The world around the agents breaks its contract with them.
     World(Mishap),
 }
 
-/// What a shell, a coordinator or a client can do wrong.
+/// A fault of a shell, a coordinator, a client or the planner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mishap {
-    /// The coordinator replaces the record whatever revision was expected.
+    /// The coordinator replaces the record without comparing revisions.
     ReplaceWithoutCompare,
     /// The coordinator forgets the last write when it restarts.
     AcknowledgedWriteLost,
     /// The coordinator takes the record and loses the blobs it names.
     RecordBeforeBlobs,
-    /// The coordinator sweeps whatever the record's revision, and young blobs too.
+    /// The coordinator sweeps at any revision of the record, and young blobs too.
     SweepWithoutFence,
     /// The coordinator never ends an announcement.
     AnnouncementsForEver,
-    /// The coordinator tells nobody when the record changes, nor does it answer what is newest.
+    /// The coordinator announces no change of the record, and answers from a cache.
     StaleAnswers,
     /// A shell reports a lost answer as a success.
     UnknownAsDone,
     /// A pull ends well before the bytes were checked.
     SealSkipped,
-    /// A fill takes whatever version the origin has.
+    /// A fill takes any version that the origin has.
     IfMatchDropped,
     /// A node that is not the owner refuses to serve.
     SurrogateRefuses,
     /// A new owner asks the origin although an old owner has the shard.
     OriginBeforePeers,
-    /// A pull that was asked of a node goes to the origin.
+    /// A pull from a node goes to the origin.
     PullFromOrigin,
     /// A client waits ten seconds for a silent node.
     PatientClient,
-    /// A client asks the owner and nobody else.
+    /// A client asks only the owner.
     OwnerOnly,
     /// A client that found no node does not ask the origin.
     NoFallback,
     /// A client is never told the new ring.
     ClientNeverTold,
-    /// A node brings a ring into use and forgets the one before.
+    /// A node installs a ring and forgets the one before.
     PreviousForgotten,
     /// A shell drops more than it was told to.
     DropsNeighbour,
-    /// A node that restarts says what it said before it.
+    /// A node that restarts repeats its announcement from before.
     OldWordsAfterRestart,
     /// The planner leaves out a shard that has to move.
     PlanForgetsAShard,
-    /// The planner moves what nobody asked to be moved.
+    /// The planner moves a shard that has no need to move.
     PlanMovesTooMuch,
-    /// The planner evens out at a death, so that survivors give shards to each other.
+    /// The planner evens placement out at a death, so survivors give shards to each other.
     DeathMovesSurvivors,
-    /// The planner makes one copy fewer than it is to.
+    /// The planner makes one copy too few.
     OneCopyFewer,
-    /// The planner says that who keeps its copy gives it away.
+    /// The planner lets an owner drop a copy that it should keep.
     KeeperGivesAway,
-    /// A node brings a ring into use with the exceptions to the one before.
+    /// A node installs a ring with the exceptions of the one before.
     OldTablesAtInstall,
-    /// A node brings a ring into use without its exceptions.
+    /// A node installs a ring without its exceptions.
     TablesDroppedAtInstall,
     /// A node forgets the exceptions to the ring before.
     PreviousTablesForgotten,
 }
 
-/// Those that no seed need show, because other rules hold without them: decision 0016 says why.
+/// Bugs that no seed need show, because other rules hold without them (decision 0016).
 pub const SECOND_BOLTS: &[Bug] = &[Bug::Rule(Rule::DropWhenFresh)];
 
-/// All that are planted.
+/// All planted bugs.
 pub const ALL: &[Bug] = &{
     use Bug::{Rule as R, World as W};
     [
@@ -151,7 +151,7 @@ pub const ALL: &[Bug] = &{
     ]
 };
 
-/// The rules of one run's agents: all but the one that is taken away.
+/// The rules of one run's agents: all but the broken one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Planted(pub(crate) Option<Bug>);
 

@@ -1,5 +1,5 @@
-//! What must hold, kept as the truth that no agent sees: every ring that was committed, who was
-//! announced since when, what was moved.
+//! The truth that the checks compare with, and that no agent sees: every committed ring, the time
+//! of every absence, and the moves.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,13 +18,13 @@ use crate::{
     placed::Placed,
 };
 
-/// A copy that was verified may have gone, by crash or eviction, this long before others know: an
-/// announcement's time to live and the ways of messages.
+/// Other nodes may learn this late that a verified copy is gone by a crash or an eviction: an
+/// announcement's time to live, plus message delays.
 pub(crate) const WORD_LAG: Duration = Duration::from_secs(18);
 /// From a decision, past the planner and slow messages, to the record that says it.
 const DECISION_LAG: Duration = Duration::from_secs(12);
-/// What was the newest record this long ago may still be acted upon: freshness, and the way of an
-/// answer.
+/// An agent may act on a record that was the newest this long ago: its freshness, plus the delay of
+/// an answer.
 pub(crate) const FENCE_LAG: Duration = Duration::from_secs(8);
 
 /// A ring that was committed.
@@ -35,24 +35,24 @@ pub(crate) struct Committed {
     pub(crate) placed: Rc<Placed>,
 }
 
-/// The truth so far, and the first thing that was wrong.
+/// The truth so far, and the first violation.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     pub(crate) violation: Option<String>,
     newest: Option<Record>,
     pub(crate) rings: Vec<Committed>,
-    /// Who was not announced, and since when the coordinator could tell.
+    /// Nodes that are not announced, and since when the coordinator could tell.
     pub(crate) absent: BTreeMap<String, Now>,
-    /// Who came back: when, and after how long.
+    /// Nodes that came back: when, and after how long an absence.
     returned: BTreeMap<String, (Now, Duration)>,
     /// When the change in flight was staged.
     pub(crate) staged: Now,
     /// Nodes that drain, and since when.
     pub(crate) draining: BTreeMap<String, Now>,
-    /// The same, since when by the word that holds: a deadline may be said later.
+    /// The same, counted from the latest command: a deadline may be given later.
     pub(crate) told: BTreeMap<String, Now>,
     gaps: BTreeSet<(BlobId, ShardNo, Place)>,
-    /// Weight that was removed because it was dead, and when.
+    /// Weight of members removed as dead, and when.
     pub(crate) removed: Vec<(Now, u64)>,
     /// The last pull under a rate: when, and the rate.
     pub(crate) paced: BTreeMap<(Place, u32, BlobId), (Now, u64)>,
@@ -77,7 +77,7 @@ impl Checks {
         self.newest.as_ref()
     }
 
-    /// The record that the coordinator has now, with the ring that it commits.
+    /// Takes the coordinator's new record, with the ring that it commits.
     pub(crate) fn advance(&mut self, now: Now, record: Record, ring: RingOf, placed: Rc<Placed>) {
         if self.rings.last().is_none_or(|known| known.ring.version < ring.version) {
             self.rings.push(Committed { at: now, ring, placed });
@@ -107,7 +107,7 @@ impl Checks {
         self.newest = Some(record);
     }
 
-    /// Rings that an agent may rightly go by: the newest, and those that were it a moment ago.
+    /// Returns the rings that an agent may rightly use: the newest, and those replaced just now.
     pub(crate) fn recent(&self, now: Now) -> impl Iterator<Item = &Committed> {
         let until = |index: usize| self.rings.get(index + 1).map(|next| next.at);
         self.rings.iter().enumerate().filter_map(move |(index, ring)| {
@@ -123,12 +123,12 @@ impl Checks {
         self.gaps.contains(&(plan, shard, place))
     }
 
-    /// Whether a node could not take all that a plan gives it.
+    /// Whether a node could not take all shards of a plan.
     pub(crate) fn has_gaps(&self, plan: BlobId, place: Place) -> bool {
         self.gaps.iter().any(|(of, _, by)| (*of, *by) == (plan, place))
     }
 
-    /// Notes who is announced, while the coordinator is there to tell.
+    /// Notes the announced nodes, while the coordinator can tell.
     pub(crate) fn watch(&mut self, now: Now, up: bool, announced: impl Fn(&str) -> bool) {
         let Some(record) = self.newest.as_ref().filter(|_| up) else {
             return;
@@ -137,8 +137,8 @@ impl Checks {
             let id = &entry.member.id;
             if announced(id) {
                 if self.absent.contains_key(id) {
-                    // An absence that an outage of the coordinator, or a moment that nobody saw,
-                    // cut in two was one to who decided.
+                    // An absence may be cut in two by an outage of the coordinator, or by a return
+                    // that no agent saw. To the deciding agent it was one absence.
                     let before = self.returned.get(id).filter(|(at, _)| now < *at + DECISION_LAG);
                     let before = before.map(|(_, absence)| *absence).unwrap_or_default();
                     let seen = self.absence(id, now);
@@ -151,9 +151,8 @@ impl Checks {
         }
     }
 
-    /// For how long a node was absent, when somebody decided what is done now. Where a watch
-    /// stalls, who came for less than the time between two questions and is gone again was not seen
-    /// to come.
+    /// Returns how long a node was absent when an agent took the decision that shows now. Agents
+    /// with a stalled watch miss a return shorter than the time between two questions.
     pub(crate) fn absence(&self, id: &str, now: Now) -> Duration {
         let absent = self.absent.get(id).copied();
         let Some((at, before)) = self.returned.get(id).copied() else {
@@ -167,7 +166,7 @@ impl Checks {
         }
     }
 
-    /// The coordinator was away for so long that everybody noticed: absences count from here.
+    /// Notes an outage of the coordinator that every node noticed: absences count from here.
     pub(crate) fn coordinator_back(&mut self, now: Now) {
         for (id, since) in &mut self.absent {
             self.returned.insert(id.clone(), (now, now - *since));

@@ -1,15 +1,15 @@
-//! Whole clusters of agents in one thread, from one seed: clock, network, coordinator, origin,
-//! caches and clients are simulated; the agents are those that nodes run.
+//! Simulates whole clusters of agents in one thread, from one seed. Clock, network, coordinator,
+//! origin, caches and clients are simulated; the agents are the real ones.
 //!
-//! After every event the checks of [`checks`](crate) look at what the agents want done, at the
-//! record and at what reads got. The same seed leads to the same events in the same order:
+//! After every event the [`checks`](crate) look at the effects that agents want, at the record and
+//! at the results of reads. The same seed leads to the same events in the same order:
 //! [`Report::trace`] is a hash over all of them.
 //!
-//! To see that the checks would notice, a [`Bug`] can be planted: a rule taken from the agents, or
-//! a fault in the world around them that its contract excludes.
+//! To prove that the checks notice, a [`Bug`] can be planted: a broken rule of the agents, or a
+//! fault in their world that its contract excludes.
 //!
-//! Thread rule: one run, one thread; runs share nothing. Non-goals: how fast anything is; the bytes
-//! of shards (a copy here is a version and whether it was checked).
+//! Thread rule: one run, one thread; runs share nothing. Non-goals: performance; the bytes of
+//! shards (a copy here is a version, and whether it was checked).
 
 mod bugs;
 mod checks;

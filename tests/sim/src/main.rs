@@ -1,4 +1,4 @@
-//! `larder-sim`: runs seeds, then every planted bug, and says what was found.
+//! `larder-sim`: runs seeds, then every planted bug, and prints the results.
 
 use std::{
     process::ExitCode,
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     if violations + missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs each seed twice in a hundred, to see that it replays. Gives the number of violations.
+/// Runs each seed, and two in a hundred twice to compare them. Returns the number of violations.
 fn run_seeds(options: &Options, threads: usize) -> u64 {
     let (next, bad) = (AtomicU64::new(0), AtomicU64::new(0));
     let totals = Mutex::new((0, 0, 0, 0));
@@ -97,11 +97,10 @@ fn say(report: &Report, replayed: bool) {
     }
 }
 
-/// A bug that was planted, what showed it, and how long that took to be found.
+/// A planted bug, the report that showed it, and how long the search took.
 type Hunted = (Bug, Option<Report>, Duration);
 
-/// Looks for every planted bug. Gives the number of those that no seed showed and some seed should
-/// have.
+/// Searches for every planted bug. Returns the number of bugs that some seed should have shown.
 fn hunt_bugs(options: &Options, threads: usize) -> u64 {
     let (next, found) = (AtomicU64::new(0), Mutex::new(Vec::<Hunted>::new()));
     thread::scope(|scope| {

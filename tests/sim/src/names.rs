@@ -1,4 +1,4 @@
-//! How a run names its members and its shards.
+//! The numbers of a run's members and shards.
 
 /// A node or a client by its number; the coordinator has the last one.
 pub(crate) type Place = usize;

@@ -1,4 +1,4 @@
-//! Who owns what by one ring with its exceptions, worked out once and by number.
+//! The owners of all shards by one ring with its exceptions, computed once, by number.
 
 use larder_membership::{Record, agent::RingOf};
 
@@ -9,14 +9,14 @@ use crate::names::{Place, ShardNo};
 pub(crate) struct Placed {
     /// By shard: all places in the order in which they are asked, owners first.
     pub(crate) walks: Vec<Vec<Place>>,
-    /// By shard: how many own it.
+    /// By shard: the number of its owners.
     pub(crate) copies: Vec<usize>,
     /// Whether the copies of every shard keep apart as far as they can.
     pub(crate) keeps_apart: bool,
 }
 
 impl Placed {
-    /// Who owns a shard; whom to ask first comes first.
+    /// Returns the owners of a shard; the primary owner comes first.
     pub(crate) fn owners(&self, shard: ShardNo) -> &[Place] {
         &self.walks[shard][..self.copies[shard]]
     }
@@ -25,7 +25,7 @@ impl Placed {
         self.owners(shard).contains(&place)
     }
 
-    /// All places, each once, in the order in which they are to be asked for a shard.
+    /// Returns all places, each once, in the order in which clients ask for a shard.
     pub(crate) fn walk(&self, shard: ShardNo) -> &[Place] {
         &self.walks[shard]
     }

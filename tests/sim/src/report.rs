@@ -1,6 +1,6 @@
-//! What one run came to.
+//! The report of one run.
 
-/// What came of one seed.
+/// The report of one seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The seed.
@@ -9,7 +9,7 @@ pub struct Report {
     pub events: u64,
     /// A hash over all events and effects in their order.
     pub trace: u64,
-    /// The first thing that was wrong, when and what.
+    /// The first violation, and when.
     pub violation: Option<String>,
     /// Ring versions that were committed.
     pub versions: u64,

@@ -1,4 +1,4 @@
-//! What a seed stands for: how large the cluster is, and which troubles it gets.
+//! The parameters of a seed: the size of the cluster, and its troubles.
 
 use std::time::Duration;
 

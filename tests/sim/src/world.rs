@@ -1,4 +1,4 @@
-//! The world of one run: everything there is, and the loop that lets time pass.
+//! The world of one run: its state, and the loop that lets time pass.
 
 mod client;
 mod coordinator;
@@ -74,7 +74,7 @@ enum Item {
     GiveUp(Place, u32, u64, Request),
     /// Announcements may have ended.
     Expire,
-    /// A node has what it needs to go by a ring.
+    /// A node has all it needs to use a ring.
     Install(Place, u32, node::InUse),
     /// A node asks again for the exceptions that it lacks.
     Lacks(Place, u32),
@@ -108,7 +108,7 @@ pub(crate) struct World {
     /// When a link was last cut or joined.
     network_changed: Now,
     origin_up: bool,
-    /// Since when the origin is as it is.
+    /// When the origin last went up or down.
     origin_since: Now,
     /// Objects that were overwritten: the origin has another version of these shards.
     overwritten: Vec<bool>,
@@ -259,7 +259,7 @@ impl World {
         self.items.insert(self.numbers, item);
     }
 
-    /// Tells the story to who asked for it.
+    /// Prints a line of the story, if it was asked for.
     fn say(&self, words: impl Fn() -> String) {
         if self.aloud {
             println!("{:10.3} {}", self.now.as_secs_f64(), words());
@@ -286,7 +286,7 @@ impl World {
         !self.troubled && self.events.is_multiple_of(8) && self.unrest().is_empty()
     }
 
-    /// What is still to come to rest.
+    /// Returns the parts of the cluster that are not at rest.
     fn unrest(&self) -> String {
         let Some(record) = self.checks.newest() else {
             return "there is no record".to_owned();
@@ -314,10 +314,10 @@ impl World {
         let state = record.entry(&node.id).map(|entry| entry.state);
         let settled = match state {
             Some(State::Active | State::Held) => true,
-            // Who drains last waits for somebody to come.
+            // The last draining member waits for another node to join.
             Some(State::Draining { .. }) => !record.in_ring().any(|e| e.state == State::Active),
             Some(_) => false,
-            // Who was taken out stays out; anybody else joins.
+            // A removed node stays out; any other node joins.
             None => node.was_in_ring,
         };
         if !settled {

@@ -1,9 +1,9 @@
-//! A training process for tests: reads a `words` dataset epoch after epoch, checks every byte and
-//! the digest of each epoch, and says after each batch where its rows came from, and for how long
-//! it was waited. Made to be killed. `host` as the cluster is the node of this host.
+//! A training process for tests, made to be killed. It reads a `words` dataset epoch after epoch,
+//! and checks every byte and the digest of each epoch. After each batch it prints the sources of
+//! the rows and the wait. `host` as the cluster is the node of this host.
 //!
-//! Exit code: 0 all right, 3 a wrong byte or an incomplete epoch, 1 an error, whose kind is the
-//! last line.
+//! Exit code: 0 on success, 3 for a wrong byte or an incomplete epoch, 1 for an error. The last
+//! line is the error's kind.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use larder_client::{Dataset, Error, HostOptions};
 use larder_extent::testing::fork_idle_child;
 use larder_tests::words;
 
-/// A forked child ends by itself after this, should the test that started us die.
+/// A forked child ends by itself after this, in case the test that started it dies.
 const CHILD_SECONDS: u32 = 60;
 
-/// For reads that are to fail: longer than a node holds a failure against a shard.
+/// For reads that are expected to fail: longer than a node remembers a shard's failure.
 const PATIENCE_SHORT: Duration = Duration::from_secs(6);
 
 struct Arguments {
@@ -67,7 +67,7 @@ impl Arguments {
         Some(parsed)
     }
 
-    /// Whether no epoch is to be read after so many.
+    /// Whether the reader stops after this many epochs.
     fn is_over(&self, epochs: u64) -> bool {
         self.until.as_ref().map_or(epochs == self.epochs, |file| file.exists())
     }
@@ -91,10 +91,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Who reads a log wants to know where the time went of a batch that took longer than this.
+/// For a batch that took longer than this, the log says where the time went.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Whether every byte was right and every epoch complete.
+/// Returns whether every byte was right and every epoch complete.
 fn train(arguments: &Arguments) -> Result<bool, Error> {
     let options = Dataset::options().local(arguments.local).over_network(&arguments.over_network);
     let options = match arguments.cluster.as_str() {

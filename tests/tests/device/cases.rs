@@ -199,7 +199,7 @@ fn extent_dropped_under_a_copy(device: &Device) {
     }
 }
 
-/// Device memory of this program's, and whether it was let go of.
+/// Device memory of this program, and whether it was released.
 struct Given {
     memory: OwnMemory,
     stream: ConsumerStream,

@@ -1,4 +1,4 @@
-//! A case of the suite as a child process, and what came of it.
+//! A case of the suite as a child process, and its outcome.
 
 use std::{
     fmt,
@@ -14,10 +14,10 @@ use tempfile::TempDir;
 pub(crate) const CASE: &str = "LARDER_DEVICE_CASE";
 /// Names the driver: `host` or `cuda`.
 pub(crate) const DRIVER: &str = "LARDER_DEVICE_DRIVER";
-/// Names a mistake that the client is to make.
+/// Names a mistake that the client must make.
 pub(crate) const PLANTED: &str = "LARDER_PLANTED_MISTAKE";
 
-/// Each copy takes so long over the stand-in: a wait that is missing shows.
+/// Each copy takes this long over the stand-in, so that a missing wait shows.
 const DELAY_US: &str = "1000";
 
 /// The driver that a case runs over.
@@ -82,7 +82,7 @@ pub(crate) fn command(case: &str, over: Over<'_>) -> (Command, TempDir) {
     (command, folder)
 }
 
-/// How a child ended that had this folder.
+/// Collects the outcome of a child with this folder.
 pub(crate) fn outcome(case: &str, status: ExitStatus, output: String, folder: &Path) -> Outcome {
     let report = std::fs::read(report_of(folder)).unwrap_or_default();
     let report = serde_json::from_slice(&report).unwrap_or(Value::Null);

@@ -34,7 +34,7 @@ fn dataset(files: u32) -> (TempDir, String) {
     (folder, uri)
 }
 
-/// Trains for so many batches over the stand-in. Each line that the loop says is handed over.
+/// Trains for this many batches over the stand-in, and hands over each line of the loop.
 fn train(way: (&str, &str, &str), batches: &str, hear: impl FnMut(&str)) -> Outcome {
     train_at(&[("STANDIN_DELAY_US", "100")], way, batches, hear)
 }
@@ -125,7 +125,7 @@ fn a_full_node_causes_no_wrong_byte_and_no_mistake() {
     assert!(trained.count("pinned_bytes") > 0, "{trained:?}");
 }
 
-/// The owners of shards change, and evict them: a client lets go of extents that it copies from.
+/// The owners of shards change and evict them: a client releases extents that it copies from.
 #[test]
 fn evictions_by_a_ring_that_changes_cause_no_wrong_byte_and_no_mistake() {
     let (_folder, uri) = dataset(6);

@@ -32,7 +32,7 @@ pub(crate) const UNTIL_DIRECT: &str = "until direct";
 /// Shards are mapped and registered long before so many epochs.
 const EPOCHS_MAX: u64 = 20_000;
 
-/// Goes through epochs until it had so many batches, and says each.
+/// Reads epochs until it had this many batches, and prints each.
 pub(crate) fn train(device: &Device) {
     let said = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is set"));
     let dataset = Dataset::open(&said(URI), Some(&said(CLUSTER))).expect("a dataset");
@@ -61,7 +61,7 @@ pub(crate) fn train(device: &Device) {
     panic!("{EPOCHS_MAX} epochs were not enough");
 }
 
-/// Says how often bytes were copied.
+/// Prints how often bytes were copied.
 fn say(loader: &Loader) {
     let copies = loader.stats().sources.copies;
     let (device, staged) = (copies.device_bytes, copies.staged_bytes);

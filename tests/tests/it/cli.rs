@@ -12,7 +12,7 @@ fn larder(args: &[&str], env: &[(String, String)]) -> Output {
     command.output().expect("larder starts")
 }
 
-/// What it printed with `-o json`, having succeeded.
+/// Returns the output of a successful run with `-o json`.
 fn json(output: &Output) -> Value {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {error}", output.status);
@@ -78,7 +78,7 @@ fn a_prefix_that_was_indexed_into_the_users_cache_is_listed() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let folder = dir.path().join("images");
     assert_eq!(PythonDataset::images(&folder, 1, 8, &[4, 4, 3]).samples(), 8);
-    // A file in the place of the folder refuses everybody, root too.
+    // A file in the place of the folder refuses every user, root too.
     std::fs::write(folder.join(".larder"), "").expect("a file");
     let uri = format!("file://{}", folder.display());
     let cache = dir.path().join("cache").display().to_string();

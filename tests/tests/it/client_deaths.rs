@@ -1,5 +1,5 @@
-//! Clients are killed, also with forked children left behind, and in namespaces of their own:
-//! nothing of them stays.
+//! Clients are killed, some with forked children left behind, some in namespaces of their own. The
+//! node releases everything of theirs.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -44,14 +44,14 @@ impl Scene {
         })
     }
 
-    /// Everything resident, no client connected: what the node must come back to.
+    /// Everything is resident and no client is connected: the node must return to this state.
     fn warm(&self) {
         assert!(self.client(0, 2, &[], &[]).finish().0.success());
     }
 }
 
-/// Forked children that outlive their killed parents at any time. Few, so that each is ended long
-/// before its own timer ends it and its process id can go to somebody else.
+/// Forked children that outlive their killed parents at any time. Few, so that each is killed long
+/// before its own timer ends it and the system gives its process id to another process.
 const CHILDREN_ALIVE: usize = 16;
 
 fn end(child: Option<Pid>) {
@@ -59,8 +59,8 @@ fn end(child: Option<Pid>) {
     kill(child, Signal::SIGKILL).expect("it lives until its timer or we end it");
 }
 
-/// What the node has open but sockets: those of clients it counts itself, those to the origin are a
-/// pool.
+/// Returns the node's open files except sockets: the node counts those of clients itself, and those
+/// to the origin are a pool.
 fn open_files(node: &NodeProcess) -> Vec<String> {
     node.open_files().into_iter().filter(|name| !name.starts_with("socket:")).collect()
 }
@@ -107,8 +107,7 @@ fn killed_clients_leave_no_leases_descriptors_or_bytes_behind() {
         }
         client.kill_now();
     }
-    // While forked children live they still map, and hold TCP connections: leases are gone all the
-    // same.
+    // Forked children still map, and hold TCP connections. Their leases are gone nevertheless.
     eventually(Duration::from_secs(1), "the last reaping", || {
         let load = scene.node.describe().load.unwrap_or_default();
         (load.leases, load.socket_connections) == (0, 0)
@@ -153,7 +152,7 @@ fn a_client_in_its_own_namespaces_and_under_another_uid_attaches_works_and_is_re
         "--clear-groups",
     ];
     let mut client = scene.client(1, 1_000_000, &[], &wrapper);
-    // Soon it reads mapped memory and nothing else.
+    // Soon it reads only mapped memory.
     client.wait_for("batch 16 0 0");
     assert!(scene.node.describe().load.unwrap_or_default().leases > 0);
     client.kill_now();

@@ -35,7 +35,7 @@ async fn client(node: &NodeProcess) -> CoordinatorClient<Channel> {
     CoordinatorClient::new(endpoint.connect().await.expect("the node listens"))
 }
 
-/// A message of who has the token.
+/// Adds the token to a message.
 fn shown<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     let token = BinaryMetadataValue::from_bytes(TOKEN.as_bytes());
@@ -50,7 +50,7 @@ fn locate(node: &NodeProcess) -> LocateResponse {
     })
 }
 
-/// Record and announcements, as the node that coordinates has them.
+/// Returns record and announcements from the coordinating node.
 fn read(node: &NodeProcess) -> ClusterView {
     runtime().block_on(async {
         let answer = client(node).await.read_cluster(shown(ReadClusterRequest {})).await;
@@ -85,7 +85,7 @@ fn the_first_node_coordinates_the_second_follows_and_a_restart_goes_on() {
     let again = node(home.path(), "a", port.expect("a port"), None);
     assert!(read(&again).record.expect("the record was kept").revision >= revision);
     until("the second is back", || locate(&second).reaches && announced(&again) == ["a", "b"]);
-    // A watch of another node does not keep one from ending, and who ends says so.
+    // The second node stops although it watches the first, and withdraws its announcement.
     assert_eq!(second.stop(), Some(0));
     assert_eq!(announced(&again), ["a"]);
     assert_eq!(again.stop(), Some(0));

@@ -1,4 +1,4 @@
-//! `larder demo --cluster`, as a user or a script runs it: a ring that changes while it is read,
+//! `larder demo --cluster`, as a user or a script runs it: a ring that changes while clients read,
 //! and nothing left behind.
 
 use std::fs;
@@ -26,7 +26,7 @@ fn assert_nothing_is_left(home: &Path) {
     assert!(running.is_empty(), "{running:?}");
 }
 
-/// What runs with this folder in its arguments.
+/// Returns the processes with this folder in their arguments.
 fn running_in(home: &Path) -> Vec<String> {
     let processes = fs::read_dir("/proc").expect("Linux").filter_map(Result::ok);
     let words = processes.filter_map(|it| fs::read(it.path().join("cmdline")).ok());
@@ -34,7 +34,7 @@ fn running_in(home: &Path) -> Vec<String> {
     words.filter(|it| it.contains(&*home.to_string_lossy())).collect()
 }
 
-/// Runs it to its end and looks at what it says.
+/// Runs it to its end and checks its output.
 fn the_ring_changes_as_planned(etcd: Option<&str>) {
     let home = tempfile::tempdir().expect("a temporary folder");
     let mut demo = demo(home.path());
@@ -76,7 +76,7 @@ fn nothing_is_left_when_stopped_at(file: &str, signal: Signal) {
         assert_eq!(output.status.code(), Some(130), "{error}");
         return assert_nothing_is_left(home.path());
     }
-    // Nobody is left to remove the files, but whoever ran ends by itself.
+    // No program is left to remove the files, but its processes end by themselves.
     until("its programs are gone", || running_in(home.path()).is_empty());
 }
 

@@ -1,17 +1,17 @@
-//! The commands that the documentation tells people to type, held against the programs.
+//! The commands in the documentation, compared with the programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use larder_tests::node::binary;
 
-/// A command of ours, and where it stands.
+/// A command of Larder, and its place on the page.
 struct Typed {
     place: String,
     words: Vec<String>,
 }
 
-/// Every page that tells what to type.
+/// Returns every page with commands to type.
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut pages = vec![root.join("README.md"), root.join("deploy/README.md")];
@@ -23,7 +23,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// What stands in code on a page: lines of blocks, joined where they go on, and code in a sentence.
+/// Returns the code of a page: lines of blocks, joined where they continue, and code in sentences.
 fn code(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (index, part) in page.split("```").enumerate() {
@@ -36,7 +36,7 @@ fn code(page: &str) -> Vec<String> {
     found
 }
 
-/// The calls of our programs in a line of shell.
+/// Returns the calls of Larder's programs in a line of shell.
 fn calls(line: &str) -> Vec<Vec<String>> {
     let line = line.split(" #").next().unwrap_or_default().trim_start_matches("$ ");
     let pieces = line.split(['|', '&', ';', '>', '(', ')']);
@@ -71,7 +71,7 @@ fn what_the_pages_say_to_type_is_what_the_programs_take() {
     let mut problems = Vec::new();
     for Typed { place, words } in &typed {
         let mut command = Command::new(binary(&words[0]));
-        // With --help at its end a command is parsed and not done.
+        // With --help at its end a command is parsed and not run.
         let help = (words[1] != "help").then_some("--help");
         let output = command.args(&words[1..]).args(help).output().expect("it starts");
         if !output.status.success() {

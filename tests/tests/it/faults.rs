@@ -1,5 +1,4 @@
-//! An origin that does everything wrong that an origin can: no byte is ever wrong, and an error
-//! says what is the matter.
+//! An origin with every possible fault: no byte is ever wrong, and each error names the fault.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -17,15 +16,14 @@ use tempfile::TempDir;
 
 /// Threads that read at once.
 const READERS: usize = 16;
-/// How long a stalled answer stalls. The node gives up on one after ten seconds; most end before,
-/// by a hang-up.
+/// How long a stalled answer stalls. The node gives up on an answer after ten seconds. Most end
+/// before that with a hang-up.
 const STALL: Duration = Duration::from_secs(1);
-/// One in so many reads of the origin meets a fault: few enough that retries are not all used up
-/// for ever.
+/// The share of the origin's reads with a fault: few enough that retries are not used up every
+/// time.
 const FAULT_SHARE: f64 = 0.25;
 
-/// A bucket `data` with the dataset `words`, of which each sample is an object and a shard of its
-/// own.
+/// A bucket `data` with the dataset `words`. Each sample is an object and a shard of its own.
 struct Origin {
     server: S3Server,
     samples: u64,
@@ -58,7 +56,7 @@ impl Origin {
         NodeProcess::start(&options)
     }
 
-    /// A client of `node` that maps nothing and tries each read for `patience`.
+    /// Opens the dataset through `node`, without mappings, with retries for `patience`.
     fn client(&self, node: &NodeProcess, patience: Duration) -> Dataset {
         let options = Dataset::options().cluster(node.address()).local(false).patience(patience);
         let dataset = options.open("s3://data/words").expect("opens");
@@ -67,7 +65,7 @@ impl Origin {
         dataset
     }
 
-    /// Faults for the data; the manifest is read in peace.
+    /// Injects faults for the data; the manifest stays free of them.
     fn inject(&self, plan: FaultPlan) {
         self.server.set_faults(plan.keys_containing(".safetensors").stall(STALL));
     }
@@ -77,7 +75,7 @@ fn fills_started(node: &NodeProcess) -> u64 {
     node.describe().counters.expect("counters").fills_started
 }
 
-/// Reads a sample: it comes right, or an error says what is the matter.
+/// Reads a sample: it is right, or an error names the fault.
 fn read(dataset: &Dataset, sample: u64) -> Result<(), ErrorKind> {
     match dataset.read(sample, words::TENSOR) {
         Ok(row) => {
@@ -103,7 +101,7 @@ fn read(dataset: &Dataset, sample: u64) -> Result<(), ErrorKind> {
     }
 }
 
-/// What came of many reads.
+/// The results of many reads.
 #[derive(Debug, Default)]
 struct Tally {
     right: u64,
@@ -119,7 +117,7 @@ impl Tally {
     }
 }
 
-/// Every sample once, from many threads.
+/// Reads every sample once, from many threads.
 fn read_all(dataset: &Dataset, tally: &Mutex<Tally>) {
     let next = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -138,8 +136,7 @@ fn read_all(dataset: &Dataset, tally: &Mutex<Tally>) {
     });
 }
 
-/// With the origin well again, every sample comes, as soon as failures are no longer held against
-/// their shards.
+/// Without faults every sample comes, once the node has forgotten the failures of its shards.
 fn everything_is_right_in_the_end(origin: &Origin, node: &NodeProcess) {
     let dataset = origin.client(node, Duration::from_secs(5));
     let mut missing: Vec<u64> = (0..origin.samples).collect();
@@ -155,7 +152,7 @@ fn everything_is_right_in_the_end(origin: &Origin, node: &NodeProcess) {
     panic!("{} samples still don't come, the last with {last:?}: {missing:?}", missing.len());
 }
 
-/// Reads the dataset through one new node after the other, until there were so many fills under
+/// Reads the dataset through one new node after another, until there were this many fills under
 /// `faults`.
 fn fill_under(origin: &Origin, faults: &[Fault], fills: u64) {
     let (mut done, mut seed) = (0, 0);
@@ -218,7 +215,7 @@ fn each_fault_met_once_costs_a_retry_and_no_error() {
     everything_is_right_in_the_end(&origin, &node);
 }
 
-/// Denied, changed or gone may be a mistake of the store; said twice it is believed.
+/// Denied, changed or gone may be a mistake of the store; the second such answer is believed.
 #[test]
 fn an_answer_that_ends_a_shard_is_asked_for_once_more_and_no_oftener() {
     let finals = [
@@ -238,8 +235,8 @@ fn an_answer_that_ends_a_shard_is_asked_for_once_more_and_no_oftener() {
     }
 }
 
-/// The client has the means to read the origin itself; what a node found damaged it must not read
-/// around the node, as nothing would check those rows.
+/// The client could read the origin itself. It must not do so for a shard that the node found
+/// damaged, since no check would cover those rows.
 #[test]
 fn bytes_that_a_node_found_damaged_are_an_error_also_for_a_client_that_can_reach_the_origin() {
     let origin = Origin::new(16, &["--checksum"]);

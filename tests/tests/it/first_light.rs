@@ -8,7 +8,7 @@ use larder_origin::{Counts, Options, S3Server};
 use larder_tests::{Cluster, PythonDataset, words};
 use tempfile::TempDir;
 
-/// An S3 server whose bucket `data` holds what `write` puts into it.
+/// An S3 server with a bucket `data` that `write` fills.
 fn bucket(write: impl FnOnce(&std::path::Path)) -> (TempDir, S3Server) {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let server = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
@@ -20,14 +20,14 @@ fn cluster_over(server: &S3Server, nodes: usize) -> Cluster {
     Cluster::start(nodes, "s3://data", |options| options.env = server.env())
 }
 
-/// CRC-32 as zlib has it, bit by bit: an oracle that shares no code with what is tested.
+/// CRC-32 as in zlib, bit by bit: an oracle that shares no code with the tested one.
 fn crc32(bytes: &[u8]) -> u32 {
     let step = |crc: u32| (crc >> 1) ^ (0xedb8_8320 * (crc & 1));
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
 }
 
-/// Bytes of data files that were read more than once. (Each node reads the small manifest for
-/// itself.)
+/// Returns the bytes of data files that were read more than once. (Each node reads the small
+/// manifest for itself.)
 fn samples_read_again(counts: &Counts) -> u64 {
     let objects = counts.reads.objects().map(|(object, _)| object);
     let data = objects.filter(|object| object.ends_with(".safetensors"));
@@ -103,7 +103,7 @@ fn clients_that_ask_for_one_cold_shard_at_once_cause_one_read_of_each_byte() {
     }
 }
 
-/// The client has no way to S3 of its own.
+/// The client cannot reach S3 itself.
 #[test]
 fn rows_too_long_for_a_node_to_hold_come_through_it_all_the_same() {
     const ROW_BYTES: u64 = 40 << 20;
@@ -143,7 +143,7 @@ fn what_is_resident_is_served_while_the_origin_is_stopped() {
     for epoch in 1..4 {
         train(epoch);
     }
-    // A process that comes later, and holds no manifest yet, is served as well.
+    // A later process without a manifest is served as well.
     let late =
         Dataset::open("s3://data/words", Some(&address)).expect("opens from the nodes alone");
     assert!(words::is_right(200, &late.read(200, words::TENSOR).expect("a row")));

@@ -1,14 +1,14 @@
 //! Larder against garage, an S3 server that shares no code with the one of the other tests.
 //!
-//! `make test-full` builds garage and asks for this test; without it the test runs where garage is
-//! found.
+//! `make test-full` builds garage and requires this test. Otherwise the test runs only where garage
+//! is found.
 
 use larder_tests::{Garage, NodeOptions, NodeProcess, garage, node::binary, words};
 use object_store::{ObjectStoreExt, path::Path};
 use serde_json::Value;
 use std::process::{Command, Output};
 
-/// A running garage, if there is one to run and nobody insists.
+/// A running garage, if it is installed; required only by `make test-full`.
 fn start(folder: &std::path::Path) -> Option<Garage> {
     match garage::find() {
         Err(why) if std::env::var_os("LARDER_TEST_FULL").is_none() => {
@@ -67,7 +67,7 @@ fn a_dataset_on_garage_is_indexed_tagged_filled_verified_and_known_to_have_chang
     assert_eq!(index(&["--shard-bytes", "1MiB", "--checksum"])["snapshot"], first["snapshot"]);
     assert_eq!(json(&verify())["samples"], 512);
 
-    // A tag that is there is moved. Garage ignores the condition under which that is asked for.
+    // An existing tag is moved. Garage ignores the condition of that request.
     words::write(&files, 3, 256, 4096);
     upload(&server, &files);
     let second = index(&["--tag", "v2"]);
@@ -77,7 +77,7 @@ fn a_dataset_on_garage_is_indexed_tagged_filled_verified_and_known_to_have_chang
     let tags = json(&larder(&["dataset", "ls", "s3://data/words"], &env));
     assert!(tags.to_string().contains("v2"), "{tags}");
 
-    // Same size, other bytes: the node holds what was indexed, the source has another version.
+    // Same size, other bytes: the node holds the indexed version, the origin has another one.
     words::write(&files, 3, 256, 4096);
     let file = files.join("part-00001.safetensors");
     let mut bytes = std::fs::read(&file).expect("a file");

@@ -1,5 +1,5 @@
-//! One node a host: processes that name no cluster start one, share it, and leave nothing behind;
-//! whoever is killed, and whenever.
+//! One node a host: processes that name no cluster start a node, share it, and leave nothing
+//! behind, even if any of them is killed at any time.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,17 +14,17 @@ use nix::unistd::{Pid, getsid, pipe};
 use tempfile::TempDir;
 
 const WORDS: &str = "s3://data/words";
-/// What `words::write` puts into the bucket: samples, and bytes of one.
+/// The contents of the bucket by `words::write`: the samples, and the bytes of each.
 const SAMPLES: u64 = 4 * 64;
 
-/// A host of one user: a folder for his nodes, and an S3 server.
+/// A host of one user: a folder for the user's nodes, and an S3 server.
 struct Host {
     run: TempDir,
     server: S3Server,
     _buckets: TempDir,
 }
 
-/// What a process said of the node it uses.
+/// A process's message about the node it uses.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 struct Node {
     pid: i32,
@@ -64,7 +64,7 @@ impl Host {
         Self::start(uri, epochs, self.env(linger), &[], &[])
     }
 
-    /// One that does not end, and maps nothing: what it reads comes from the node or the origin.
+    /// A process that does not end and maps nothing: its rows come from the node or the origin.
     fn train_over_network(&self, uri: &str) -> TrainingProcess {
         Self::start(uri, u64::MAX, self.env("300ms"), &["--remote-only"], &[])
     }
@@ -99,7 +99,7 @@ impl Host {
         })
     }
 
-    /// The nodes that run in this host's folder, those that are just starting included.
+    /// Returns the nodes that run or start in this host's folder.
     fn nodes(&self) -> Vec<i32> {
         let mark = self.run.path().display().to_string();
         let processes = fs::read_dir("/proc").expect("/proc").flatten();
@@ -113,13 +113,13 @@ impl Host {
         pids.filter(is_ours).collect()
     }
 
-    /// The folders in which there is, or was, a node.
+    /// Returns the folders in which there is, or was, a node.
     fn folders(&self) -> Vec<PathBuf> {
         let folders = fs::read_dir(self.run.path().join("larder"));
         folders.map_or_else(|_| Vec::new(), |all| all.flatten().map(|one| one.path()).collect())
     }
 
-    /// Waits until no node runs, and nothing but empty folders is left.
+    /// Waits until no node runs, and only empty folders are left.
     fn assert_left_clean(&self) {
         until("the node has ended", || self.nodes().is_empty());
         assert!(!self.folders().is_empty());
@@ -129,7 +129,7 @@ impl Host {
         }
     }
 
-    /// Bytes of samples that were read from S3 twice, by its own count.
+    /// Returns the bytes of samples that were read from S3 twice, by its own count.
     fn read_again(&self) -> u64 {
         let counts = self.server.counts();
         assert_eq!(counts.reads.forgotten, 0);
@@ -141,15 +141,15 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // A test that failed must leave no node: these are nobody's children, and named by our
-        // folder.
+        // A failed test must leave no node. Nodes are not children of the test, so they are found
+        // by the folder.
         for pid in self.nodes() {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
 }
 
-/// The node that a process says it uses.
+/// Returns the node that a process prints as the one it uses.
 fn node_of(process: &mut TrainingProcess) -> Node {
     let line = process.wait_for("node ");
     let mut words = line.split(' ').skip(1);
@@ -157,7 +157,7 @@ fn node_of(process: &mut TrainingProcess) -> Node {
     Node { pid, started: words.next() == Some("started") }
 }
 
-/// Reads on to the end, which must be a good one: every sample once, no wrong byte.
+/// Reads to the end, which must be a success: every sample once, no wrong byte.
 fn finish(process: &mut TrainingProcess) {
     let (status, lines) = process.finish();
     assert!(status.success(), "{status}, {:?}", lines.last());
@@ -195,13 +195,13 @@ fn a_job_that_is_started_again_finds_its_data_warm() {
 #[test]
 fn the_node_is_nobodys_child_and_survives_the_process_that_started_it() {
     let host = Host::new();
-    // A pipe that whatever we start inherits.
+    // A pipe that every started process inherits.
     let (inherited, _other_end) = pipe().expect("a pipe");
     let link = |pid: i32, fd: &str| fs::read_link(format!("/proc/{pid}/fd/{fd}"));
     let name =
         fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&inherited)));
     let name = name.expect("open");
-    // As launchers do it, each rank has a core of its own.
+    // As with launchers, each rank has a core of its own.
     let mut starter = host.train_under(&["taskset", "-c", "0"], WORDS, 1_000_000, "300ms");
     let node = node_of(&mut starter);
     assert!(node.started);
@@ -230,7 +230,7 @@ fn a_starter_killed_at_any_point_stands_in_nobodys_way() {
     let host = Host::new();
     for round in 0..repeats(12, 100) {
         let mut starter = host.train(WORDS, 1_000_000, "100ms");
-        // The moment decides what is tested, never what is right.
+        // The moment decides only which case is tested; all must pass.
         std::thread::park_timeout(Duration::from_millis(3 * u64::try_from(round).expect("few")));
         starter.kill_now();
         let mut next = host.train(WORDS, 1, "100ms");
@@ -241,7 +241,7 @@ fn a_starter_killed_at_any_point_stands_in_nobodys_way() {
     host.assert_left_clean();
 }
 
-/// Reads on until a batch came whose rows are all from where `from` says: local, remote, origin.
+/// Reads until all rows of a batch come from `from`: local, remote, origin.
 fn wait_for_rows(process: &mut TrainingProcess, from: usize) {
     loop {
         let line = process.wait_for("batch ");
@@ -263,7 +263,7 @@ fn when_the_node_is_killed_its_users_go_on_and_meet_on_another() {
         kill(Pid::from_raw(first.pid), Signal::SIGKILL).expect("it runs");
         until("the node is gone", || !host.nodes().contains(&first.pid));
         until("another runs in its place", || !host.nodes().is_empty());
-        // What was on its way from the first may still be told.
+        // The process may still report batches that it had begun.
         host.server.reset_counts();
         ranks.iter_mut().for_each(|rank| wait_for_rows(rank, REMOTE));
         until("all read from one node again", || {
@@ -312,7 +312,7 @@ fn datasets_in_two_buckets_are_read_through_one_node() {
 fn the_same_address_on_another_endpoint_is_other_data_and_another_node() {
     let (host, elsewhere) = (Host::new(), Host::new());
     let mut here = host.train(WORDS, 2, "300ms");
-    // The same user on the same host, whose settings lead to another server.
+    // The same user on the same host, with settings for another server.
     let run = host.env("300ms").into_iter().find(|(name, _)| name == "XDG_RUNTIME_DIR");
     let env = elsewhere.env("300ms").into_iter().chain(run).collect();
     let mut there = Host::start(WORDS, 2, env, &[], &[]);
@@ -325,7 +325,7 @@ fn the_same_address_on_another_endpoint_is_other_data_and_another_node() {
     host.assert_left_clean();
 }
 
-/// What the program for tests says on standard error when it fails.
+/// Returns the standard error of a test process that fails.
 fn failure(host: &Host, more: &[(&str, &str)]) -> String {
     let mut client = Command::new(env!("CARGO_BIN_EXE_larder-test-client"));
     client.args([WORDS, "host", "1", "1", "32"]).envs(host.env("300ms"));
@@ -375,7 +375,7 @@ fn the_admin_tool_finds_the_node_of_this_host_and_nobody_else_may_ask_it() {
     let listed = &report["nodes"][0];
     let socket = host.folders()[0].join("larder.sock").display().to_string();
     assert_eq!(listed["socket"], socket.as_str());
-    // Who knows its address and not the ticket is refused.
+    // A client with the address but without the ticket is refused.
     let control = listed["control"].as_str().expect("an address").to_owned();
     let stranger = larder(&["--cluster", &control]);
     let said = text(&stranger.stderr) + &text(&stranger.stdout);

@@ -1,5 +1,5 @@
-//! Members come and go under a verified load: no sample is lost, no byte is wrong, nobody waits for
-//! long, and what moves comes from nodes, not from the origin.
+//! Members come and go under a verified load: no sample is lost, no byte is wrong, no batch waits
+//! for long, and moves read from nodes, not from the origin.
 
 use std::process::Command;
 use std::thread;
@@ -11,14 +11,14 @@ use larder_tests::node::binary;
 use larder_tests::{Etcd, Keeper, LivingCluster, Load, repeats, words};
 use nix::sys::signal::Signal;
 
-/// What nobody may ever wait for one batch. A node is passed over after two seconds of silence; the
-/// rest is for machines that are busy with other things.
+/// The longest wait for one batch. A client passes a node over after two seconds of silence; the
+/// rest is for busy machines.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Shards of the dataset: one to a file.
 const SHARDS: usize = 48;
 
-/// A cluster over a real S3 server, and who reads from it.
+/// A cluster over a real S3 server, and its readers.
 struct Scene {
     cluster: LivingCluster,
     server: S3Server,
@@ -52,14 +52,14 @@ impl Scene {
         load
     }
 
-    /// Every shard is in memory.
+    /// Waits until every shard is in memory.
     fn until_warm(&self) {
         let nodes: Vec<usize> = (0..self.cluster.nodes.len()).collect();
         self.cluster.until_one_copy_each(&nodes, SHARDS);
         self.server.reset_counts();
     }
 
-    /// Samples were asked of the origin since the cluster was warm.
+    /// Whether the origin was asked for samples since the cluster was warm.
     fn origin_was_asked(&self) -> bool {
         let counts = self.server.counts();
         let mut objects = counts.reads.objects();
@@ -67,8 +67,8 @@ impl Scene {
     }
 }
 
-/// Nodes are killed and started again, one after the other: as each is back before it counts as
-/// dead, the ring stays.
+/// Nodes are killed and restarted one after the other. Each is back before it counts as dead, so
+/// the ring stays.
 fn short_deaths_cost_nothing(keeper: Keeper, deaths: usize) {
     let mut scene = Scene::new(keeper, repeats(3, 5));
     let load = scene.load(2);
@@ -85,7 +85,7 @@ fn short_deaths_cost_nothing(keeper: Keeper, deaths: usize) {
     println!("{deaths} deaths: {read:?}");
 }
 
-/// One node keeps dying and coming back, and is away for up to a third of what would make it dead.
+/// One node keeps dying and returning, and is absent for up to a third of its grace.
 fn flaps_cause_at_most_one_rebalance(keeper: Keeper, flaps: usize) {
     let mut scene = Scene::new(keeper, 3);
     let load = scene.load(2);
@@ -96,7 +96,7 @@ fn flaps_cause_at_most_one_rebalance(keeper: Keeper, flaps: usize) {
         thread::park_timeout(timing().death_grace / 30 * away);
         scene.cluster.restart(2);
     }
-    // It is a member again, or held back for being unsteady; in both cases the two others agree.
+    // It is a member again, or held out for flapping; in both cases the two others agree.
     let others = [0, 1].map(|node| ring(&scene.cluster.nodes[node]).expect("it answers").version());
     assert!(others.iter().all(|&now| now <= version + 1), "from {version} to {others:?}");
     let read = load.end();
@@ -104,7 +104,7 @@ fn flaps_cause_at_most_one_rebalance(keeper: Keeper, flaps: usize) {
     println!("{flaps} flaps, ring {version} to {others:?}: {read:?}");
 }
 
-/// A member stands still for longer than its word lasts, and for less than makes it dead.
+/// A member pauses for longer than its announcement lives, and for less than its grace.
 fn a_pause_costs_nothing(keeper: Keeper) {
     let scene = Scene::new(keeper, 3);
     let load = scene.load(2);
@@ -182,7 +182,7 @@ fn a_pause_costs_nothing_by_etcd() {
     a_pause_costs_nothing(keeper);
 }
 
-/// While nobody keeps the record, membership is frozen and reads go on, also when a member dies.
+/// Without a coordinator, membership is frozen and reads go on, also when a member dies.
 #[test]
 fn an_etcd_that_is_away_holds_up_no_read() {
     let mut scene = Scene::new(Keeper::Etcd(Etcd::start()), 3);

@@ -1,5 +1,5 @@
-//! Nodes are killed, or stopped in their tracks, under a verified load: no sample is lost, no byte
-//! is wrong, nobody waits for long.
+//! Nodes are killed or stopped under a verified load: no sample is lost, no byte is wrong, no batch
+//! waits for long.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use larder_origin::{Options, S3Server};
 use larder_tests::{ClientOptions, Cluster, TrainingProcess, repeats, words};
 use nix::sys::signal::Signal;
 
-/// What nobody may ever wait for one batch. A node is passed over after two seconds of silence; the
-/// rest is for machines that are busy with other things.
+/// The longest wait for one batch. A client passes a node over after two seconds of silence; the
+/// rest is for busy machines.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Three nodes over one origin, and how long their clients waited.
+/// Three nodes over one origin, and the waits of their clients.
 struct Scene {
     server: S3Server,
     cluster: Cluster,
@@ -45,7 +45,7 @@ impl Scene {
         client
     }
 
-    /// The client comes through all its epochs, and never waited for long.
+    /// Checks that the client finishes all its epochs without a long wait.
     fn comes_through(&mut self, mut client: TrainingProcess, what: &str) {
         let (status, lines) = client.finish();
         assert!(status.success(), "{what}: {status}, {:?}", lines.last());
@@ -71,15 +71,14 @@ fn a_node_killed_in_mid_epoch_costs_neither_samples_nor_bytes() {
     println!("{deaths} nodes killed: the longest wait for a batch was {:?}", scene.longest_wait);
 }
 
-/// A node that is stopped takes connections and requests, and answers none: worse than one that is
-/// gone.
+/// A stopped node accepts connections and requests, and answers none: worse than a dead node.
 #[test]
 fn a_node_stopped_in_mid_epoch_costs_neither_samples_nor_bytes() {
     let mut scene = Scene::new();
     let stops = repeats(2, 20);
     for number in 0..stops {
         let mut client = scene.client(number);
-        // Also a client that maps nothing meets each node in its turn.
+        // A client without mappings also meets each node in its turn.
         let victim = number % scene.cluster.nodes.len();
         scene.cluster.nodes[victim].signal(Signal::SIGSTOP);
         client.wait_for("epoch 1 complete");
@@ -100,7 +99,7 @@ fn with_every_node_dead_training_goes_on_from_the_origin() {
         program: env!("CARGO_BIN_EXE_larder-test-client"),
         uri: "s3://data/words",
         cluster: &address,
-        // So many that none reads them all before the nodes are killed.
+        // So many that no client reads them all before the nodes are killed.
         epochs: 20,
         seed: 1,
         batch_size: 16,
@@ -118,7 +117,8 @@ fn with_every_node_dead_training_goes_on_from_the_origin() {
     assert_eq!(last_batch, "batch 0 0 16", "rows come from the origin now");
 }
 
-/// Who stood in for a node gives it what it missed: the origin is not asked for a sample again.
+/// The nodes that served in place of a dead node give it its shards. No sample is read from the
+/// origin again.
 #[test]
 fn a_node_that_comes_back_reads_its_shards_from_who_stood_in_for_it() {
     let mut scene = Scene::new();
@@ -127,7 +127,7 @@ fn a_node_that_comes_back_reads_its_shards_from_who_stood_in_for_it() {
     scene.comes_through(client, "with one node away");
     scene.cluster.restart(0);
     scene.server.reset_counts();
-    // It maps nothing, so the node that came back is asked for what it owns.
+    // The client maps nothing, so it asks the returned node for the shards that it owns.
     let client = scene.client(3);
     scene.comes_through(client, "with all nodes back");
     let counts = scene.server.counts();

@@ -1,5 +1,5 @@
-//! A real cluster in an operator's hands: planned changes are begun, steered and given up, nodes
-//! leave and are taken out, and whoever reads meanwhile gets every sample, right.
+//! A real cluster under an operator: planned changes begin, are steered and aborted, nodes leave
+//! and are removed. Readers get every sample, with the right bytes, meanwhile.
 
 use std::collections::BTreeSet;
 use std::process::Output;
@@ -11,7 +11,7 @@ use larder_tests::{Cluster, Keeper, LivingCluster, Load, tool, until, words};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What nobody may ever wait for one batch, with room for machines that are busy with other things.
+/// The longest wait for one batch, with room for busy machines.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Shards of the dataset: one to a file.
@@ -20,10 +20,10 @@ const SHARDS: usize = 48;
 /// Samples in each.
 const ROWS: u64 = 64;
 
-/// So slow that a change does not end while somebody looks.
+/// So slow that a change does not end while the test looks.
 const CRAWL: &str = "1KiB/s";
 
-/// A cluster, the data it holds, and where its operator works.
+/// A cluster, its data, and the folder of its operator.
 struct Scene {
     cluster: LivingCluster,
     uri: String,
@@ -51,7 +51,7 @@ impl Scene {
         scene
     }
 
-    /// Somebody reads, every shard is in memory, and plans are made of it.
+    /// Starts readers, waits until every shard is in memory, and until plans include the data.
     fn load(&self) -> Load {
         let load = Load::start(
             2,
@@ -74,12 +74,12 @@ impl Scene {
         tool::json(&self.larder(&[args, &["-o", "json"]].concat()))
     }
 
-    /// Does something that changes the cluster.
+    /// Runs a command that changes the cluster.
     fn tell(&self, args: &[&str]) -> Value {
         self.json(&[args, &["--yes"]].concat())
     }
 
-    /// It is refused, in words that hold these.
+    /// Runs a command that is refused in these words.
     fn refused(&self, args: &[&str], words: &str) {
         let output = self.larder(&[args, &["--yes"]].concat());
         assert!(!output.status.success(), "{args:?} was not refused");
@@ -97,7 +97,7 @@ impl Scene {
         found.map_or(Value::Null, |one| one["state"].clone())
     }
 
-    /// The file of a plan that gives a node another weight.
+    /// Returns the file of a plan that gives a node another weight.
     fn plan(&self, weight: &str) -> String {
         let planned = self.json(&["ring", "plan", "--reweight", weight]);
         assert!(planned["bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{planned}");
@@ -105,13 +105,13 @@ impl Scene {
         planned["file"].as_str().expect("a file").to_owned()
     }
 
-    /// The change that was over last.
+    /// Returns the latest change that is over.
     fn last(&self) -> Value {
         self.json(&["ring", "history"])["changes"][0].clone()
     }
 }
 
-/// A change is begun by its plan and steered; another is given up.
+/// A change is begun by its plan and steered; another one is aborted.
 fn a_change_is_in_its_operators_hands(keeper: Keeper) {
     let scene = Scene::new(keeper, 3);
     let load = scene.load();
@@ -153,8 +153,7 @@ fn until_newer(scene: &Scene, before: u64) -> u64 {
     version
 }
 
-/// A node is asked to leave and stays; another leaves; a third dies and is taken out by an
-/// operator's word.
+/// A node is asked to leave and stays; another leaves; a third dies and an operator removes it.
 fn nodes_leave_by_an_operators_word(keeper: Keeper) {
     let mut scene = Scene::new(keeper, 4);
     let load = scene.load();
@@ -184,8 +183,8 @@ fn nodes_leave_by_an_operators_word(keeper: Keeper) {
     assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
 }
 
-/// A change that crawls, and is paused besides, gives way to one that also takes out a node with a
-/// deadline, and both are done long before that.
+/// A slow and paused change is replaced by one that also removes a node with a deadline. Both are
+/// done long before the deadline.
 #[test]
 fn who_leaves_by_a_deadline_waits_for_no_other_change() {
     let scene = Scene::new(Keeper::FirstNode, 4);
@@ -208,8 +207,7 @@ fn who_leaves_by_a_deadline_waits_for_no_other_change() {
     assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
 }
 
-/// Shards that left a node a moment ago come back to it, slowly, and stay.
-/// Epochs go round: what was read again a moment ago waits for what comes next.
+/// An epoch comes back last to the shards that it has just read, so they move last.
 #[test]
 fn what_was_read_longest_ago_moves_first() {
     let scene = Scene::new(Keeper::FirstNode, 2);
@@ -236,12 +234,13 @@ fn what_was_read_longest_ago_moves_first() {
     scene.tell(&["ring", "pause"]);
     let come: BTreeSet<u32> = held(1).difference(&kept).copied().collect();
     let early = come.intersection(&again).count();
-    // The first is on its way before anybody says what is needed.
+    // The first pull begins before any source tells its last uses.
     let expected = come.len().saturating_sub(given.len() - again.len());
     assert!(early <= expected + 2, "{early} of {} came before their turn", come.len());
     scene.tell(&["ring", "abort"]);
 }
 
+/// Shards that have just left a node return to it, slowly, and stay.
 #[test]
 fn what_comes_back_at_once_stays() {
     let scene = Scene::new(Keeper::FirstNode, 3);
@@ -257,7 +256,7 @@ fn what_comes_back_at_once_stays() {
     };
     let before = evicted();
     let back = scene.plan("c=1");
-    // Some seconds long: whoever looks around once a second looks several times.
+    // It takes some seconds, so a follower that looks once a second looks several times.
     scene.tell(&["ring", "apply", &back, "--rate", "512KiB/s", "--follow"]);
     assert_eq!(scene.last()["outcome"], "committed");
     assert_eq!(evicted(), before, "a and b got shards and gave none");
@@ -286,7 +285,7 @@ fn nodes_leave_by_an_operators_word_by_etcd() {
 }
 
 /// The node that keeps the record is lost for good: another takes over, and the dead one can be
-/// taken out.
+/// removed.
 #[test]
 fn another_node_takes_over_by_an_operators_word() {
     let mut scene = Scene::new(Keeper::FirstNode, 3);
@@ -303,7 +302,7 @@ fn another_node_takes_over_by_an_operators_word() {
     println!("taken over: {read:?}");
 }
 
-/// Who drains the node that keeps the record is told what else is to be done, and it can be.
+/// A drain of the node that keeps the record tells the operator the other step, which then works.
 #[test]
 fn the_node_that_keeps_the_record_leaves_for_good() {
     let mut scene = Scene::new(Keeper::FirstNode, 3);
@@ -317,7 +316,7 @@ fn the_node_that_keeps_the_record_leaves_for_good() {
     assert_eq!((&taken["coordinator"], &taken["generation"]), (&"c".into(), &2.into()));
 }
 
-/// Who shows no token, or another, changes nothing; who only asks needs none.
+/// Without the right token no command changes anything; queries need no token.
 #[test]
 fn whoever_has_no_token_only_looks() {
     let scene = Scene::new(Keeper::FirstNode, 1);
@@ -333,8 +332,8 @@ fn whoever_has_no_token_only_looks() {
     assert_eq!(scene.state("a"), "active");
 }
 
-/// Each change that is asked for is an audit line of the node that was asked, whatever came of it
-/// and whatever `RUST_LOG` says.
+/// Each requested change is an audit line of the node that was asked, with any result and with any
+/// `RUST_LOG`.
 #[test]
 fn what_operators_ask_for_is_written_down() {
     let mut scene = Scene::new(Keeper::FirstNode, 1);
@@ -360,7 +359,7 @@ fn what_operators_ask_for_is_written_down() {
     }
 }
 
-/// A node whose ring is a list says so, and still explains where a shard belongs.
+/// A node with a fixed member list says so, and still explains where a shard belongs.
 #[test]
 fn a_ring_that_is_a_list_is_not_changed_by_anybody() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,5 +1,5 @@
-//! The admin tool against a node that says what a script wants: what an operator sees, and what
-//! reaches the cluster.
+//! The admin tool against a node that follows a script: its output for the operator, and its
+//! requests to the cluster.
 
 use std::path::Path;
 use std::process::Output;
@@ -27,7 +27,7 @@ fn node(id: &str, state: NodeState, owned_bytes: u64) -> ClusterNode {
     let member = Member {
         id: id.to_owned(),
         weight: 1,
-        // Nobody listens there; the node of the script puts its own address in.
+        // No program listens there; the scripted node puts its own address in.
         control: "http://127.0.0.1:1".to_owned(),
         host: id.to_owned(),
         zone: String::new(),

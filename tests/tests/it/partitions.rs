@@ -1,5 +1,5 @@
-//! Nodes are cut off from each other, from etcd and from clients: in network namespaces, which
-//! takes root and `ip`, so it is part of `make test-full` only.
+//! Nodes are cut off from each other, from etcd and from clients, in network namespaces. That takes
+//! root and `ip`, so it is part of `make test-full` only.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use larder_membership::Timing;
 use larder_tests::netns::Network;
 use larder_tests::{Etcd, Keeper, LivingCluster, Load, is_left_to_full, words};
 
-/// What nobody may ever wait for one batch: a host that is cut off answers nothing at all.
+/// The longest wait for one batch: a host that is cut off answers nothing at all.
 const WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Nodes of the cluster.
@@ -41,13 +41,13 @@ fn nodes_are_cut_off(keeper: impl FnOnce() -> Keeper) {
     let cut = |host, cut| cluster.network.as_ref().expect("it has one").set_cut(host, cut);
     let version = cluster.until_ring(&all);
 
-    // For longer than its word lasts, and for less than makes it dead.
+    // For longer than its announcement lives, and for less than its grace.
     cut(1, true);
     thread::park_timeout(Timing::REAL.announcement_ttl + Duration::from_secs(5));
     cut(1, false);
     assert_eq!(cluster.until_ring(&all), version);
 
-    // Until it is dead to the others; then it is back for long enough.
+    // Until the others count it as dead; then it returns for its whole hold.
     cut(2, true);
     assert!(cluster.until_ring(&[0, 1, 3, 4]) > version);
     cut(2, false);

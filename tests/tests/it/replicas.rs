@@ -1,5 +1,5 @@
-//! Clusters that keep more than one copy of each shard: real nodes, of which one is killed, that
-//! are told to keep another number, and whose memory gets scarce.
+//! Clusters with more than one copy of each shard: real nodes. One is killed, operators change the
+//! number of copies, and memory gets scarce.
 
 use std::process::Command;
 use std::thread;
@@ -20,10 +20,10 @@ const SHARDS: usize = 24;
 /// Shards of the other one.
 const MORE_SHARDS: usize = 12;
 
-/// A copy that came in the last seconds, and that nobody has read for so long, may go.
+/// A replica may be evicted after this time: it is no longer new, and no client has read it.
 const IDLE: Duration = Duration::from_secs(80);
 
-/// A cluster over an S3 server that counts what is read of it.
+/// A cluster over an S3 server that counts its reads.
 struct Scene {
     server: S3Server,
     cluster: LivingCluster,
@@ -31,12 +31,12 @@ struct Scene {
 }
 
 impl Scene {
-    /// Nodes of a cluster that is to keep so many copies.
+    /// Starts the nodes of a cluster with this many copies.
     fn new(keeper: Keeper, nodes: usize, copies: usize) -> Self {
         Self::of(keeper, nodes, copies, "256MiB")
     }
 
-    /// The same, of nodes with so much memory.
+    /// The same with this much memory a node.
     fn of(keeper: Keeper, nodes: usize, copies: usize, memory: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let server = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
@@ -55,7 +55,7 @@ impl Scene {
         Self { server, cluster, dir }
     }
 
-    /// A client that maps nothing and checks every byte reads some epochs.
+    /// A client without mappings reads some epochs and checks every byte.
     fn read(&self) {
         self.read_of("words");
     }
@@ -65,7 +65,7 @@ impl Scene {
         finish(self.reader_of(dataset, 2, &["--remote-only"]));
     }
 
-    /// A client that checks every byte and reads so many epochs, with further words.
+    /// A client checks every byte and reads this many epochs, with more arguments.
     fn reader(&self, epochs: u64, args: &[&str]) -> TrainingProcess {
         self.reader_of("words", epochs, args)
     }
@@ -85,7 +85,7 @@ impl Scene {
         })
     }
 
-    /// Every shard is on so many of these nodes.
+    /// Waits until every shard is on this many of these nodes.
     fn until_copies(&self, nodes: &[usize], count: usize) {
         until(&format!("every shard is on {count} of {nodes:?}"), || {
             let copies = self.cluster.copies(nodes).by_shard;
@@ -108,7 +108,7 @@ impl Scene {
         planned
     }
 
-    /// How often each of the files was read.
+    /// Returns how often each of the files was read.
     fn reads_of_samples(&self) -> Vec<String> {
         let counts = self.server.counts();
         let objects = counts.reads.objects();
@@ -117,7 +117,7 @@ impl Scene {
     }
 }
 
-/// Where the rows of the last batch came from: batch, local, remote, origin.
+/// Returns the sources of the rows of the last batch: batch, local, remote, origin.
 fn finish(mut reader: TrainingProcess) -> String {
     let (status, lines) = reader.finish();
     assert!(status.success(), "{status}, {:?}", lines.last());
@@ -126,8 +126,8 @@ fn finish(mut reader: TrainingProcess) -> String {
     batch.clone()
 }
 
-/// Every owner gets a copy of what was read, without another read of the origin; and then nobody
-/// needs that, neither in the seconds after a death nor when the ring has gone on without the dead.
+/// Every owner copies the shards that were read, without another read of the origin. So a death
+/// costs no read of the origin, neither in its first seconds nor after the next ring.
 fn a_death_costs_no_read_of_the_origin(keeper: Keeper) {
     let mut scene = Scene::new(keeper, 3, 2);
     scene.read();
@@ -173,7 +173,7 @@ fn readers_beside_either_owner_read_the_origin_once_and_then_each_from_its_own_n
     assert_eq!(scene.reads_of_samples(), read);
 }
 
-/// From one copy to two and back, by plans that move next to nothing and read nothing of the
+/// From one copy to two and back, by plans that move next to nothing and read nothing from the
 /// origin.
 fn the_number_of_copies_is_in_an_operators_hands(keeper: Keeper) {
     let scene = Scene::new(keeper, 3, 1);
@@ -209,8 +209,8 @@ fn the_number_of_copies_is_in_an_operators_hands_by_etcd() {
     the_number_of_copies_is_in_an_operators_hands(keeper);
 }
 
-/// Three nodes keep two copies of everything. Two of them have no room for that, nor for one copy
-/// and another dataset.
+/// Three nodes keep two copies of everything. Two nodes have no room for that, nor for one copy and
+/// another dataset.
 #[test]
 fn copies_give_way_to_what_a_plan_brings_and_to_what_is_read_and_nothing_is_lost() {
     if repeats(0, 1) == 0 {

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fs, path::Path};
 
-/// What is made from one schema.
+/// The code generated from one schema.
 struct Made {
     /// Folder of the schema, from the workspace's root.
     schema: &'static str,
@@ -12,7 +12,7 @@ struct Made {
     package: &'static str,
     /// The code, from the workspace's root.
     code: &'static str,
-    /// Whether somebody here serves it.
+    /// Whether Larder serves it.
     served: bool,
 }
 
@@ -25,7 +25,7 @@ const CONTROL: Made = Made {
     served: true,
 };
 
-/// What a node asks of etcd.
+/// The part of etcd's API that a node uses.
 const ETCD: Made = Made {
     schema: "node/coordinator/schema",
     files: &["etcd/v3.proto"],

@@ -1,4 +1,4 @@
-//! Which modules depend on each other in a circle: none.
+//! Finds modules that depend on each other in a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -36,7 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tests/sim", &["larder-base", "larder-membership", "larder-rebalance"]),
 ];
 
-/// A package and the only folders whose libraries may name it.
+/// A package, and the only folders with libraries that may name it.
 const HOMES: &[(&str, &[&str])] = &[
     ("hashring", &["proto/base"]),
     ("memmap2", &["proto/extent"]),

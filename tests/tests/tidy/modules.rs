@@ -17,9 +17,9 @@ const HOPS_MAX: usize = 8;
 struct Module {
     file: String,
     children: BTreeSet<String>,
-    /// What a name in scope stands for, as a path from the root.
+    /// The path from the root that each name in scope stands for.
     names: BTreeMap<String, Vec<String>>,
-    /// Modules whose names are all in scope.
+    /// Modules with all names in scope.
     globs: Vec<Vec<String>>,
     text: String,
 }
@@ -92,7 +92,7 @@ impl Crate {
         }
     }
 
-    /// The module that defines what the path names.
+    /// Returns the module that defines the item of a path.
     fn resolve<'a>(&'a self, path: &[String], hops: usize) -> Option<&'a Vec<String>> {
         let mut known = 0;
         while known < path.len() && self.0.contains_key(&path[..=known]) {

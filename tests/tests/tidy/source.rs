@@ -14,7 +14,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_owned()
 }
 
-/// Every Rust file that a person writes: not what a generator wrote, not what was built.
+/// Returns every Rust file that a person writes, without generated code and build outputs.
 pub(crate) fn sources() -> Vec<Source> {
     let mut found = Vec::new();
     collect(&root(), &mut found);

@@ -143,8 +143,8 @@ impl EmbeddedCoordinator {
         self.begin_generation(generation, lost).await
     }
 
-    /// Says that this node will not begin what was promised to it, unless it has: who promised
-    /// asks.
+    /// Takes back the promise by which this node may begin a generation, unless it has begun. Nodes
+    /// that promised it the generation ask this node.
     pub(crate) async fn give_up(&self, promise: Promise) {
         let step = move |_: &DurableState, kept: &mut PersistedState| {
             kept.release(&promise);

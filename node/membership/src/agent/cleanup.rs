@@ -1,10 +1,13 @@
-//! Dropping old copies: the one thing that can't be taken back, so the one with the most
-//! conditions.
+//! Drops old copies. A drop cannot be undone, so it has the most conditions.
 //!
-//! A copy goes when the ring that gives the shard to another is committed and in use here, when the
-//! new owner says *now* that it has everything, when no change in flight brings the shard back, and
-//! when the record that says so was the newest a moment ago. Whatever is missing, the copy stays:
-//! it is then a foreign shard like any other, the first to be evicted when room is needed.
+//! An old copy is dropped when all of these hold:
+//!
+//! - the ring that gives the shard to another owner is committed and in use here,
+//! - the new owner announces *now* that it has everything,
+//! - no change in flight brings the shard back,
+//! - the record was the newest within `drop_freshness`.
+//!
+//! Otherwise the copy stays. It is then a foreign shard, and the store evicts it first.
 
 use super::{
     Agent, Effect, Shard,
@@ -12,14 +15,14 @@ use super::{
 };
 use crate::{BlobId, Plan, announcement::Settled};
 
-/// Drops that one event leads to, at most; the next event goes on.
+/// Most drops that one event leads to. The next event goes on.
 const DROPS_AT_ONCE_MAX: usize = 256;
 
-/// What is left to drop of one plan.
+/// The old copies of one plan that are still to be dropped.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CopyCleanup {
     plan: Option<BlobId>,
-    /// Shards that were to move from here, and to whom.
+    /// Shards that move away from here, each with its target.
     left: Vec<(Shard, String)>,
 }
 
@@ -58,8 +61,7 @@ impl<R: Rules> Agent<R> {
         out.extend(ready.into_iter().map(Effect::Drop));
     }
 
-    /// Whether no old copy is left here that is to go by this plan, but for those that may stay as
-    /// a new owner could not take everything.
+    /// Whether no old copy is left here that this plan drops. A target with gaps keeps some here.
     pub(super) fn clean(&self, plan: BlobId) -> bool {
         let CopyCleanup { plan: followed, left } = &self.cleanup;
         let stays = |to: &str| self.settled_by(to, plan).is_some_and(|settled| settled.gaps > 0);
@@ -77,7 +79,7 @@ impl<R: Rules> Agent<R> {
         record.settling.filter(|_| self.rules.holds(Rule::DropWhenInstalled, installed))
     }
 
-    /// Shards that a new owner holds and nobody brings back.
+    /// Returns shards that their new owner holds and no change brings back.
     fn droppable(&self, settling: BlobId) -> Vec<Shard> {
         let mut ready = Vec::new();
         for (shard, to) in &self.cleanup.left {
@@ -96,7 +98,7 @@ impl<R: Rules> Agent<R> {
         ready
     }
 
-    /// Whether the change in flight gives the shard to this node, or may, for all we know.
+    /// Whether the change in flight moves the shard to this node, or its plan is not here yet.
     fn may_come_back(&self, shard: Shard) -> bool {
         let Some(change) = self.record().and_then(|record| record.change.as_ref()) else {
             return false;
@@ -104,7 +106,7 @@ impl<R: Rules> Agent<R> {
         self.transfers.work(change.plan).is_none_or(|work| work.brings(shard))
     }
 
-    /// What a node that is here says of a plan.
+    /// Returns the announcement of a present node about a plan.
     pub(super) fn settled_by(&self, id: &str, plan: BlobId) -> Option<Settled> {
         if !self.rules.holds(Rule::WordsWhenSteady, self.link.steady()) {
             return None;

@@ -1,5 +1,5 @@
-//! What operators ask. A command is done when it shows in the record; whoever asks again, or after
-//! an outcome that nobody knows, is told the same.
+//! Operators' commands. A command is done when the record shows its result. So a repeated command,
+//! or a command without an answer from the coordinator, gets the same reply.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use super::{
 };
 use crate::plan::Task;
 
-/// How often a command is tried on a record that others change.
+/// Most tries of a command on a record that other agents change.
 const TRIES_MAX: u32 = 16;
-/// How long an operator is kept waiting for an answer.
+/// Longest time that an operator waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl<R: Rules> Agent<R> {
@@ -53,7 +53,7 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// Answers what is answered already, and proposes the first that is not.
+    /// Replies to each command that is done or refused, and proposes the first that is neither.
     pub(super) fn run_commands(&mut self, out: &mut Vec<Effect>) {
         while self.proposal.is_none()
             && let Some(mut waiting) = self.commands.pop_front()

@@ -1,4 +1,4 @@
-//! What an agent is told and what it wants done: its whole interface to the world.
+//! Events and effects: the whole interface of an agent to the world.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// The record as the coordinator has it.
+/// The record as the coordinator stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// Which write it is.
+    /// The write that it comes from.
     pub revision: Revision,
     /// The record.
     pub bytes: Vec<u8>,
 }
 
-/// Who was announced at some moment, with what they said.
+/// The nodes announced at some moment, with their announcements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alive {
-    /// Grows with every change of the set, also across restarts of the coordinator: of two sets the
-    /// one with the greater number is the newer.
+    /// Grows with every change of the set, also across restarts of the coordinator. Of two sets
+    /// the one with the greater stamp is the newer.
     pub stamp: u64,
     /// Node ids and the bytes of their announcements.
     pub nodes: Vec<(String, Vec<u8>)>,
@@ -39,35 +39,35 @@ pub struct Alive {
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Nothing; time passed. Told about every second.
+    /// Time passed; nothing else happened. Comes about every second.
     Tick,
-    /// The record changed: the newest that the watch has seen.
+    /// The record changed. This is the newest one that the watch has seen.
     Record(Stored),
     /// The set of announcements changed.
     Alive(Alive),
-    /// An answer to [`Effect::Refresh`]: what was so at some moment after the question; no record
-    /// when there is none yet. None at all when the coordinator did not answer.
+    /// The answer to [`Effect::Refresh`]: the state at some moment after the question. It has no
+    /// record when there is none yet. None when the coordinator did not answer.
     Refreshed(Ticket, Option<(Option<Stored>, Alive)>),
     /// The coordinator does not answer.
     Away,
-    /// It answers again.
+    /// The coordinator answers again.
     Back,
-    /// What became of an [`Effect::Propose`].
+    /// The outcome of an [`Effect::Propose`].
     Proposed(Ticket, Outcome),
-    /// An answer to [`Effect::Plan`].
+    /// The answer to [`Effect::Plan`].
     Planned(Ticket, Result<Planned, String>),
-    /// An answer to [`Effect::Fetch`]; no bytes when it could not be had now.
+    /// The answer to [`Effect::Fetch`]; no bytes when the blob could not be read now.
     Blob(BlobId, Option<Vec<u8>>),
     /// This version of the ring is in use here from now on.
     Installed(u64),
     /// How an [`Effect::Pull`] ended.
     Pulled(Shard, Pulled),
-    /// An answer to [`Effect::AskLastUses`] for this plan: what of it the givers have. Who did not
-    /// answer in time is left out.
+    /// The answer to [`Effect::AskLastUses`] for this plan. Sources that did not answer in time
+    /// are left out.
     LastUses(BlobId, LastUses),
-    /// A resident shard was evicted: the node has it no more.
+    /// A resident shard was evicted from this node.
     Lost(Shard),
-    /// An operator asks; the answer is an [`Effect::Reply`] with the same ticket.
+    /// An operator sends a command. The answer is an [`Effect::Reply`] with the same ticket.
     Command(Ticket, Command),
     /// A dataset was opened here.
     Opened(Dataset),
@@ -75,96 +75,96 @@ pub enum Event {
     Stop,
 }
 
-/// What became of a proposal.
+/// The outcome of a proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is the record now, at this revision.
+    /// It was written: the record has this revision now.
     Done(Revision),
-    /// The record had moved on: this is it.
+    /// The record had changed before. This is the current one.
     Moved(Option<Stored>),
-    /// No answer came: it may be the record, it may become it, or never.
+    /// No answer came. It may be written already, be written later, or never.
     Unknown,
-    /// The coordinator refuses for a reason that will not pass.
+    /// The coordinator refuses it for a reason that will not pass.
     Refused(String),
 }
 
 /// How a pull ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pulled {
-    /// It is here, sealed and verified.
+    /// The shard is here, sealed and verified.
     Verified,
-    /// There is no room for it.
+    /// The node has no room for the shard.
     NoRoom,
-    /// The origin has it no more, or another version of it, and nobody holds it; or this node may
-    /// not open its dataset.
+    /// No node has the shard, and the origin lacks it or has another version. Or this node may not
+    /// open its dataset.
     Gone,
-    /// It could not be had now.
+    /// The shard could not be read now.
     Failed,
 }
 
-/// What an operator can ask of any node.
+/// A command that an operator can send to any node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// What would this move? Nothing is changed.
+    /// Plan a change, and change nothing.
     Plan {
-        /// What becomes of members.
+        /// The edits of the ring's members.
         edits: Vec<Edit>,
-        /// How many are to own each shard; none: as many as now.
+        /// Owners of each shard; none: as many as now.
         replicas: Option<u8>,
     },
-    /// Begin this planned change.
+    /// Begin a planned change.
     Apply {
-        /// What [`Command::Plan`] answered.
+        /// The answer to [`Command::Plan`].
         planned: Planned,
         /// Bytes a second over all nodes.
         rate: Option<u64>,
-        /// Who asks, for the audit log.
+        /// The operator, for the audit log.
         asked_by: String,
     },
     /// Steer the change in flight.
     Steer {
-        /// How.
+        /// The action.
         steer: Steer,
-        /// The change that is meant: another is left alone. None: whichever is in flight.
+        /// The change that is meant; another one is not touched. None: the one in flight.
         change: Option<u64>,
     },
-    /// Move everything off this node, then let it leave.
+    /// Move all shards off this node, then remove it from the ring.
     Drain {
         /// The node.
         id: String,
-        /// How long that may take.
+        /// The longest time that may take.
         deadline: Option<Duration>,
     },
-    /// Let it stay.
+    /// Keep a draining node in the ring.
     Undrain(String),
-    /// These are dead for good.
+    /// Remove these nodes, which are dead for good.
     Remove(Vec<String>),
 }
 
-/// What becomes of the change in flight.
+/// An action on the change in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steer {
-    /// Stop moving; keep what was moved.
+    /// Stop pulls; keep the shards that were pulled.
     Pause,
-    /// Go on.
+    /// Pull again.
     Resume,
-    /// Give it up.
+    /// Give the change up.
     Abort,
-    /// Move at most so many bytes a second.
+    /// Move at most this many bytes a second; none: no rate.
     Rate(Option<u64>),
 }
 
 impl Steer {
-    /// Of whichever change is in flight.
+    /// Returns the command for the change in flight, whichever it is.
     pub fn any(self) -> Command {
         Command::Steer { steer: self, change: None }
     }
 }
 
-/// The answer to a command that was done.
+/// The answer to a command that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It is in the record.
+    /// The record shows the result.
     Done,
     /// The plan that was asked for.
     Planned(Planned),
@@ -177,77 +177,77 @@ pub struct RingOf {
     pub version: u64,
     /// Its members, sorted by id.
     pub members: Vec<Member>,
-    /// What it goes by.
+    /// How the ring counts weights, and how many nodes own a shard.
     pub scheme: Scheme,
-    /// Its exceptions; none when the ring says all.
+    /// Its exceptions; none when the ring alone decides every owner.
     pub placement: Option<BlobId>,
 }
 
-/// One thing to be done. Those that have an answer say which.
+/// One thing that the shell is to do. Each effect with an answer names its event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Keep this announced; renew it for as long as agents say so, and let it end
-    /// [`Timing::announcement_ttl`](crate::Timing) after the last.
+    /// Announce these bytes, and renew the announcement as long as agents ask for it. It ends
+    /// [`Timing::announcement_ttl`](crate::Timing) after the last request.
     Announce(Vec<u8>),
     /// End the announcement.
     Withdraw,
-    /// Read record and announcements as they are now, not from a cache: [`Event::Refreshed`].
+    /// Read record and announcements from the coordinator, not from a cache: [`Event::Refreshed`].
     Refresh(Ticket),
-    /// Put the blobs, all of them, then replace the record: [`Event::Proposed`].
+    /// Put all the blobs, then replace the record: [`Event::Proposed`].
     Propose {
-        /// For the answer.
+        /// The ticket of the answer.
         ticket: Ticket,
-        /// What the record names and may not be there yet.
+        /// Blobs that the record names and the coordinator may lack.
         blobs: Vec<Vec<u8>>,
-        /// The revision it was computed from; none when there was no record.
+        /// The revision that the record was computed from; none when there was no record.
         expected: Option<Revision>,
         /// The new record.
         record: Vec<u8>,
     },
-    /// Ask the planner, not on this thread: [`Event::Planned`].
+    /// Ask the planner, on another thread: [`Event::Planned`].
     Plan(Ticket, Task),
     /// Get a blob: [`Event::Blob`].
     Fetch(BlobId),
-    /// Delete all other blobs that are not young, if the record is still at this revision.
+    /// Delete all blobs but these and young ones, if the record still has this revision.
     Sweep {
-        /// The revision at which these were all that were named.
+        /// The revision of the record that names exactly the blobs in `keep`.
         at: Revision,
-        /// What to keep.
+        /// The blobs to keep.
         keep: Vec<BlobId>,
     },
-    /// Go by this ring from now on, and tell clients: [`Event::Installed`].
+    /// Use this ring from now on, and tell clients: [`Event::Installed`].
     Install {
         /// The ring.
         ring: RingOf,
-        /// The one before, whose owners are asked before the origin.
+        /// The ring before it. Its owners are asked before the origin.
         previous: Option<RingOf>,
     },
-    /// Bring a shard here and verify it: [`Event::Pulled`]. At once when it is here. From `from`,
-    /// else from any node that has it, else from the origin.
+    /// Pull a shard and verify it: [`Event::Pulled`], at once when the shard is here. Read it from
+    /// `from`, else from any node that has it, else from the origin.
     Pull {
-        /// Which plan wants it.
+        /// The plan that moves it.
         plan: BlobId,
         /// The shard.
         shard: Shard,
         /// Its size.
         bytes: u64,
-        /// Who owns it and is giving it away.
+        /// The owner that gives it away.
         from: String,
-        /// Those who read go first: neither an operator's rate nor a deadline says how fast it is
-        /// to come.
+        /// Whether client reads take precedence. False when an operator's rate or a deadline sets
+        /// the speed.
         yields: bool,
     },
     /// Ask these nodes when each of their shards of these snapshots was last read:
     /// [`Event::LastUses`].
     AskLastUses {
-        /// The plan that is to be put in order.
+        /// The plan to be sorted.
         plan: BlobId,
-        /// Who gives shards away, and of which snapshots.
+        /// The sources, each with the snapshots that it gives shards of.
         givers: BTreeMap<String, BTreeSet<SnapshotId>>,
-        /// The shards of the plan: of others nothing needs to be known.
+        /// The shards of the plan. Only their uses are needed.
         wanted: Arc<BTreeMap<Shard, usize>>,
     },
-    /// Drop an old copy: who owns the shard now has it.
+    /// Drop an old copy, as its new owner has the shard.
     Drop(Shard),
     /// The answer to a command.
     Reply(Ticket, Result<Answer, String>),

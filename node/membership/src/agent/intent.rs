@@ -1,4 +1,4 @@
-//! What an agent is about to write, and why.
+//! The writes that an agent proposes, and their reasons.
 
 use super::{Command, Steer, Ticket};
 use crate::{
@@ -7,36 +7,36 @@ use crate::{
     record::{Past, Refused, State},
 };
 
-/// Why something is proposed.
+/// Why the agent proposes a write.
 #[derive(Debug, Clone)]
 pub(super) enum Intent {
     /// This node's own entry.
     Own,
-    /// What was opened here.
+    /// Datasets that were opened here.
     Opened,
-    /// What the cluster needs.
+    /// A step that the cluster needs.
     Action(Action),
-    /// What an operator asked for.
+    /// An operator's command.
     Command(Waiting),
 }
 
-/// One thing that somebody should do for the cluster.
+/// A step that some agent should take for the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// These are dead or condemned: the ring goes on without them.
+    /// Remove these members from the ring: they are dead or condemned.
     Lose(Vec<String>),
-    /// The change in flight has moved everything.
+    /// Commit the change in flight: everything has moved.
     Commit,
-    /// The change in flight can't end, because of this node.
+    /// Abort the change in flight: this joiner is dead.
     Abort(String),
-    /// These wanted to join and are dead.
+    /// Forget these joiners: they are dead.
     Forget(Vec<String>),
-    /// A planned change is due.
+    /// Begin a planned change.
     Stage(Vec<Edit>),
-    /// The change in flight gives way to one with these edits, so that who leaves by a deadline
-    /// need not wait for it.
+    /// Replace the change in flight by one with these edits, so that members with a deadline need
+    /// not wait for it.
     Extend(Vec<Edit>),
-    /// The committed ring has all its shards where they belong.
+    /// Settle the committed ring: all its shards are at their owners.
     Settle,
 }
 
@@ -51,7 +51,7 @@ impl Action {
             Self::Abort(id) => format!("{id} is gone"),
             Self::Forget(ids) => format!("{} gone before they had joined", ids.join(", ")),
             Self::Stage(_) => "members come or go".to_owned(),
-            Self::Extend(_) => "somebody leaves by a deadline".to_owned(),
+            Self::Extend(_) => "a member leaves by a deadline".to_owned(),
             Self::Settle => "nothing is left to move or to drop".to_owned(),
         }
     }
@@ -64,7 +64,7 @@ pub(super) struct Waiting {
     pub(super) command: Command,
     pub(super) since: Now,
     pub(super) tries: u32,
-    /// The change that is meant; none when whichever is in flight is.
+    /// The change that is meant; none: the one in flight.
     pub(super) change: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ impl Waiting {
         [Some(planned.plan.clone()), planned.placement.clone()].into_iter().flatten().collect()
     }
 
-    /// Refuses to steer another change than is meant.
+    /// Refuses to steer a change other than the one that is meant.
     pub(super) fn check(&self, record: &Record) -> Result<(), Refused> {
         let now = number(record);
         match self.change {
@@ -92,7 +92,7 @@ impl Waiting {
         }
     }
 
-    /// Whether the record is as the command wants it.
+    /// Whether the record shows the result of the command.
     pub(super) fn shows_in(&self, record: &Record) -> bool {
         let state = |id: &str| record.entry(id).map(|entry| entry.state);
         let change = record.change.as_ref();
@@ -129,8 +129,8 @@ impl Waiting {
     }
 }
 
-/// The change that a command is about, if it is about one. An abort is about the one that was in
-/// flight when it came.
+/// Returns the change that a command is about, if any. An abort is about the change that was in
+/// flight when the command came.
 pub(super) fn meant(record: &Record, command: &Command) -> Option<u64> {
     match command {
         Command::Steer { steer: Steer::Abort, change } => change.or_else(|| number(record)),
@@ -139,12 +139,12 @@ pub(super) fn meant(record: &Record, command: &Command) -> Option<u64> {
     }
 }
 
-/// The number of the change in flight.
+/// Returns the number of the change in flight.
 fn number(record: &Record) -> Option<u64> {
     record.change.as_ref().map(|change| change.number)
 }
 
-/// What a planner is asked about this record.
+/// Returns the planner's task for this record.
 pub(super) fn task(record: &Record, edits: Vec<Edit>, urgent: bool) -> Task {
     Task {
         base: record.version,

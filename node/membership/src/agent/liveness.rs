@@ -1,5 +1,5 @@
-//! Who is announced, for how long, and how often it went away. Absence is a suspicion; only time
-//! without a break makes it a death.
+//! Which nodes are announced, for how long, and how often each was lost. An absence is a suspicion.
+//! Only an unbroken absence over the whole grace makes it a death.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,15 +14,15 @@ use super::{
 };
 use crate::{Announcement, Now, Record, Timing, record::Entry};
 
-/// What is known of one node.
+/// The announcements of one node.
 #[derive(Debug, Clone)]
 struct Peer {
-    /// Its last word.
+    /// Its latest announcement.
     said: Announcement,
     here: bool,
-    /// Since when it is here, or away.
+    /// Since when it is here, or absent.
     since: Now,
-    /// When it was lost, lately.
+    /// When it was lost, the latest few times.
     losses: VecDeque<Now>,
 }
 
@@ -33,8 +33,8 @@ pub(super) struct Liveness {
     stamp: Option<u64>,
     /// When this agent last had to doubt its picture.
     doubted: Now,
-    /// Absences are counted from here: the first answer to a question that was asked after the
-    /// doubt. Before it nobody, or nobody reliable, was looking.
+    /// Absences count from here: the first answer to a question asked after the doubt. Before it,
+    /// this agent did not watch reliably.
     watching_since: Option<Now>,
     /// When the question was asked that was answered last: absences are certain up to here.
     asked: Now,
@@ -46,7 +46,7 @@ pub(super) struct Liveness {
 }
 
 impl Liveness {
-    /// No node was announced yet, and none is looked for.
+    /// Creates a picture without any node.
     pub(super) fn new(timing: Timing) -> Self {
         Self {
             timing,
@@ -60,7 +60,7 @@ impl Liveness {
         }
     }
 
-    /// The set of announcements, unless a newer one was told before.
+    /// Takes in a set of announcements, unless a newer one came before.
     pub(super) fn update(&mut self, now: Now, alive: &Alive) {
         if self.stamp.is_some_and(|stamp| alive.stamp < stamp) {
             return;
@@ -88,12 +88,12 @@ impl Liveness {
         }
     }
 
-    /// Absences so far prove nothing: this agent slept, or the coordinator did.
+    /// Discards all absences so far: this agent slept, or the coordinator was away.
     pub(super) fn doubt(&mut self, now: Now) {
         (self.doubted, self.watching_since) = (now, None);
     }
 
-    /// The set that was taken in last answers a question of this time.
+    /// Notes that the set taken in last answers a question of this time.
     pub(super) fn answered(&mut self, now: Now, asked: Now) {
         if asked >= self.doubted {
             self.watching_since.get_or_insert(now);
@@ -101,14 +101,14 @@ impl Liveness {
         }
     }
 
-    /// Whether sets of announcements from before may be believed no more.
+    /// Doubts the picture, and also takes sets with a smaller stamp again.
     pub(super) fn restart(&mut self, now: Now) {
         self.doubt(now);
         self.stamp = None;
     }
 
-    /// Looks for all whom the record knows, from now on if it does not yet: before, an absence said
-    /// nothing.
+    /// Looks for all nodes of the record. The absence of a node counts from when the record first
+    /// named it.
     pub(super) fn expect(&mut self, now: Now, record: &Record) {
         self.expected.retain(|id, _| record.entry(id).is_some());
         for Entry { member, .. } in &record.members {
@@ -116,7 +116,7 @@ impl Liveness {
         }
     }
 
-    /// Forgets who is neither known to the record nor was here lately.
+    /// Forgets nodes that the record does not name and that were not here lately.
     pub(super) fn tidy(&mut self, now: Now, record: &Record) {
         self.peers.retain(|id, peer| {
             peer.here || now < peer.since + self.timing.flap_window || record.entry(id).is_some()
@@ -124,17 +124,17 @@ impl Liveness {
         self.fallen.retain(|(at, _)| now < *at + 2 * self.timing.death_grace);
     }
 
-    /// Notes a member that was taken to be dead.
+    /// Notes a member that left the ring because it was dead.
     pub(super) fn fell(&mut self, now: Now, weight: u32) {
         self.fallen.push((now, u64::from(weight)));
     }
 
-    /// What a node says, while it is here.
+    /// Returns the announcement of a node that is here.
     pub(super) fn said(&self, id: &str) -> Option<&Announcement> {
         self.peers.get(id).filter(|peer| peer.here).map(|peer| &peer.said)
     }
 
-    /// What a node said last, here or not.
+    /// Returns the last announcement of a node, here or not.
     pub(super) fn said_last(&self, id: &str) -> Option<&Announcement> {
         self.peers.get(id).map(|peer| &peer.said)
     }
@@ -148,7 +148,7 @@ impl Liveness {
         self.watching_since.is_some()
     }
 
-    /// Whether a node is here by what was answered since the last doubt.
+    /// Whether a node is here, by an answer since the last doubt.
     pub(super) fn heard(&self, id: &str) -> bool {
         self.watches() && self.here(id)
     }
@@ -159,7 +159,7 @@ impl Liveness {
         Some(now.saturating_sub(peer.since.max(self.watching_since?)))
     }
 
-    /// How long a node has been away without a break, as far as anybody watched.
+    /// How long a node has been absent without a break, while this agent watched.
     pub(super) fn absent(&self, now: Now, id: &str) -> Option<Duration> {
         let watching = self.watching_since?;
         let since = match self.peers.get(id) {
@@ -170,15 +170,14 @@ impl Liveness {
         Some(now.saturating_sub(since))
     }
 
-    /// Whether a node has been away for so long that it is taken to be dead: by an answer to a
-    /// question that was asked when its grace was over, since a watch may have missed that it is
-    /// back.
+    /// Whether a node has been absent for its whole grace. The answer that shows it must belong to
+    /// a question asked after the grace, since a watch may have missed the node's return.
     pub(super) fn dead(&self, now: Now, id: &str, rules: &impl Rules) -> bool {
         let certain = if rules.broken(Rule::DeathIsAskedFor) { now } else { self.asked };
         self.away_for_too_long(now, certain, id, rules)
     }
 
-    /// Whether asking now may show a node to be dead.
+    /// Whether a question now may show a node to be dead.
     pub(super) fn worth_asking(&self, now: Now, id: &str, rules: &impl Rules) -> bool {
         self.away_for_too_long(now, now, id, rules) && !self.dead(now, id, rules)
     }
@@ -199,8 +198,8 @@ impl Liveness {
         back.is_some_and(|back| rules.holds(Rule::ReturnAfterHold, back >= hold))
     }
 
-    /// Whether so much is gone at once that nothing is removed without an operator's word. One
-    /// member alone never is: it may hold half of a ring of two.
+    /// Whether so much weight is gone at once that no member is removed without an operator. One
+    /// absent member alone never brakes: it may hold half of a ring of two.
     pub(super) fn braked(&self, record: &Record) -> bool {
         let weight = |entry: &Entry| u64::from(entry.member.weight);
         let ring: u64 = record.in_ring().map(weight).sum();
@@ -211,7 +210,7 @@ impl Liveness {
         missing.len() + self.fallen.len() > 1 && 100 * gone > BRAKE_PERCENT * (ring + fallen)
     }
 
-    /// Two to the number of losses within the window, but for the first.
+    /// Returns two to the number of losses within the window, not counting the first loss.
     fn damping(&self, now: Now, id: &str) -> u32 {
         let Some(peer) = self.peers.get(id) else {
             return 1;

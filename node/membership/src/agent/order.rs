@@ -1,11 +1,12 @@
-//! In which order the shards of a plan come: what is needed soonest first.
+//! The order in which the shards of a plan move: the soonest needed first.
 //!
-//! Reads go by the old ring until a change is committed, so the order shows when a move is cut
-//! short: its giver dies, a deadline ends it, or the giver evicts what nobody has taken yet. What
-//! came by then is warm; what did not is read from the origin when it is asked for. So datasets
-//! that are read now go before those that rest; of one that is read now the shard that was read
-//! longest ago goes first, since epochs go round and come to that one next; and what its giver does
-//! not have, which would be a read of the origin, goes last.
+//! Reads use the old ring until the commit. So the order matters only when a move is cut short: the
+//! source dies, a deadline ends the move, or the source evicts shards that no target has pulled.
+//! Shards that moved by then are warm; the others are read from the origin on demand. The order is:
+//!
+//! 1. shards of datasets in use, the longest unread first, as an epoch comes back to it next,
+//! 2. shards of other datasets, the most recently read dataset first,
+//! 3. shards that their source does not have, since they cost a read of the origin.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,29 +16,29 @@ use larder_base::SnapshotId;
 
 use super::Shard;
 
-/// How soon a shard is needed: the least comes first.
+/// How soon a shard is needed. The least comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
-    /// Of a dataset that is read now.
+    /// The dataset is in use.
     InUse { idle: Reverse<Duration> },
-    /// Of one that rests: the one that was read last first.
+    /// The dataset is not in use. The most recently read dataset comes first.
     Resting { dataset_idle: Duration, idle: Reverse<Duration> },
-    /// Its giver does not have it, or does not say.
+    /// The source does not have the shard, or did not answer.
     NotThere,
 }
 
-/// What givers say of the shards of one plan: that they have them, and for how long nobody has read
-/// them.
+/// The sources' answers about one plan: for each shard that a source has, the time since its last
+/// read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LastUses {
     shards: BTreeMap<Shard, Duration>,
-    /// Of all shards of a snapshot the latest, also of those that stay.
+    /// The shortest such time among all shards of a snapshot, including shards that stay.
     snapshots: BTreeMap<SnapshotId, Duration>,
 }
 
 impl LastUses {
-    /// Notes what a giver says of one of its shards. Of those that are not `wanted` only their
-    /// snapshot is noted, so that this is no larger than the plan.
+    /// Notes a source's answer about one shard. A shard that is not `wanted` counts only for its
+    /// snapshot, so this is no larger than the plan.
     pub fn note(&mut self, shard: Shard, idle: Duration, wanted: &BTreeMap<Shard, usize>) {
         keep_least(&mut self.snapshots, shard.snapshot, idle);
         if wanted.contains_key(&shard) {
@@ -45,7 +46,7 @@ impl LastUses {
         }
     }
 
-    /// Adds what another giver says.
+    /// Adds another source's answers.
     pub fn merge(&mut self, other: Self) {
         for (shard, idle) in other.shards {
             keep_least(&mut self.shards, shard, idle);
@@ -94,7 +95,7 @@ mod tests {
         let order = [(4, 1), (3, 1), (2, 1), (1, 1), (1, 3), (2, 2), (1, 2)];
         let wanted = order.map(|(of, number)| (shard(of, number), 0)).into();
         let mut uses = LastUses::default();
-        // Dataset 3 rests since an hour, 2 since ten minutes; 1 is being read, in its second epoch.
+        // Dataset 3 was last read an hour ago, 2 ten minutes ago; 1 is in its second epoch.
         let said = [(3, 1, 3_600), (2, 1, 600), (2, 2, 900), (1, 1, 40), (1, 2, 3_000), (1, 9, 2)];
         for (of, number, secs) in said {
             uses.note(shard(of, number), Duration::from_secs(secs), &wanted);

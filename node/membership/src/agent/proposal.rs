@@ -1,4 +1,4 @@
-//! The one write that an agent has under way, from the intention to the coordinator's answer.
+//! The one write that an agent has under way, from its intent to the coordinator's answer.
 
 use super::{
     Agent, Answer, Command, Effect, Outcome, Steer, Ticket,
@@ -16,12 +16,12 @@ pub(super) struct Proposal {
     ticket: Ticket,
     since: Now,
     intent: Intent,
-    /// What was proposed, and computed from which revision; nothing while the planner thinks.
+    /// The proposal, with the revision it was computed from; none while the planner works.
     proposed: Option<(Option<Revision>, Audit)>,
 }
 
 impl<R: Rules> Agent<R> {
-    /// Finds the next thing to write, when nothing is under way.
+    /// Finds the next write, unless one is under way.
     pub(super) fn propose_next(&mut self, out: &mut Vec<Effect>) {
         self.give_up_waiting();
         if self.proposal.is_some() || self.link.unsure || self.now < self.rest_until {
@@ -51,8 +51,8 @@ impl<R: Rules> Agent<R> {
             || (waited >= self.timing.proposal_timeout && !self.plans_for_duty(proposal))
     }
 
-    /// Whether it waits for the planner, and what is planned is still to be done, and no operator
-    /// waits. Its answer is worth waiting for: who asks again begins anew.
+    /// Whether the planner still works on a step that the cluster needs, and no operator waits.
+    /// Then its answer is worth waiting for: asking again would start the planner anew.
     fn plans_for_duty(&self, proposal: &Proposal) -> bool {
         match &proposal.intent {
             Intent::Action(action) if proposal.proposed.is_none() && self.commands.is_empty() => {
@@ -62,7 +62,7 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// Asks the planner on the way to a proposal.
+    /// Asks the planner for the plan of a proposal.
     pub(super) fn ask_planner(&mut self, action: Action, task: Task, out: &mut Vec<Effect>) {
         let ticket = self.ticket();
         let intent = Intent::Action(action);
@@ -70,7 +70,7 @@ impl<R: Rules> Agent<R> {
         out.push(Effect::Plan(ticket, task));
     }
 
-    /// The planner's answer.
+    /// Handles the planner's answer.
     pub(super) fn planned(
         &mut self,
         ticket: Ticket,
@@ -88,8 +88,8 @@ impl<R: Rules> Agent<R> {
         };
         let there = self.rules.holds(Rule::FrozenWhileAway, !self.link.away);
         if !there || self.rank().is_none() || self.find_action().as_ref() != Some(&action) {
-            // The coordinator is away, this agent slept meanwhile, whoever was gone is back, or
-            // more is to be done by now.
+            // The coordinator is away, this agent slept, an absent node is back, or the cluster
+            // needs another step by now.
             return;
         }
         let step = planned.map_err(Refused::new).and_then(|planned| {
@@ -109,7 +109,7 @@ impl<R: Rules> Agent<R> {
                 let blobs = [Some(planned.plan), planned.placement].into_iter().flatten().collect();
                 self.propose(Intent::Action(action), audit, blobs, out);
             }
-            // The ring moved on, or there is no such plan: look again in a while.
+            // The ring moved on, or there is no such plan: look again later.
             Err(why) => {
                 self.rest();
                 out.push(Effect::Audit(format!("not done: {why}")));
@@ -117,7 +117,7 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// The plan as a value, pinned to the ring it was made for.
+    /// Returns the decoded plan, pinned to the ring it was made for.
     pub(super) fn read_plan(&self, planned: &Planned) -> Result<Plan, Refused> {
         let mut plan = Plan::decode(&planned.plan).map_err(|why| Refused::new(why.to_string()))?;
         if plan.target != planned.placement.as_deref().map(BlobId::of) {
@@ -137,7 +137,7 @@ impl<R: Rules> Agent<R> {
         self.write(Intent::Own, None, Audit { record, words }, Vec::new(), out);
     }
 
-    /// Writes a step from the record in view.
+    /// Writes a step from the current record.
     pub(super) fn propose(
         &mut self,
         intent: Intent,
@@ -168,7 +168,7 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// The coordinator's answer.
+    /// Handles the coordinator's answer.
     pub(super) fn proposed(&mut self, ticket: Ticket, outcome: Outcome, out: &mut Vec<Effect>) {
         let Some(mut proposal) = self.proposal.take_if(|proposal| proposal.ticket == ticket) else {
             return;
@@ -180,7 +180,7 @@ impl<R: Rules> Agent<R> {
                     self.see(&stored, out);
                 }
                 if proposal.proposed.as_ref().is_some_and(|(from, _)| *from == self.revision()) {
-                    // Nothing to go by has come: the same would be proposed again at once.
+                    // The record is unchanged: the agent would propose the same again at once.
                     self.rest();
                     self.link.ask_soon();
                 }
@@ -210,7 +210,7 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// It may be the record, or become it: nothing is done before the record was read again.
+    /// Stops proposals until the record was read again, as this one may have been written.
     fn unknown(&mut self, proposal: Proposal) {
         if proposal.proposed.is_some() {
             self.link.unsure = true;
@@ -219,7 +219,7 @@ impl<R: Rules> Agent<R> {
         self.again(proposal.intent);
     }
 
-    /// What an operator asked for is tried again on the newest record; all else is decided anew.
+    /// Tries an operator's command again on the newest record. The agent decides all else anew.
     fn again(&mut self, intent: Intent) {
         if let Intent::Command(waiting) = intent
             && !self.rules.broken(Rule::CommandsAreAnswered)
@@ -233,7 +233,7 @@ impl<R: Rules> Agent<R> {
             Intent::Command(waiting) => {
                 out.push(Effect::Reply(waiting.ticket, Err(why.to_owned())));
             }
-            // Told again when it is used later; what else is to be written does not wait for that.
+            // The dataset is told again when it is next used. Other writes do not wait for that.
             Intent::Opened => {
                 self.opened.clear();
                 out.push(Effect::Alarm(format!("not done: {why}")));
@@ -245,14 +245,14 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// Shows an operator what a plan would be.
+    /// Plans for an operator without changing anything.
     pub(super) fn show_plan(&mut self, asker: Ticket, task: Task, out: &mut Vec<Effect>) {
         let ticket = self.ticket();
         self.shown.insert(ticket, asker);
         out.push(Effect::Plan(ticket, task));
     }
 
-    /// A step that an operator asked for.
+    /// Returns the step of an operator's command.
     pub(super) fn step_for(&self, record: &Record, command: &Command) -> Result<Audit, Refused> {
         match command {
             Command::Plan { .. } => Err(Refused::new("a plan changes nothing")),

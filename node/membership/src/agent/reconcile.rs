@@ -1,4 +1,4 @@
-//! What the cluster needs next, and whose turn it is to see to it.
+//! Finds the next step that the cluster needs, and which agent takes it.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl<R: Rules> Agent<R> {
-    /// What this node has to say about itself. Of two processes with one name neither may overwrite
-    /// the other's address without end, as each write keeps all others from theirs.
+    /// Writes this node's own entry. Two processes with one name must not overwrite each other's
+    /// address without end: each write delays the writes of all other agents.
     pub(super) fn own_step(&mut self, out: &mut Vec<Effect>) {
         if self.is_doubled() {
             return;
@@ -53,13 +53,13 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// Whether the record has not had this node's own entry from it for a while.
+    /// Whether this node's latest write of its own entry was long enough ago.
     fn may_readdress(&self) -> bool {
         self.entered.is_none_or(|at| self.now >= at + self.timing.readdress_interval)
     }
 
-    /// Has the record know what was opened here. What it has no room for now waits, and holds
-    /// nothing else up.
+    /// Tells the record of datasets opened here. Datasets that the record has no room for wait, and
+    /// delay no other write.
     fn tell_opened(&mut self, out: &mut Vec<Effect>) {
         if !self.opened.is_empty()
             && let Some(View { record, .. }) = &self.view
@@ -69,7 +69,7 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// Does what the cluster needs when it is this agent's turn.
+    /// Takes the next step that the cluster needs when it is this agent's turn.
     pub(super) fn serve(&mut self, out: &mut Vec<Effect>) {
         self.look_at_brake(out);
         self.ask_for_the_missing();
@@ -118,9 +118,8 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// How many others come before this agent: the alive members in order, then who is not in the
-    /// ring yet. None when this agent does not see itself announced, by an answer that is no older
-    /// than its last doubt.
+    /// Returns the number of agents before this one: the live members by id, then the nodes outside
+    /// the ring. None unless an answer since the last doubt shows this agent's own announcement.
     pub(super) fn rank(&self) -> Option<u32> {
         let (record, me) = (self.record()?, self.me.member.id.as_str());
         if !self.rules.holds(Rule::HeardBeforeActing, self.liveness.heard(me)) {
@@ -160,8 +159,8 @@ impl<R: Rules> Agent<R> {
         self.has_settled(record).then_some(Action::Settle)
     }
 
-    /// Whether all members say that nothing is left to move or to drop by the plan of the ring. Who
-    /// left it is not waited for: its copies go with it.
+    /// Whether all members announce that nothing is left to move or to drop by the ring's plan.
+    /// Members that left the ring do not count: their copies go with them.
     fn has_settled(&self, record: &Record) -> bool {
         let Some(plan) = record.settling else {
             return false;
@@ -176,7 +175,7 @@ impl<R: Rules> Agent<R> {
         self.liveness.dead(self.now, &entry.member.id, &self.rules)
     }
 
-    /// Whether a node wanted to join, and has been away for a grace period since then at least.
+    /// Whether a joiner is dead, and was known for at least a grace period.
     fn dead_joiner(&self, entry: &Entry) -> bool {
         let known = || {
             self.known_for(&entry.member.id).is_some_and(|known| known >= self.timing.death_grace)
@@ -184,7 +183,7 @@ impl<R: Rules> Agent<R> {
         entry.state == State::Joining && self.dead(entry) && known()
     }
 
-    /// Members that the ring is to go on without, if anybody is left then.
+    /// Returns dead and condemned members to remove, unless no member would remain.
     fn lost(&self, record: &Record) -> Vec<String> {
         let braked = self.braked && !self.rules.broken(Rule::BrakeOnMassLoss);
         let lost =
@@ -212,7 +211,7 @@ impl<R: Rules> Agent<R> {
         (there && go && (moved || self.overdue(record, change))).then_some(Action::Commit)
     }
 
-    /// The change that takes out who leaves by a deadline too, if the change in flight does not.
+    /// Returns a change that also removes members with a deadline, unless the current one does.
     fn extension(&self, record: &Record, change: &Change) -> Option<Action> {
         let waits =
             |entry: &&Entry| entry.state.is_pressed() && !change.takes_out(&entry.member.id);
@@ -235,7 +234,7 @@ impl<R: Rules> Agent<R> {
         self.rules.holds(Rule::StageWhenAllAreThere, !record.in_ring().any(away))
     }
 
-    /// Whether all that were to get shards have said that they have them.
+    /// Whether all targets have announced that they have their shards.
     fn moved(&self, change: &Change) -> bool {
         let Some(work) = self.transfers.work(change.plan) else {
             return false;
@@ -243,7 +242,7 @@ impl<R: Rules> Agent<R> {
         work.plan.receivers().iter().all(|id| self.settled_by(id, change.plan).is_some())
     }
 
-    /// Whether a member that leaves can't be waited for any longer.
+    /// Whether a leaving member's deadline is over.
     fn overdue(&self, record: &Record, change: &Change) -> bool {
         if self.rules.broken(Rule::DeadlineCommits) {
             return false;
@@ -259,13 +258,13 @@ impl<R: Rules> Agent<R> {
         self.known_for(id).is_some_and(|known| known >= deadline)
     }
 
-    /// How long this agent has known the node to be in its state.
+    /// Returns how long this agent has known the node to be in its state.
     fn known_for(&self, id: &str) -> Option<Duration> {
         let since: Now = self.view.as_ref()?.since(id)?;
         Some(self.now.saturating_sub(since))
     }
 
-    /// What a planned change should do by now: who comes, who comes back, who leaves.
+    /// Returns the edits of the next planned change: joins, returns and departures.
     fn due_edits(&self, record: &Record) -> Vec<Edit> {
         if !self.all_are_there(record) {
             return Vec::new();
@@ -288,7 +287,7 @@ impl<R: Rules> Agent<R> {
         }
         edits.extend(self.own_edit(record));
         if edited(&record.ring_members(), &edits).is_empty() {
-            // Who drains last waits for somebody to come.
+            // The last draining member waits for another node to join.
             return Vec::new();
         }
         let only_joins = waits.len() == edits.len();
@@ -300,15 +299,15 @@ impl<R: Rules> Agent<R> {
         edits
     }
 
-    /// Whether the last of those that join has waited for others, or the first for long enough.
+    /// Whether the last joiner has waited for others, or the first for `join_wait_max`.
     fn window_closed(&self, waits: &[Duration]) -> bool {
         waits.iter().all(|wait| *wait >= self.timing.join_window)
             || waits.iter().any(|wait| *wait >= self.timing.join_wait_max)
     }
 
-    /// This node stands on another host or in another zone than the ring has it. Placement goes by
-    /// that, so a plan changes it; once for each version of the ring, as an operator may abort
-    /// that.
+    /// Returns the edit that gives this node its current host and zone, if the ring has others. As
+    /// placement depends on them, only a plan changes them. The edit is proposed once in each ring
+    /// version, since an operator may abort it.
     fn own_edit(&self, record: &Record) -> Option<Edit> {
         let entry = record.entry(&self.me.member.id)?;
         let put = Edit::Put(Member { weight: entry.member.weight, ..self.me.member.clone() });
@@ -317,7 +316,7 @@ impl<R: Rules> Agent<R> {
         (moved && entry.state == State::Active && !asked).then_some(put)
     }
 
-    /// Whether these edits put this node where it stands.
+    /// Whether these edits give this node its current host and zone.
     pub(super) fn rehouses(&self, edits: &[Edit]) -> bool {
         let Member { id, host, zone, .. } = &self.me.member;
         edits.iter().any(|edit| match edit {
@@ -326,8 +325,8 @@ impl<R: Rules> Agent<R> {
         })
     }
 
-    /// Tells an operator once when the brake takes hold. Until announcements have been heard nobody
-    /// is missing: it stays as it was.
+    /// Alarms operators once when the brake takes hold. The brake stays as it is until the agent
+    /// has received announcements.
     fn look_at_brake(&mut self, out: &mut Vec<Effect>) {
         let now = self.now;
         let Some(View { record, .. }) = &self.view else {
@@ -348,7 +347,7 @@ impl<R: Rules> Agent<R> {
         self.braked = braked;
     }
 
-    /// Nobody is taken to be dead before the coordinator was asked once more.
+    /// Asks the coordinator once more before a member is taken to be dead.
     fn ask_for_the_missing(&mut self) {
         let missing =
             |entry: &Entry| self.liveness.worth_asking(self.now, &entry.member.id, &self.rules);
@@ -357,7 +356,7 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// Lets the coordinator forget blobs that no record names, when the cluster is at rest.
+    /// Lets the coordinator delete blobs that the record does not name, once no step is due.
     fn sweep(&mut self, out: &mut Vec<Effect>) {
         let Some(View { record, revision, .. }) = &self.view else {
             return;
@@ -374,8 +373,8 @@ fn stands_elsewhere(entry: &Entry, me: &Member) -> bool {
     (&entry.member.host, &entry.member.zone) != (&me.host, &me.zone)
 }
 
-/// Whether the record is to say another address of this node. Where a member of the ring stands is
-/// no part of that.
+/// Whether the record needs a new address of this node. The host and zone of a member of the ring
+/// do not count.
 fn listens_elsewhere(entry: &Entry, me: &Member) -> bool {
     let stands_elsewhere = !entry.state.in_ring() && stands_elsewhere(entry, me);
     entry.member.control != me.control || stands_elsewhere

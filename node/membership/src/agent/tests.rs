@@ -1,4 +1,4 @@
-//! What one agent does, event by event, beside a coordinator and a planner that always answer.
+//! Tests of one agent, event by event, beside a coordinator and a planner that always answer.
 
 mod stand;
 
@@ -161,7 +161,7 @@ fn a_deadline_ends_the_pause_and_the_rate_of_the_change_that_takes_it_out() {
     stand.command(Steer::Rate(Some(1)).any()).unwrap();
     stand.command(drain(deadline)).unwrap();
     assert_eq!((stand.change().paused, stand.change().rate), (false, None));
-    // What an operator says later holds, until the deadline is said again.
+    // An operator's later command holds until the deadline is given again.
     stand.command(Steer::Pause.any()).unwrap();
     stand.pass(5);
     assert!(stand.change().paused);
@@ -375,7 +375,7 @@ fn what_became_of_a_write_is_read_before_anything_else_is_written() {
 fn a_wish_to_join_is_not_forgotten_before_it_is_as_old_as_a_death() {
     let mut stand = Stand::new(record(&["a", "b"]));
     stand.pass(100);
-    // Its wish is heard before it is: its announcement is still on its way.
+    // The record shows the joiner before its announcement arrives.
     stand.write(|record| record.joined(member("c", 1)));
     stand.pass(Timing::REAL.death_grace.as_secs() - 3);
     assert_eq!(stand.state("c"), Some(State::Joining));
@@ -411,7 +411,7 @@ fn an_old_copy_goes_when_the_new_owner_has_said_that_it_has_it() {
     assert!(stand.dropped > 0, "b has said so of the plan that is committed");
 
     let mut silent = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
-    // It was started anew: what it said before counts no more.
+    // It restarted: its announcements from before no longer count.
     silent.restarts_at_commit = Some("b");
     silent.settle("b");
     silent.pass(20);

@@ -1,5 +1,5 @@
-//! Bringing here what plans give to this node: a few shards at a time, what is needed soonest
-//! first, within the rate, again and again until each is verified or can't be had.
+//! Pulls the shards that plans move to this node: a few at a time, within the rate, the soonest
+//! needed first. Each pull is retried until its shard is verified or becomes a gap.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -19,20 +19,20 @@ use super::{
 };
 use crate::{BlobId, Now, Plan, Timing};
 
-/// One plan, as far as it concerns this node.
+/// One plan, as far as it moves shards to this node.
 #[derive(Debug, Clone)]
 pub(super) struct Work {
     pub(super) id: BlobId,
     pub(super) plan: Plan,
     steps: Vec<Step>,
     by_shard: Arc<BTreeMap<Shard, usize>>,
-    /// Not begun: in the order of the plan until it is known what is needed soonest.
+    /// Steps not begun: in the order of the plan until the sources tell their last uses.
     waiting: VecDeque<usize>,
-    /// When to ask for that, for the first time or anew.
+    /// When to ask the sources for last uses.
     ask_at: Now,
-    /// Failed; each again from some time on.
+    /// Steps that failed, each with the time of its next try.
     again: Vec<(Now, usize)>,
-    /// Neither verified nor given up.
+    /// Steps that are neither verified nor gaps.
     open: usize,
     gaps: u32,
 }
@@ -54,8 +54,8 @@ enum StepState {
 }
 
 impl Work {
-    /// What this node has to do for a plan. Shards whose owner is dead come when somebody reads
-    /// them, so that a death costs the origin no storm.
+    /// Creates the work of this node for a plan. Shards without a live owner are not pulled: they
+    /// come when a client reads them, so that a death causes no storm on the origin.
     fn new(id: BlobId, plan: Plan, me: &str) -> Self {
         let pulled = plan.moves_to(me).filter_map(|step| {
             let shard = Shard { snapshot: step.snapshot, shard: step.shard };
@@ -70,7 +70,7 @@ impl Work {
         Self { id, plan, steps, by_shard, waiting, ask_at, again: Vec::new(), open, gaps: 0 }
     }
 
-    /// Who gives what has not begun, by snapshots.
+    /// Returns the sources of the steps not begun, each with its snapshots.
     fn givers(&self) -> BTreeMap<String, BTreeSet<SnapshotId>> {
         let mut givers = BTreeMap::<String, BTreeSet<SnapshotId>>::new();
         for Step { shard, from, .. } in self.waiting.iter().map(|&index| &self.steps[index]) {
@@ -83,7 +83,7 @@ impl Work {
         givers
     }
 
-    /// What has not begun comes as it is needed; what is needed alike, in the order of the plan.
+    /// Sorts the steps not begun by need. Steps of equal need keep the order of the plan.
     fn sort(&mut self, uses: &LastUses, in_use: Duration, rules: &impl Rules) {
         let mut waiting: Vec<usize> = self.waiting.drain(..).collect();
         let need = |index: usize| uses.need(self.steps[index].shard, in_use);
@@ -94,17 +94,17 @@ impl Work {
         self.waiting = waiting.into();
     }
 
-    /// Whether the plan brings this shard here.
+    /// Whether the plan moves this shard here.
     pub(super) fn brings(&self, shard: Shard) -> bool {
         self.by_shard.contains_key(&shard)
     }
 
-    /// How many shards could not be taken, when nothing is left to be moved here.
+    /// Returns the number of gaps once no step is open.
     fn gaps(&self) -> Option<u32> {
         (self.open == 0).then_some(self.gaps)
     }
 
-    /// The next shard whose time has come.
+    /// Returns the next step that is due.
     fn next(&mut self, now: Now) -> Option<usize> {
         let due = self.again.iter().position(|(at, _)| *at <= now);
         match due {
@@ -162,20 +162,20 @@ impl Work {
     }
 }
 
-/// How far a plan has come, as far as it brings shards to one node.
+/// The progress of a plan at one node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Shards that are neither here nor given up.
+    /// Shards that are neither verified nor gaps.
     pub shards_left: u64,
-    /// Shards that were to come.
+    /// All shards that the plan moves here.
     pub shards: u64,
-    /// Bytes of the former.
+    /// Bytes of `shards_left`.
     pub bytes_left: u64,
-    /// Bytes of the latter.
+    /// Bytes of `shards`.
     pub bytes: u64,
 }
 
-/// How fast, and whether at all, the change in flight may move.
+/// Whether the change in flight may move shards, and how fast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TransferPace {
     pub(super) paused: bool,
@@ -183,24 +183,24 @@ pub(super) struct TransferPace {
     pub(super) rate: Option<u64>,
 }
 
-/// The plans that concern this node: the one that brought about the ring, and the one in flight.
+/// The plans that move shards here: that of the committed ring, and that of the change in flight.
 #[derive(Debug, Clone)]
 pub(super) struct ShardTransfers {
     timing: Timing,
     works: Vec<Work>,
-    /// Plans that are wanted and not here yet, and when to ask for them.
+    /// Plans that are not here yet, each with the time to ask for it.
     wanted: BTreeMap<BlobId, Now>,
-    /// Pulls under way and the plan that wanted each.
+    /// Pulls under way, each with its plan.
     pulling: BTreeMap<Shard, BlobId>,
-    /// When the latest pull under a rate began, and its bytes: the next begins when they have had
-    /// their time.
+    /// When the latest pull under a rate began, and its bytes. The next begins after the time that
+    /// these bytes take at the rate.
     paced: Option<(Now, u64)>,
-    /// When the next pull may begin that waits for nothing but the rate.
+    /// When the next pull may begin that waits only for the rate.
     due: Option<Now>,
 }
 
 impl ShardTransfers {
-    /// No plan concerns this node yet.
+    /// Creates a mover without plans.
     pub(super) fn new(timing: Timing) -> Self {
         Self {
             timing,
@@ -212,7 +212,7 @@ impl ShardTransfers {
         }
     }
 
-    /// These plans concern the cluster now; others no more.
+    /// Keeps the work of these plans, drops that of others, and asks for plans that are not here.
     pub(super) fn want(&mut self, plans: &[BlobId], now: Now) {
         self.works.retain(|work| plans.contains(&work.id));
         self.wanted.retain(|id, _| plans.contains(id));
@@ -227,7 +227,7 @@ impl ShardTransfers {
         self.works.iter().find(|work| work.id == id)
     }
 
-    /// A plan that was asked for.
+    /// Takes the bytes of a plan that was asked for.
     pub(super) fn arrived(&mut self, id: BlobId, bytes: &[u8], me: &str) {
         if self.wanted.contains_key(&id)
             && BlobId::of(bytes) == id
@@ -238,7 +238,7 @@ impl ShardTransfers {
         }
     }
 
-    /// Asks for plans that are wanted, each again after a while.
+    /// Asks for the plans that are not here, each again after `refresh_interval`.
     pub(super) fn fetch(&mut self, now: Now, out: &mut Vec<Effect>) {
         for (id, at) in &mut self.wanted {
             if *at <= now {
@@ -248,8 +248,8 @@ impl ShardTransfers {
         }
     }
 
-    /// Asks the givers what of theirs is needed soonest, and again after a while. Nothing waits for
-    /// the answer.
+    /// Asks the sources for the last uses of their shards, again after [`LAST_USES_INTERVAL`]. No
+    /// pull waits for the answer.
     pub(super) fn ask(
         &mut self,
         now: Now,
@@ -266,15 +266,15 @@ impl ShardTransfers {
         }
     }
 
-    /// What the givers answered.
+    /// Sorts a plan's steps by the sources' answers.
     pub(super) fn sort(&mut self, plan: BlobId, uses: &LastUses, rules: &impl Rules) {
         if let Some(work) = self.works.iter_mut().find(|work| work.id == plan) {
             work.sort(uses, self.timing.dataset_in_use, rules);
         }
     }
 
-    /// Begins pulls: for the committed ring first, then for the change in flight at its pace. All
-    /// that has no rate `yields` to who reads.
+    /// Begins pulls: for the committed ring first, then for the change in flight at its pace. A
+    /// pull without a rate gives client reads precedence if `yields` is set.
     pub(super) fn pull(
         &mut self,
         now: Now,
@@ -299,7 +299,7 @@ impl ShardTransfers {
             {
                 let Step { shard, bytes, from, .. } = work.steps[index].clone();
                 if self.pulling.contains_key(&shard) {
-                    // It is on its way for another plan; look again when it may be here.
+                    // Another plan already pulls it; look again when that pull may have ended.
                     work.again.push((now + self.timing.pull_wait_min, index));
                     continue;
                 }
@@ -315,12 +315,12 @@ impl ShardTransfers {
         }
     }
 
-    /// When to look again, so that the rate is not only held but reached.
+    /// Returns when to look again. Without it the rate would be held but not reached.
     pub(super) fn due(&self) -> Option<Now> {
         self.due
     }
 
-    /// A pull ended.
+    /// Handles the end of a pull.
     pub(super) fn pulled(&mut self, now: Now, shard: Shard, pulled: Pulled, rules: &impl Rules) {
         let Some(plan) = self.pulling.remove(&shard) else {
             return;
@@ -333,15 +333,14 @@ impl ShardTransfers {
         }
     }
 
-    /// A shard is here no more.
+    /// Handles the eviction of a shard.
     pub(super) fn lost(&mut self, now: Now, shard: Shard, rules: &impl Rules) {
         if !rules.broken(Rule::LostIsPulledAgain) {
             self.works.iter_mut().for_each(|work| work.lost(now, shard));
         }
     }
 
-    /// Plans of which nothing is left to be moved here, sorted, with how many shards could not be
-    /// taken.
+    /// Returns the plans without open steps, sorted, each with its number of gaps.
     pub(super) fn moved(&self) -> Vec<(BlobId, u32)> {
         let moved = self.works.iter().filter_map(|work| Some((work.id, work.gaps()?)));
         let mut moved: Vec<_> = moved.collect();
@@ -349,7 +348,7 @@ impl ShardTransfers {
         moved
     }
 
-    /// How far a plan has come, if it is here.
+    /// Returns the progress of a plan that is here.
     pub(super) fn progress(&self, plan: BlobId) -> Option<Progress> {
         let work = self.work(plan)?;
         let open = work.steps.iter().filter(|step| step.state == StepState::Open);
@@ -362,8 +361,7 @@ impl ShardTransfers {
     }
 }
 
-/// When the next pull may begin at this rate. A rate that was changed counts from the latest pull
-/// on.
+/// Returns when the next pull may begin at this rate. A changed rate counts from the latest pull.
 fn free_at(paced: Option<(Now, u64)>, rate: Option<u64>) -> Now {
     match (paced, rate) {
         (Some((began, bytes)), Some(rate)) => began + time_for(bytes, rate),
@@ -388,7 +386,7 @@ mod tests {
     const BYTES: u64 = 1 << 20;
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A plan that brings so many shards of a MiB here.
+    /// A plan that moves this many shards of 1 MiB here.
     fn transfers(shards: u8) -> (ShardTransfers, BlobId) {
         let step = |shard| Move {
             snapshot: SnapshotId::from_bytes([1; 16]),
@@ -410,7 +408,7 @@ mod tests {
         (transfers, id)
     }
 
-    /// What begins to be pulled now, and is here at once.
+    /// Begins pulls, ends them at once, and returns their number.
     fn pulled(transfers: &mut ShardTransfers, id: BlobId, now: Now, rate: Option<u64>) -> usize {
         let mut out = Vec::new();
         let pace = TransferPace { paused: false, rate };

@@ -1,5 +1,5 @@
-//! What an agent knows of the coordinator: the newest record it saw, how fresh that is, and whether
-//! the coordinator answers.
+//! An agent's view of the coordinator: the newest record it saw, how fresh that is, and whether the
+//! coordinator answers.
 
 use super::{
     Agent, Alive, Effect, RingOf, Stored, Ticket,
@@ -11,21 +11,21 @@ use crate::{
     record::{Entry, State},
 };
 
-/// Answers in a row with an older record than is in view, at which operators are told: one or two
-/// may have been overtaken by a watch.
+/// Alarm operators after this many answers in a row with an older record than the view's. A watch
+/// may overtake one or two answers.
 const OLDER_ANSWERS_MAX: u32 = 3;
 
-/// The newest record that was seen.
+/// The newest record that this agent saw.
 #[derive(Debug, Clone)]
 pub(super) struct View {
     pub(super) revision: Revision,
     pub(super) record: Record,
-    /// Each node that the record knows: its state, and since when we know.
+    /// Each node of the record: its state, and since when this agent knows of it.
     pub(super) states: Vec<(String, State, Now)>,
 }
 
 impl View {
-    /// Since when this agent knows the node to be in the state it is in.
+    /// Returns since when this agent knows the node to be in its state.
     pub(super) fn since(&self, id: &str) -> Option<Now> {
         self.states.iter().find(|(known, ..)| known == id).map(|(.., since)| *since)
     }
@@ -36,26 +36,25 @@ impl View {
 pub(super) struct Link {
     timing: Timing,
     pub(super) away: bool,
-    /// The question that has no answer yet.
+    /// The question without an answer so far.
     asked: Option<(Ticket, Now)>,
-    /// When the question was asked that was answered last, and with which revision.
+    /// When the latest answered question was asked, and the revision of the answer.
     answered: Option<(Now, Option<Revision>)>,
     soon: bool,
-    /// Questions in a row that had no answer.
+    /// Questions in a row without an answer.
     failures: u32,
-    /// Answers in a row with an older record than is in view.
+    /// Answers in a row with an older record than the view's.
     older: u32,
-    /// After one that had none nothing is asked before this.
+    /// After a failure no question is asked before this time.
     pause_until: Now,
-    /// Since when the coordinator answers, and this agent is awake to see it.
+    /// Since when the coordinator answers and this agent is awake.
     steady_since: Now,
-    /// A proposal had no answer: nothing more is proposed before a question asked after it is
-    /// answered.
+    /// A proposal had no answer. The agent proposes nothing until a question is answered.
     pub(super) unsure: bool,
 }
 
 impl Link {
-    /// A coordinator that was not asked yet.
+    /// Creates a link without any answer.
     pub(super) fn new(timing: Timing) -> Self {
         Self {
             timing,
@@ -71,7 +70,7 @@ impl Link {
         }
     }
 
-    /// The next occasion is to be used.
+    /// Asks at the next occasion.
     pub(super) fn ask_soon(&mut self) {
         self.soon = true;
     }
@@ -96,14 +95,14 @@ impl Link {
         self.soon = false;
     }
 
-    /// A question of this time is answered, with this revision.
+    /// Notes the answer to a question of this time, with its revision.
     fn answer(&mut self, asked: Now, revision: Option<Revision>) {
         self.answered = Some((asked, revision));
         self.unsure = false;
         self.hope();
     }
 
-    /// The question had no answer, or none that is of use: the next one waits, longer each time.
+    /// Notes a question without a useful answer. Each failure makes the next question wait longer.
     fn fail(&mut self, now: Now) {
         let wait = self.timing.refresh_wait_min * (1 << self.failures.min(8));
         self.pause_until = now + wait.min(self.timing.refresh_interval);
@@ -111,30 +110,30 @@ impl Link {
         self.soon = true;
     }
 
-    /// The next question need not wait.
+    /// Lets the next question start at once.
     fn hope(&mut self) {
         (self.failures, self.pause_until) = (0, Now::ZERO);
     }
 
-    /// Whether the record at this revision was the newest a moment ago.
+    /// Whether the record at this revision was the newest within `drop_freshness`.
     pub(super) fn fresh(&self, now: Now, revision: Revision) -> bool {
         self.answered.is_some_and(|(asked, answer)| {
             answer == Some(revision) && now <= asked + self.timing.drop_freshness
         })
     }
 
-    /// An outage that nobody watched, or that kept leases going, ended now.
+    /// Notes the end of an outage in which announcements may have lapsed or outlived their nodes.
     pub(super) fn unsteady(&mut self, now: Now) {
         self.steady_since = now;
     }
 
-    /// When every announcement will have been renewed, or ended, since the last outage.
+    /// Returns the time by which every announcement was renewed or ended since the last outage.
     fn steady_from(&self) -> Now {
         self.steady_since + self.timing.announcement_ttl + self.timing.drop_freshness
     }
 
-    /// Whether an answer showed who was announced then: else a word may be that of a node that died
-    /// in the outage, and a watch may have missed its end.
+    /// Whether an answer since the last outage shows the announcements. An older announcement may
+    /// belong to a node that died in the outage, and a watch may have missed its end.
     pub(super) fn steady(&self) -> bool {
         !self.away && self.answered.is_some_and(|(asked, _)| asked >= self.steady_from())
     }
@@ -145,7 +144,7 @@ impl Link {
     }
 }
 
-/// The ring that a record commits, and the one before.
+/// Returns the ring that a record commits, and the one before.
 pub(super) fn rings(record: &Record, rules: &impl Rules) -> (RingOf, Option<RingOf>) {
     let members = record.ring_members();
     let (version, scheme, placement) = (record.version, record.scheme, record.placement);
@@ -167,7 +166,7 @@ pub(super) fn rings(record: &Record, rules: &impl Rules) -> (RingOf, Option<Ring
 }
 
 impl<R: Rules> Agent<R> {
-    /// A record that the coordinator has, or had.
+    /// Handles a record from the coordinator, old or new.
     pub(super) fn see(&mut self, stored: &Stored, out: &mut Vec<Effect>) {
         if self.is_of_another_cluster(stored, out) {
             return;
@@ -181,7 +180,7 @@ impl<R: Rules> Agent<R> {
         }
     }
 
-    /// Whether a coordinator speaks of a cluster that this node is none of; operators are told.
+    /// Whether the record belongs to another cluster. If so, alarms operators.
     fn is_of_another_cluster(&self, stored: &Stored, out: &mut Vec<Effect>) -> bool {
         let (Some(View { record, .. }), Some(cluster)) =
             (&self.view, Record::cluster_of(&stored.bytes))
@@ -200,7 +199,7 @@ impl<R: Rules> Agent<R> {
         !same
     }
 
-    /// Goes by this record from now on, if it is newer.
+    /// Takes this record as the view, if it is newer.
     pub(super) fn accept(&mut self, revision: Revision, record: Record, out: &mut Vec<Effect>) {
         let mut states = Vec::new();
         if let Some(view) = &self.view {
@@ -279,8 +278,8 @@ impl<R: Rules> Agent<R> {
         self.liveness.answered(self.now, asked);
     }
 
-    /// Whether the coordinator answered with an older record than it had. Operators are told when
-    /// it stays so: nothing that it says would be taken until it has made as many writes again.
+    /// Whether the coordinator answered with an older record than it had. Alarms operators when
+    /// this persists: the view takes no record until the coordinator has made as many writes again.
     fn is_behind(&mut self, answered: Revision, out: &mut Vec<Effect>) -> bool {
         let Some(seen) = self.revision().filter(|seen| answered < *seen) else {
             self.link.older = 0;
@@ -297,12 +296,12 @@ impl<R: Rules> Agent<R> {
         true
     }
 
-    /// Which write is in view.
+    /// Returns the revision of the view.
     pub(super) fn revision(&self) -> Option<Revision> {
         self.view.as_ref().map(|view| view.revision)
     }
 
-    /// Whether what is in view was the newest a moment ago.
+    /// Whether the view was the newest record within `drop_freshness`.
     pub(super) fn fresh(&self) -> bool {
         let newest = |view: &View| self.link.fresh(self.now, view.revision);
         !self.link.away && self.view.as_ref().is_some_and(newest)
@@ -324,7 +323,7 @@ impl<R: Rules> Agent<R> {
         self.link.hope();
         self.link.ask_soon();
         self.action = None;
-        // Leases ended while nobody could renew them: absences from then prove nothing.
+        // Leases ended while no node could renew them: those absences prove nothing.
         if !self.rules.broken(Rule::DoubtAfterAway) {
             self.liveness.restart(self.now);
         }

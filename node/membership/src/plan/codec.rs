@@ -41,11 +41,10 @@ impl Plan {
         codec::encode(MAGIC, &Form { base, edits, scheme, target, names, snapshots, moves })
     }
 
-    /// Reads a plan.
+    /// Decodes a plan.
     ///
     /// # Errors
-    /// [`Malformed`] if the bytes are no plan, or a move names a snapshot or member that is not
-    /// listed.
+    /// [`Malformed`] when the bytes are not a plan.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let form: Form = codec::decode(WHAT, MAGIC, bytes, limits::BLOB_BYTES_MAX)?;
         let Form { base, edits, scheme, target, names, snapshots, moves } = form;
@@ -64,21 +63,24 @@ impl Plan {
 }
 
 impl Planned {
-    /// Returns the name of the plan. As the plan names its placement, it stands for both.
+    /// Returns the id of the plan. As the plan names its placement, the id stands for both.
     pub fn id(&self) -> BlobId {
         BlobId::of(&self.plan)
     }
 
     /// Returns plan and placement in one piece, as an operator keeps them.
+    ///
+    /// ```text
+    /// magic 8 | plan: length 8, bytes | placement: flag 1 [length 8, bytes]
+    /// ```
     pub fn encode(&self) -> Vec<u8> {
         codec::encode(PLANNED_MAGIC, self)
     }
 
-    /// Reads the bytes that [`Planned::encode`] wrote, and the plan in them.
+    /// Decodes the bytes of [`Planned::encode`], and the plan in them.
     ///
     /// # Errors
-    /// [`Malformed`] if the bytes are no plan, or the placement is not the one that the plan leads
-    /// to.
+    /// [`Malformed`] when the bytes are not that, or the plan leads to another placement.
     pub fn decode(bytes: &[u8]) -> Result<(Self, Plan), Malformed> {
         let planned: Self = codec::decode(WHAT, PLANNED_MAGIC, bytes, limits::PLANNED_BYTES_MAX)?;
         let plan = Plan::decode(&planned.plan)?;

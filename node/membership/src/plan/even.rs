@@ -1,15 +1,14 @@
 //! The planner of a cluster: even placements with the fewest moves, by `larder-rebalance`.
 //!
-//! Here a [`Task`] becomes a change of a ring, and what comes of it a [`Plan`] with its [`Tables`]:
+//! Turns a [`Task`] into a change of a ring, and the result into a [`Plan`] with its [`Tables`]:
 //!
-//! - Who leaves by a planned change hands its shards over; who leaves an *urgent* one is gone, and
-//!   nothing moves between those that stay.
-//! - A snapshot has no table as long as the walk says all.
-//! - Receivers take turns in the list of moves, so that all of them work from the start. Each goes
-//!   snapshot by snapshot in the order of the ring.
-//! - Where a change gives shards more owners than before, those that are not asked first bring
-//!   their copies after it, where they have room: nobody waits for that, and what nobody reads is
-//!   not brought.
+//! - A member that leaves by a planned change hands its shards over. A member that leaves by an
+//!   *urgent* change is gone, and nothing moves between the others.
+//! - A snapshot has no table if the walk of the ring gives every owner.
+//! - Targets take turns in the list of moves, so that all work from the start. Each pulls one
+//!   snapshot after the other, in the order of the ring.
+//! - Where a change adds owners to shards, the plan leaves out the added replicas. They follow
+//!   after the change, for shards that clients read and where there is room.
 //!
 //! Deterministic: planners that know the same snapshots make the same plan of the same task.
 
@@ -24,12 +23,12 @@ use crate::BlobId;
 /// Plans by the sizes of all shards.
 #[derive(Debug, Clone)]
 pub struct EvenPlanner {
-    /// The snapshots to be placed, in any order, and all their shards. One that is in place and not
-    /// listed here loses its table: it goes by the walk of the next ring.
+    /// The snapshots to be placed, in any order, and all their shards. A snapshot in place that is
+    /// not listed loses its table: it follows the walk of the next ring.
     pub snapshots: Vec<(SnapshotId, Vec<SizedShard>)>,
 }
 
-/// What is in place.
+/// The ring and the placements in place.
 struct Ground {
     ring: Arc<Ring>,
     /// The placement of each of the planner's snapshots, in their order.
@@ -37,7 +36,7 @@ struct Ground {
 }
 
 impl EvenPlanner {
-    /// What a task comes to, with all figures: see [`larder_rebalance::Plan::summary`].
+    /// Returns the change of a task, with all figures: see [`larder_rebalance::Plan::summary`].
     ///
     /// # Errors
     /// A sentence that says why there is no such plan.
@@ -106,7 +105,7 @@ impl Planner for EvenPlanner {
     }
 }
 
-/// The tables that the task names.
+/// Decodes the tables that the task names.
 fn tables_in_place(task: &Task, placement: Option<&[u8]>) -> Result<Tables, String> {
     if placement.map(BlobId::of) != task.placement {
         return Err(format!(
@@ -126,7 +125,7 @@ fn step(edit: &Edit, ring: &Ring, urgent: bool) -> Step {
     }
 }
 
-/// The exceptions that a plan leads to, as bytes; none when the ring says all.
+/// Returns the exceptions that a plan leads to, as bytes; none when the ring alone decides.
 fn tables_of(plan: &larder_rebalance::Plan) -> Result<Option<Vec<u8>>, String> {
     let tables = plan.snapshots().iter().filter_map(|part| part.placement.exceptions());
     let tables: Vec<_> = tables.filter(|table| !table.is_empty()).cloned().collect();
@@ -145,7 +144,7 @@ fn tables_of(plan: &larder_rebalance::Plan) -> Result<Option<Vec<u8>>, String> {
     Ok(Some(encoded))
 }
 
-/// All members before and after, sorted.
+/// Returns the ids of all members before and after, sorted.
 fn names(plan: &larder_rebalance::Plan) -> Vec<String> {
     let members = plan.present().members().iter().chain(plan.next().members());
     let mut names: Vec<String> = members.map(|member| member.id.clone()).collect();
@@ -154,14 +153,14 @@ fn names(plan: &larder_rebalance::Plan) -> Vec<String> {
     names
 }
 
-/// By index among a ring's members: the index among all names.
+/// Maps the index of a ring's member to its index among all names.
 fn name_indices(ring: &Ring, names: &[String]) -> Vec<u16> {
     let index = |id: &String| names.binary_search(id).expect("names are those of all members");
     let members = ring.members().iter().map(|member| index(&member.id));
     members.map(|index| u16::try_from(index).expect("at most twice 1,024")).collect()
 }
 
-/// All moves in the order in which they are to be made.
+/// Returns all moves in the order in which they are to be made.
 fn moves(plan: &larder_rebalance::Plan, names: &[String]) -> Vec<Move> {
     let adds_replicas = plan.next().replicas() > plan.present().replicas();
     let (before, after) = (name_indices(plan.present(), names), name_indices(plan.next(), names));

@@ -1,13 +1,13 @@
-//! What a plan costs and brings, for who decides on it.
+//! The costs and results of a plan, for the operator that decides on it.
 //!
-//! The figures follow from the plan, the members it starts from and what each of them owns, and
-//! from nothing else: whoever holds the same plan sees the same figures.
+//! The figures follow only from the plan, the members it starts from, and the bytes that each of
+//! them owns. So the same plan has the same figures everywhere.
 //!
-//! - *Share*: what a member would own if all bytes were spread by weight, to the byte.
-//! - *Ideal*: what must move where every member owns its share before and after: the sum, over
-//!   those whose share grows, of what it grows by.
+//! - *Share*: the bytes that a member would own if all bytes were spread by weight.
+//! - *Ideal*: the fewest bytes to move if every member owns its share before and after. It is the
+//!   growth of all shares that grow, added up.
 //!
-//! Non-goals: times and rates; what is resident (an owner may lack what it owns).
+//! Non-goals: times and rates; residency (an owner may lack a shard that it owns).
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub struct Figures {
     pub moves: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Of these, bytes that nobody who lives gives, so that they come from the origin.
+    /// Of these, bytes without a live source. They come from the origin.
     pub bytes_from_origin: u64,
     /// Bytes that an even placement must move.
     pub bytes_ideal: u64,
@@ -30,7 +30,7 @@ pub struct Figures {
     pub nodes: Vec<NodeFigures>,
 }
 
-/// What a plan does to one member.
+/// The figures of one member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeFigures {
     /// Its name.
@@ -45,13 +45,13 @@ pub struct NodeFigures {
     pub owned: u64,
     /// Bytes that move to it.
     pub bytes_in: u64,
-    /// Bytes that it gives away; what it only copies is not counted.
+    /// Bytes that it gives away. Shards that it keeps and others copy do not count.
     pub bytes_out: u64,
 }
 
 impl Figures {
-    /// The figures of `plan`, which starts from `members` that own so many bytes each; `lives` says
-    /// who can be taken from.
+    /// Returns the figures of `plan`, which starts from `members` that own these bytes each.
+    /// `lives` tells which members can be pulled from.
     pub fn of(
         plan: &Plan,
         members: &[Member],
@@ -88,8 +88,8 @@ impl Figures {
         Self { moves, bytes, bytes_from_origin, bytes_ideal, nodes }
     }
 
-    /// What members own after it, where that does not follow from the moves: where each shard gets
-    /// another number of owners.
+    /// Sets the bytes that members own after the change. Needed where the number of owners changes,
+    /// as they do not follow from the moves then.
     pub fn owned_after(&mut self, owned: &BTreeMap<String, u64>) {
         for node in &mut self.nodes {
             node.owned = owned.get(&node.id).copied().unwrap_or(0);
@@ -102,7 +102,7 @@ fn entry<'a>(nodes: &'a mut BTreeMap<String, NodeFigures>, id: &str) -> &'a mut 
     nodes.entry(id.to_owned()).or_insert_with(new)
 }
 
-/// The sum of what shares grow by.
+/// Returns the growth of all shares that grow, added up.
 fn ideal(nodes: &[NodeFigures]) -> u64 {
     let total: u64 = nodes.iter().map(|node| node.owned_before).sum();
     let before: u64 = nodes.iter().map(|node| u64::from(node.weight_before)).sum();

@@ -29,7 +29,7 @@ impl Planner for RingOnly {
         for &(snapshot, shard, bytes) in &self.shards {
             let (from, to) = (&before.owner(shard).id, &after.owner(shard).id);
             if from != to {
-                // Who leaves at once is not there to be asked.
+                // A member that leaves at once cannot be a source.
                 let there = !task.urgent || after.member(from).is_some();
                 let from = there.then(|| index[from.as_str()]);
                 moves.push(Move {

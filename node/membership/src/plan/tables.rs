@@ -1,10 +1,13 @@
 //! The exceptions of all snapshots to one version of the ring: the blob that a record names as its
 //! placement.
 //!
-//! Tables are sorted by snapshot, so that the same placement has the same bytes, and the same name,
-//! wherever it was planned. A table keeps its own bytes and its own checks
-//! (`larder_base::placement`). A snapshot without a table goes by the walk, with one owner for each
-//! shard.
+//! ```text
+//! magic 8 | tables: count 4, each (length 4, a table of exceptions) | checksum 8
+//! ```
+//!
+//! Tables are sorted by snapshot, so the same placement has the same bytes and name on every
+//! planner. A table has its own encoding and checks (`larder_base::placement`). A snapshot without
+//! a table follows the walk of the ring.
 
 use std::sync::Arc;
 
@@ -26,7 +29,7 @@ const WHAT: &str = "a placement";
 pub struct Tables(Vec<Exceptions>);
 
 impl Tables {
-    /// These tables, in any order.
+    /// Creates the set from tables in any order.
     ///
     /// # Errors
     /// [`Malformed`] when two are of one snapshot, or to different versions of the ring.
@@ -46,37 +49,37 @@ impl Tables {
         Ok(Self(tables))
     }
 
-    /// The table of this snapshot; none when its shards go by the walk.
+    /// Returns the table of this snapshot; none when its shards follow the walk of the ring.
     pub fn get(&self, snapshot: SnapshotId) -> Option<&Exceptions> {
         let found = self.0.binary_search_by_key(&snapshot, Exceptions::snapshot).ok()?;
         Some(&self.0[found])
     }
 
-    /// All tables, sorted by snapshot.
+    /// Returns all tables, sorted by snapshot.
     pub fn iter(&self) -> std::slice::Iter<'_, Exceptions> {
         self.0.iter()
     }
 
-    /// Whether the ring says all.
+    /// Whether there are no tables, so that the ring alone decides every owner.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The version of the ring that all of them are exceptions to; none when there are none.
+    /// Returns the ring version that all tables are exceptions to; none without tables.
     pub fn ring_version(&self) -> Option<u64> {
         self.0.first().map(Exceptions::ring_version)
     }
 
-    /// The tables as bytes.
+    /// Returns the tables as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let tables: Vec<&Bytes> = self.0.iter().map(|table| Bytes::new(table.as_bytes())).collect();
         codec::encode(MAGIC, &tables)
     }
 
-    /// Reads tables. Takes no more memory than the bytes have.
+    /// Decodes tables. Allocates no more than the input's length.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are none, or written by another version.
+    /// [`Malformed`] when the bytes are not tables, or another version wrote them.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let tables: Vec<ByteBuf> = codec::decode(WHAT, MAGIC, bytes, limits::BLOB_BYTES_MAX)?;
         if tables.len() > limits::RECORD_DATASETS_MAX {
@@ -236,7 +239,7 @@ mod tests {
 
         #[test]
         fn bytes_that_nobody_wrote_are_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
-            // With a checksum that holds, so that what lies behind it is looked at.
+            // The checksum is right, so the decoder looks at the contents.
             let decoded = Tables::decode(&with_checksum(&body));
             prop_assert!(decoded.is_err() || decoded == Ok(Tables::default()));
         }

@@ -1,4 +1,4 @@
-//! What holds in every record.
+//! The checks that every record passes.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::Record;
 use crate::plan::Edit;
 
 impl Record {
-    /// Whether steps can have led here.
+    /// Checks that steps can have led to this record.
     pub(super) fn check(&self) -> Result<(), String> {
         self.check_members()?;
         let snapshots: BTreeSet<_> = self.datasets.iter().map(|one| one.snapshot).collect();

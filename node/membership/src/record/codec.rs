@@ -27,7 +27,8 @@ impl Record {
         Ok(bytes)
     }
 
-    /// Returns the cluster of a record without reading the rest, and `None` for too few bytes.
+    /// Returns the cluster that a record names, without decoding the rest; none when the bytes are
+    /// too few.
     pub(crate) fn cluster_of(bytes: &[u8]) -> Option<[u8; 16]> {
         bytes.get(CLUSTER_AT..)?.first_chunk().copied()
     }
@@ -35,7 +36,7 @@ impl Record {
     /// Reads a record.
     ///
     /// # Errors
-    /// [`Malformed`] if the bytes are no record, or one that no step leads to.
+    /// [`Malformed`] when the bytes are not a record, or one that no step leads to.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let record: Self = codec::decode(WHAT, MAGIC, bytes, limits::RECORD_BYTES_MAX)?;
         let checked = record.check();
@@ -45,7 +46,7 @@ impl Record {
 }
 
 impl Dataset {
-    /// Returns the most bytes that it takes in the record.
+    /// Returns its length in an encoded record.
     pub(super) fn encoded_bytes(&self) -> usize {
         const ID: usize = 2 + 16;
         const TEXT_HEADER: usize = 3;

@@ -1,4 +1,4 @@
-//! Every step that the record can take. Each says in words what it does, for the audit log and the
+//! Every step that the record can take. Each describes itself in words, for the audit log and the
 //! history.
 
 use std::{collections::VecDeque, time::Duration};
@@ -11,7 +11,7 @@ use crate::{
     plan::{Edit, Plan, edited, edits_between},
 };
 
-/// Why a step can't be taken, and what to do: a sentence for people.
+/// Why a step is refused and what to do about it: a sentence for operators.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(String);
@@ -22,12 +22,12 @@ impl Refused {
     }
 }
 
-/// A step that was computed: the record it leads to, and what it does in words.
+/// A computed step: the record it leads to, and its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audit {
     /// The record after the step.
     pub record: Record,
-    /// What the step does.
+    /// The description of the step.
     pub words: String,
 }
 
@@ -38,7 +38,7 @@ fn step(mut record: Record, words: impl Into<String>) -> Step {
     Ok(Audit { record, words: words.into() })
 }
 
-/// Whether somebody is there whom agents will begin a change for.
+/// Whether agents will begin a change for one of these members.
 fn awaits_change(members: &[Entry]) -> bool {
     members.iter().any(|entry| matches!(entry.state, State::Joining | State::Draining { .. }))
 }
@@ -48,7 +48,7 @@ fn refused<T>(words: impl Into<String>) -> Result<T, Refused> {
 }
 
 impl Record {
-    /// The first record of a cluster: a ring of one, which goes by this scheme.
+    /// Returns the first record of a cluster: a ring of one member, with this scheme.
     pub fn founded(cluster: [u8; 16], member: Member, scheme: Scheme) -> Self {
         Self {
             cluster,
@@ -67,7 +67,7 @@ impl Record {
         }
     }
 
-    /// A node wants to be in the ring.
+    /// Adds a node that wants to be in the ring.
     ///
     /// # Errors
     /// [`Refused`] when it is known already or there is no room.
@@ -86,9 +86,8 @@ impl Record {
         step(record, format!("{id} wants to join"))
     }
 
-    /// A node listens elsewhere than before. The ring is the same, and so is its version: of a
-    /// member nothing else is taken over, since host and zone have a say in placement as the weight
-    /// has, and only a plan changes that.
+    /// Gives a node another address. The ring and its version stay the same. A member keeps its
+    /// host, zone and weight, since placement depends on them and only a plan may change them.
     ///
     /// # Errors
     /// [`Refused`] when the node is unknown.
@@ -103,8 +102,8 @@ impl Record {
         step(record, format!("{} listens at {}", member.id, member.control))
     }
 
-    /// A planned change begins: shards move, the ring stays. Active members that it takes out drain
-    /// from now on: they leave for good with the commit, and do not come back as the dead do.
+    /// Begins a planned change: shards move, the ring stays. Active members that the plan removes
+    /// drain from now on. They leave for good with the commit, unlike dead members.
     ///
     /// # Errors
     /// [`Refused`] when the ring moved on since the plan was made or a change is in flight.
@@ -138,7 +137,7 @@ impl Record {
         record.checked(words)
     }
 
-    /// Agents begin a change, for which nobody gave his word but for the one before it that a death
+    /// Begins a change of the agents' own. It keeps the pause and the rate of a change that a death
     /// ended.
     ///
     /// # Errors
@@ -153,8 +152,8 @@ impl Record {
         step(record, format!("{words}; {terms}, as was said of the change that a death ended"))
     }
 
-    /// The change in flight gives way to another that does the same and more. What was moved for it
-    /// and is to be moved still is there already.
+    /// Replaces the change in flight by one with the same edits and more. Shards that were moved
+    /// for it and belong to both are there already.
     ///
     /// # Errors
     /// [`Refused`] when there is none, and as for [`staged`](Self::staged).
@@ -172,7 +171,7 @@ impl Record {
         step(record, format!("{words}; {begins}"))
     }
 
-    /// The change in flight becomes the ring.
+    /// Commits the change in flight.
     ///
     /// # Errors
     /// [`Refused`] when there is none.
@@ -190,10 +189,10 @@ impl Record {
         record.checked(words)
     }
 
-    /// All that the plan of the committed ring was to move has moved, and old copies are dropped.
+    /// Ends the plan of the committed ring: its shards have moved, and old copies are dropped.
     ///
     /// # Errors
-    /// [`Refused`] when that was so already.
+    /// [`Refused`] when the ring has settled already.
     pub fn settled(&self) -> Step {
         if self.settling.is_none() {
             return refused(format!("ring {} has settled already", self.version));
@@ -202,8 +201,8 @@ impl Record {
         step(record, format!("ring {} has settled", self.version))
     }
 
-    /// The ring becomes another at once, because members are dead. A change in flight is aborted;
-    /// the one that agents begin in its place keeps its pause and its rate.
+    /// Commits a ring without lost members at once. A change in flight is aborted. Its successor
+    /// keeps the pause and the rate.
     ///
     /// # Errors
     /// [`Refused`] when the ring moved on since the plan was made.
@@ -226,8 +225,8 @@ impl Record {
         record.checked(words)
     }
 
-    /// The change in flight is given up. The committed ring is what it was. By an operator's word
-    /// (`hold`) what it was to put in or take out stays as it is until a plan or another word.
+    /// Aborts the change in flight; the committed ring stays. With `hold`, an operator's abort,
+    /// agents do not begin the same change again: its nodes wait for a plan or another command.
     ///
     /// # Errors
     /// [`Refused`] when there is none.
@@ -244,7 +243,7 @@ impl Record {
         step(record, words)
     }
 
-    /// The change in flight stops moving, or goes on.
+    /// Pauses or resumes the change in flight.
     ///
     /// # Errors
     /// [`Refused`] when there is none.
@@ -257,7 +256,7 @@ impl Record {
         step(record, words)
     }
 
-    /// The change in flight moves at most this many bytes a second.
+    /// Limits the change in flight to this many bytes a second.
     ///
     /// # Errors
     /// [`Refused`] when there is none, or the rate is zero.
@@ -275,12 +274,11 @@ impl Record {
         step(record, words)
     }
 
-    /// An operator wants this member out of the ring, its shards moved first. Where the change in
-    /// flight takes it out already, a deadline ends the pause and the rate that it has, and those
-    /// that are kept: they were said before.
+    /// Begins to drain a member. If the change in flight removes it already, a deadline ends that
+    /// change's pause and rate, and any kept ones: they are older.
     ///
     /// # Errors
-    /// [`Refused`] when it is not in the ring or nobody else is.
+    /// [`Refused`] when it is not in the ring or is the last active member.
     pub fn draining(&self, id: &str, deadline: Option<Duration>) -> Step {
         let mut record = self.clone();
         let since = record.version;
@@ -302,7 +300,7 @@ impl Record {
         step(record, format!("{id} drains"))
     }
 
-    /// The operator wants it to stay after all.
+    /// Keeps a draining member in the ring.
     ///
     /// # Errors
     /// [`Refused`] when it does not drain, or when its change is in flight (abort that first).
@@ -320,11 +318,11 @@ impl Record {
         step(record, format!("{id} drains no more"))
     }
 
-    /// An operator knows that these are dead for good: what is in the ring leaves it at once,
-    /// whatever the brake says; what is not is forgotten.
+    /// Removes nodes that an operator knows to be dead for good. Members leave the ring at once,
+    /// also while the brake holds; other nodes are forgotten.
     ///
     /// # Errors
-    /// [`Refused`] when one is unknown or nobody would be left.
+    /// [`Refused`] when a node is unknown or no member would be left.
     pub fn condemned(&self, ids: &[String]) -> Step {
         let mut record = self.clone();
         let since = record.version;
@@ -336,25 +334,24 @@ impl Record {
         }
         let left = |entry: &Entry| entry.state.in_ring() && entry.state != State::Condemned;
         if !record.members.iter().any(|entry| left(entry) || entry.state == State::Joining) {
-            return refused("this would leave nobody in the ring; start another node first");
+            return refused("this would leave no member in the ring; start another node first");
         }
         record.forget(ids);
         step(record, format!("{} removed by an operator's word", ids.join(", ")))
     }
 
-    /// These wanted to join and are gone again.
+    /// Forgets joiners that are gone again.
     ///
     /// # Errors
-    /// [`Refused`] when one is in the ring or in the change in flight.
+    /// [`Refused`] when one of them is in the ring or in the change in flight.
     pub fn forgotten(&self, ids: &[String]) -> Step {
         let mut record = self.clone();
         record.forget(ids);
         record.checked(format!("{} forgotten", ids.join(", ")))
     }
 
-    /// These snapshots were opened. What is known already is left as it is. Where there is no room,
-    /// those that were opened longest ago are forgotten, but not while shards move; who uses one of
-    /// them says so again.
+    /// Adds snapshots that were opened; known ones stay as they are. Without room it forgets those
+    /// opened longest ago, but not while shards move. A node that still uses one tells it again.
     ///
     /// # Errors
     /// [`Refused`] when there is no room for any of them.
@@ -380,7 +377,7 @@ impl Record {
         self.change.is_none() && self.settling.is_none()
     }
 
-    /// A change of this record's ring in words.
+    /// Returns a description of a change of this record's ring.
     fn told(&self, change: &Change) -> String {
         let Change { moves, bytes, asked_by, .. } = change;
         let replicas = change.replicas(self).map(|replicas| {
@@ -418,12 +415,12 @@ impl Record {
             ));
         }
         if edited(&self.ring_members(), &plan.edits).is_empty() {
-            return refused("this would leave nobody in the ring; start another node first");
+            return refused("this would leave no member in the ring; start another node first");
         }
         Ok(())
     }
 
-    /// What the edits of a plan make of the entries.
+    /// Applies the edits of a plan to the entries.
     fn cast(&mut self, edits: &[Edit], since: u64) {
         for edit in edits {
             let Ok(entry) = self.entry_mut(edit.id()) else {
@@ -431,14 +428,14 @@ impl Record {
             };
             match edit {
                 Edit::Put(member) => {
-                    // As it was planned, but for the address, which may be newer than the plan.
+                    // As planned, but for the address, which may be newer than the plan.
                     let control = std::mem::take(&mut entry.member.control);
                     entry.member = Member { control, ..member.clone() };
                     if !entry.state.in_ring() {
                         (entry.state, entry.since) = (State::Active, since);
                     }
                 }
-                // Whoever was to leave is gone for good; whoever was dead may come back.
+                // A draining or condemned member is gone for good; a dead one may return.
                 Edit::Remove(_) if entry.state == State::Active => {
                     (entry.state, entry.since) = (State::Down, since);
                 }
@@ -447,7 +444,7 @@ impl Record {
         }
     }
 
-    /// Active members that a plan takes out are to leave.
+    /// Drains active members that a plan removes.
     fn release(&mut self, edits: &[Edit]) {
         let since = self.version;
         for edit in edits {
@@ -460,7 +457,7 @@ impl Record {
         }
     }
 
-    /// Takes back what led agents to a change.
+    /// Takes back the states that led agents to a change.
     fn hold(&mut self, edits: &[Edit]) {
         let since = self.version;
         for entry in &mut self.members {
@@ -476,7 +473,7 @@ impl Record {
         }
     }
 
-    /// The ring gets its next version.
+    /// Gives the ring its next version.
     fn advance(&mut self, before: &[Member], scheme: Scheme, placement: Option<BlobId>) {
         let undo = edits_between(&self.ring_members(), before);
         let (version, placement_before) = (self.version, self.placement);
@@ -506,10 +503,10 @@ impl Record {
 
 /// The record's room for datasets.
 struct Shelf<'a> {
-    /// Those that were there before, the one opened longest ago first.
+    /// The datasets from before, the longest open first.
     known: VecDeque<&'a Dataset>,
     added: Vec<&'a Dataset>,
-    /// Of all, and of those added.
+    /// The bytes of all, and of those added.
     bytes: usize,
     bytes_added: usize,
     forgets: bool,
@@ -541,7 +538,7 @@ impl<'a> Shelf<'a> {
         self.added.push(dataset);
     }
 
-    /// How many there are, and their bytes.
+    /// Returns the number of datasets and their bytes.
     fn all(&self) -> (usize, usize) {
         (self.known.len() + self.added.len(), self.bytes)
     }
@@ -553,7 +550,7 @@ impl<'a> Shelf<'a> {
     }
 }
 
-/// Whether there is room for one of this size beside so many with so many bytes.
+/// Whether a dataset of this size has room beside this many with this many bytes.
 fn fits((count, bytes): (usize, usize), size: usize) -> bool {
     count < limits::RECORD_DATASETS_MAX && bytes + size <= limits::RECORD_DATASETS_BYTES_MAX
 }

@@ -1,4 +1,4 @@
-//! Where steps lead, what they refuse, and what is let in.
+//! Tests of the steps, their refusals, and the records that decoding accepts.
 
 use std::time::Duration;
 
@@ -122,8 +122,8 @@ fn the_dead_leave_at_once_and_may_come_back() {
     assert_eq!(back.entry("c").unwrap().state, State::Active);
 }
 
-/// The record after a death that ended a change which was steered by `steer`, and a plan for what
-/// is still to do.
+/// Returns the record after a death that ended a change steered by `steer`, and a plan for the
+/// moves that are still open.
 fn bereaved(steer: impl Fn(&Record) -> Record) -> (Record, Plan, BlobId) {
     let before = record(&["a", "b", "c"]).joined(member("d", 1)).unwrap().record;
     let moving = steer(&staged(&before, &[Edit::Put(member("d", 1))]));

@@ -1,4 +1,4 @@
-//! Many changes in a row: what they leave behind.
+//! The state that many changes in a row leave behind.
 
 use fastrand::Rng;
 use larder_base::Placement;
@@ -62,6 +62,6 @@ fn a_member_that_comes_and_goes_again_costs_its_share_twice() {
         100.0 * worst(&strayed),
     );
     assert!(mean(&there) + mean(&back) <= 2.10);
-    // Most go home, as the walk names the owner from before.
+    // Most go home, as the walk names the earlier owner.
     assert!(mean(&strayed) <= 0.03);
 }

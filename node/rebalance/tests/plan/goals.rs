@@ -1,5 +1,5 @@
-//! What a plan promises for one member more or less, over a hundred random rings: the figures are
-//! printed, and asserted.
+//! The goals of a plan for one member more or less, over a hundred random rings. Prints the figures
+//! and asserts them.
 
 use fastrand::Rng;
 use larder_base::Placement;

@@ -1,4 +1,4 @@
-//! What holds for every plan, on any ring.
+//! The laws of every plan, on any ring.
 
 use std::collections::HashSet;
 
@@ -39,7 +39,7 @@ fn any_steps(rng: &mut Rng, ring: &Ring) -> Vec<Step> {
     steps
 }
 
-/// What a plan says agrees with itself, and with the placement before it.
+/// Checks that a plan agrees with itself and with the placement before it.
 fn check(cluster: &Cluster, plan: &Plan) {
     let part = &plan.snapshots()[0];
     let (spread, replicas) =
@@ -97,7 +97,7 @@ proptest! {
         cluster.apply(&plan);
         let was_even = plan.summary().is_even();
         let plan = cluster.plan(Vec::new());
-        // A placement that one plan left uneven the next may still mend.
+        // A plan may mend a placement that an earlier plan left uneven.
         if was_even {
             prop_assert!(plan.snapshots()[0].moves.is_empty());
             prop_assert_eq!(plan.summary().exceptions, plan.summary().exceptions_before);
@@ -206,7 +206,7 @@ fn a_second_zone_gets_a_copy_of_everything() {
     check(&cluster, &plan);
     let summary = plan.summary();
     assert_eq!(summary.bytes_ideal, bytes - 4);
-    // One copy of everything goes east; which of the two stays in the west is evened out.
+    // One copy of everything goes east. The other is evened out in the west.
     assert!((1.0..1.05).contains(&summary.share_of_ideal().unwrap()));
     assert!(summary.is_even());
 }

@@ -1,4 +1,4 @@
-//! Plans on random rings: what they promise in figures, and what holds for every one of them.
+//! Plans on random rings: their goals in figures, and the laws of every one of them.
 
 mod drift;
 mod goals;

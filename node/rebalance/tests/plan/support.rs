@@ -74,7 +74,7 @@ impl Cluster {
         plan(&self.ring, change, &[snapshot]).expect("a plan")
     }
 
-    /// Carries a plan out.
+    /// Carries out a plan.
     pub(crate) fn apply(&mut self, plan: &Plan) {
         self.ring = plan.next().clone();
         self.placement = plan.snapshots()[0].placement.clone();
@@ -89,7 +89,7 @@ pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The value that so many percent of all do not exceed.
+/// The value that this percentage of all values do not exceed.
 pub(crate) fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -112,7 +112,7 @@ pub(crate) fn any_step(rng: &mut Rng, ring: &Ring) -> Step {
     }
 }
 
-/// What everyone holds by a placement, by member of its ring.
+/// Each member's bytes by a placement, by member of its ring.
 pub(crate) fn held(placement: &Placement, shards: &[SizedShard]) -> Vec<u64> {
     let mut held = vec![0; placement.ring().members().len()];
     for shard in shards {

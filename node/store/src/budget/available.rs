@@ -1,9 +1,8 @@
-//! Finds how much memory is there to be taken now, for a node that shares its cgroup with the
-//! processes it serves: what the machine has to spare and what the cgroups have left, whichever is
-//! less.
+//! Finds the memory that is free now, for a node that shares its cgroup with the processes it
+//! serves: the least of the machine's available memory and the cgroups' free memory.
 //!
-//! What the page cache holds of a cgroup's memory counts as left: the kernel gives it up before it
-//! kills. Shared memory does not, and is not among what is subtracted here as page cache.
+//! Page cache in a cgroup counts as free: the kernel reclaims it before it kills. Shared memory
+//! does not, so it is not subtracted here with the page cache.
 
 use std::path::Path;
 
@@ -11,12 +10,11 @@ use super::Budget;
 use super::detect::{BudgetError, Group, Version, malformed, meminfo, read_if_there};
 
 impl Budget {
-    /// The budget to run with beside the processes that are served: `percent` of the memory that is
-    /// available now less `overhead`. `root` is where `proc` and `sys` are found, `/` outside
-    /// tests.
+    /// Returns the budget of a node beside the processes it serves: `percent` of the free memory
+    /// that remains after `overhead`. `root` holds `proc` and `sys`, and is `/` outside tests.
     ///
     /// # Errors
-    /// If `percent` is not 1 to 100, the system does not say, or nothing is left.
+    /// If `percent` is not 1 to 100, the system does not tell, or nothing is left.
     pub fn detect_share(percent: u32, root: &Path, overhead: u64) -> Result<Self, BudgetError> {
         if !(1..=100).contains(&percent) {
             return Err(BudgetError::NoShare { percent });
@@ -40,7 +38,7 @@ fn available(root: &Path) -> Result<u64, BudgetError> {
     Ok(least)
 }
 
-/// What a group uses and can't give up at once. Nothing if the kernel does not say.
+/// Returns the memory that a group uses and cannot release at once; 0 if the kernel does not tell.
 fn used(group: &Group) -> Result<u64, BudgetError> {
     let (current, prefix) = match group.version {
         Version::V2 => ("memory.current", ""),
@@ -57,7 +55,7 @@ fn used(group: &Group) -> Result<u64, BudgetError> {
     Ok(current.saturating_sub(cached))
 }
 
-/// One line of `memory.stat`.
+/// Returns one line of `memory.stat`.
 fn statistic(text: &str, name: &str) -> Option<u64> {
     let values = text.lines().filter_map(|line| line.split_once(' '));
     values.into_iter().find(|(key, _)| *key == name)?.1.trim().parse().ok()

@@ -1,5 +1,5 @@
-//! Finds how much memory this process may use: the least of what the machine has and what the
-//! cgroups it lives in allow, less what the node itself needs.
+//! Finds how much memory this process may use: the least of the machine's memory and its cgroups'
+//! limits, less the node's own overhead.
 //!
 //! Both cgroup versions are read, at every level from the process's own group up to the mount,
 //! because a limit anywhere above binds as well. All paths start at a root that is handed in.
@@ -9,27 +9,27 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Of a machine that no cgroup divides, how much a node takes when not told: one part in so many,
-/// as a tmpfs does. In a cgroup it takes all that the group has, which was set aside for it.
+/// On a machine without cgroup limits, a node takes one part in this many unless told otherwise, as
+/// a tmpfs does. In a cgroup it takes all of the group's memory, which was set aside for it.
 const UNTOLD_SHARE_OF_MACHINE: u64 = 2;
 
 /// Why there is no budget.
 #[derive(Debug, thiserror::Error)]
 pub enum BudgetError {
-    /// A file that says how much memory there is can't be read.
+    /// The file with the memory limit cannot be read.
     #[error("cannot read the memory limit in {}: {source}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A file that says how much memory there is says something else.
+    /// The file with the memory limit has no number.
     #[error("{} holds {text:?}, which is not a number of bytes", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// The start of what it says.
+        /// The start of its text.
         text: String,
     },
     /// Not even the node itself fits.
@@ -37,12 +37,12 @@ pub enum BudgetError {
         "{limit} allows no cache: the node itself keeps {overhead} bytes; raise the limit above that"
     )]
     NothingLeft {
-        /// What binds.
+        /// The limit that binds.
         limit: MemoryLimit,
-        /// What the node itself needs, in bytes.
+        /// The node's own memory, in bytes.
         overhead: u64,
     },
-    /// So much is used already that not even the node itself fits.
+    /// So much is in use already that the node itself does not fit.
     #[error(
         "only {available} bytes of memory are available now, of which the node itself keeps \
          {overhead}; end what uses the rest, or raise the limit of the cgroup"
@@ -50,10 +50,10 @@ pub enum BudgetError {
     NothingAvailable {
         /// Bytes that could be taken now.
         available: u64,
-        /// What the node itself needs, in bytes.
+        /// The node's own memory, in bytes.
         overhead: u64,
     },
-    /// A share was asked for that is no share.
+    /// The percentage asked for is out of range.
     #[error("{percent}% is no share of memory; ask for 1% to 100%")]
     NoShare {
         /// Percent asked for.
@@ -62,7 +62,7 @@ pub enum BudgetError {
     /// The budget asked for is zero.
     #[error("a cache of 0 bytes holds nothing; ask for at least one shard's size")]
     Zero,
-    /// The budget asked for is more than there is.
+    /// The budget asked for is more than the memory there is.
     #[error(
         "a cache of {requested} bytes does not fit: {limit}, of which the node itself keeps \
          {overhead}; ask for at most {most} bytes ({} MiB), or raise the limit",
@@ -71,11 +71,11 @@ pub enum BudgetError {
     TooLarge {
         /// Bytes asked for.
         requested: u64,
-        /// Bytes that could be had.
+        /// The most bytes that could be used.
         most: u64,
-        /// What binds.
+        /// The limit that binds.
         limit: MemoryLimit,
-        /// What the node itself needs, in bytes.
+        /// The node's own memory, in bytes.
         overhead: u64,
     },
 }
@@ -95,9 +95,9 @@ impl std::fmt::Display for MemoryLimit {
 }
 
 impl Budget {
-    /// The budget to run with: `requested` bytes, checked against what this process may use less
-    /// `overhead`; or, when nothing is requested, what it may reasonably take. `root` is where
-    /// `proc` and `sys` are found, `/` outside tests.
+    /// Returns the budget: `requested` bytes, checked against the memory that this process may use
+    /// less `overhead`. Without a request, it is a default part of that memory. `root` holds `proc`
+    /// and `sys`, and is `/` outside tests.
     pub fn detect(requested: Option<u64>, root: &Path, overhead: u64) -> Result<Self, BudgetError> {
         let limit = MemoryLimit::read(root)?;
         let Some(most) = limit.bytes.checked_sub(overhead).filter(|&most| most > 0) else {
@@ -131,12 +131,12 @@ impl MemoryLimit {
         Ok(least)
     }
 
-    /// The limit in bytes.
+    /// Returns the limit in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The file that says so.
+    /// Returns the file with the limit.
     pub fn source(&self) -> &Path {
         &self.source
     }
@@ -149,7 +149,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// All of them, as far as they are seen below `root`.
+    /// Returns all groups that are visible below `root`.
     pub(super) fn all(root: &Path) -> Result<Vec<Self>, BudgetError> {
         let mounts = read_if_there(&root.join("proc/self/mountinfo"))?.unwrap_or_default();
         let member_of = read_if_there(&root.join("proc/self/cgroup"))?.unwrap_or_default();
@@ -164,7 +164,7 @@ impl Group {
         Ok(groups)
     }
 
-    /// What it allows; nothing if it has no limit.
+    /// Returns its limits; none if it has no limit.
     pub(super) fn limits(&self) -> Result<Vec<MemoryLimit>, BudgetError> {
         let files = self.version.files().iter();
         let limits = files.map(|file| cgroup_limit(self.folder.join(file)));
@@ -179,8 +179,8 @@ pub(super) enum Version {
 }
 
 impl Version {
-    /// Above `memory.high` a process is not killed but slowed to a crawl: as good as a limit here,
-    /// for shared memory can't be reclaimed without swap.
+    /// Above `memory.high` the kernel does not kill a process but slows it to a crawl. Shared
+    /// memory cannot be reclaimed without swap, so this counts as a limit.
     fn files(self) -> &'static [&'static str] {
         match self {
             Self::V1 => &["memory.limit_in_bytes"],
@@ -199,7 +199,7 @@ fn parse_membership(line: &str) -> Option<(Version, &str)> {
     controllers.split(',').any(|name| name == "memory").then_some((Version::V1, group))
 }
 
-/// Where a hierarchy with memory limits is seen.
+/// The mount of a hierarchy with memory limits.
 struct Mount<'a> {
     version: Version,
     /// The group that is seen at `point`: not `/` in a container without its own namespace.
@@ -224,10 +224,10 @@ impl<'a> Mount<'a> {
         Some(Self { version, group, point })
     }
 
-    /// The folders of a group and of all above it, as far as this mount shows them.
+    /// Returns the folders of a group and of its parents, as far as this mount shows them.
     fn levels_of(&self, root: &Path, group: &str) -> Vec<PathBuf> {
         let top = root.join(&self.point);
-        // A group outside of what is mounted is not seen; what binds at the mount binds it too.
+        // A group outside the mount is not visible. The limits at the mount bind it too.
         let below = Path::new(group)
             .strip_prefix(self.group)
             .ok()
@@ -237,7 +237,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// A cgroup's limit; none if the file isn't there (a root group has none) or says `max`.
+/// Returns a cgroup's limit; none if the file is missing (as for a root group) or says `max`.
 fn cgroup_limit(source: PathBuf) -> Result<Option<MemoryLimit>, BudgetError> {
     let text = read_if_there(&source)?;
     let Some(text) = text.as_deref().map(str::trim).filter(|&text| text != "max") else {

@@ -7,34 +7,34 @@ use crate::token::{FillPermit, Waiter};
 use std::hash::Hash;
 use std::time::Instant;
 
-/// What becomes of a fill that lost its filler.
+/// The state of a fill that lost its filler.
 #[must_use]
 #[derive(Debug)]
 pub enum HandOver<K, F> {
-    /// Somebody waits, so exactly one more try is made: by whoever gets this permit. The handle is
-    /// the same, with the parts that are in already.
+    /// Callers wait, so exactly one more try is made, by the caller that gets this permit. The
+    /// handle is the same, with the parts that are in already.
     Retry {
         /// The fill.
         handle: F,
-        /// The right to go on with it; earlier permits are worth nothing now.
+        /// The right to go on with it; earlier permits are void.
         permit: FillPermit<K>,
-        /// How many wait.
+        /// The number of waiters.
         waiters: usize,
     },
-    /// Nobody waits, so the shard is absent again.
+    /// No caller waits, so the shard is absent again.
     Dropped(Orphan<K, F>),
 }
 
-/// The permit was taken from its filler meanwhile. Nothing was changed.
+/// The permit was revoked. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the fill was taken from this filler and goes on without it, or has ended")]
 pub struct StalePermit;
 
-/// A fill was completed with a permit that had been taken away. Nothing was changed.
+/// A fill was completed with a revoked permit. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[error("{StalePermit}")]
 pub struct StaleComplete<R> {
-    /// What was to be made resident, to be dropped by the caller.
+    /// The handle of the filled shard, to be dropped by the caller.
     pub handle: R,
 }
 
@@ -45,8 +45,8 @@ where
     F: Clone,
     R: Clone,
 {
-    /// Makes a filled shard resident. Returns the fill's handle: through it the caller wakes
-    /// whoever waits, after letting go of its lock.
+    /// Makes a filled shard resident. Returns the fill's handle, through which the caller wakes the
+    /// waiters after it has released its lock.
     pub fn complete(
         &mut self,
         permit: FillPermit<K>,
@@ -65,7 +65,7 @@ where
         Ok(filling.handle)
     }
 
-    /// Ends a try that failed in a way that another might not.
+    /// Ends a try with a failure that another try may not have.
     pub fn fail(
         &mut self,
         permit: FillPermit<K>,
@@ -76,8 +76,8 @@ where
         self.revoke(id, now).ok_or(StalePermit)
     }
 
-    /// Ends a fill that no further try can save (the data changed at the origin), also when others
-    /// wait: they are told through the handle.
+    /// Ends a fill that no further try can save (the data changed at the origin), also when callers
+    /// wait: the handle tells them.
     pub fn give_up(
         &mut self,
         permit: FillPermit<K>,
@@ -88,8 +88,8 @@ where
         self.drop_fill(id, now).ok_or(StalePermit)
     }
 
-    /// Takes a fill from a filler that is thought dead or stuck: its permit is worth nothing from
-    /// here on. `None` if the shard is not being filled.
+    /// Takes a fill from a filler that is thought dead or stuck, and voids its permit. `None` if
+    /// the shard is not being filled.
     pub fn revoke(&mut self, id: K, now: Instant) -> Option<HandOver<K, F>> {
         let entry = self.entries.get_mut(&id)?;
         let filling = entry.state.filling_mut()?;
@@ -105,7 +105,7 @@ where
         })
     }
 
-    /// A caller waits no more. A fill without waiters still goes on: it has its bytes already.
+    /// Removes a waiter. A fill without waiters still goes on: it has its bytes already.
     pub fn leave(&mut self, waiter: Waiter<K>) {
         let (id, flight) = waiter.spend();
         let filling = self.entries.get_mut(&id).and_then(|entry| entry.state.filling_mut());
@@ -114,7 +114,7 @@ where
         }
     }
 
-    /// Uses a permit up. If it still counts, its shard is filling.
+    /// Uses a permit up. If it is valid, its shard is filling.
     fn spend(&mut self, permit: FillPermit<K>) -> Result<&mut Entry<G, F, R>, StalePermit> {
         let (id, serial) = permit.spend();
         let counts = |entry: &&mut Entry<G, F, R>| {
@@ -123,7 +123,7 @@ where
         self.entries.get_mut(&id).filter(counts).ok_or(StalePermit)
     }
 
-    /// Makes an orphan of a fill.
+    /// Turns a fill into an orphan.
     fn drop_fill(&mut self, id: K, now: Instant) -> Option<Orphan<K, F>> {
         let handle = self.entries.get(&id)?.state.filling()?.handle.clone();
         let entry = self.entries.remove(&id)?;

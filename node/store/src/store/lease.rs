@@ -5,13 +5,13 @@ use crate::holder::{Edge, HolderId};
 use std::hash::Hash;
 use std::time::Instant;
 
-/// Why a lease was not given.
+/// Why a lease was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseRefused {
-    /// There is no such shard here, or not yet.
+    /// The shard is not resident.
     #[error("the shard is not resident")]
     NotResident,
-    /// The holder would hold too much.
+    /// The holder would exceed its quota.
     #[error(
         "a lease of {needed_bytes} bytes on top of the {held_bytes} held exceeds the client's quota \
          of {quota_bytes} bytes; release other shards, or read rows without mapping them"
@@ -19,14 +19,14 @@ pub enum LeaseRefused {
     OverQuota {
         /// The shard's bytes.
         needed_bytes: u64,
-        /// What the holder holds.
+        /// The bytes that the holder leases.
         held_bytes: u64,
-        /// What it may hold.
+        /// The holder's quota in bytes.
         quota_bytes: u64,
     },
 }
 
-/// What a holder held.
+/// The shards that a holder leased.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Released<K> {
     /// The shards, in order, each once.
@@ -76,7 +76,7 @@ where
         true
     }
 
-    /// Ends all leases of a holder: its process has ended. Returns what it held.
+    /// Ends all leases of a holder, since its process has ended. Returns their shards.
     pub fn release_all(&mut self, holder: HolderId, now: Instant) -> Released<K> {
         let Some(held) = self.holders.end_all(holder) else {
             return Released { ids: Vec::new(), bytes: 0 };
@@ -88,13 +88,13 @@ where
         Released { ids, bytes: held.bytes }
     }
 
-    /// What one holder's leases stand for, each shard counted once.
+    /// Returns the bytes that one holder leases, each shard counted once.
     pub fn holder_bytes(&self, holder: HolderId) -> u64 {
         self.holders.bytes(holder)
     }
 
-    /// A group counts as used until its last lease ends: while it holds one, a client reads without
-    /// asking.
+    /// Notes that a holder no longer leases a shard. This counts as a use of its groups: while a
+    /// client holds a lease, it reads without asking.
     fn lost_holder(&mut self, id: K, now: Instant) {
         let entry = self.entries.get_mut(&id).expect("a leased shard is never let go");
         let resident = entry.state.resident_mut().expect("only resident shards are leased");

@@ -1,4 +1,4 @@
-//! What the store holds, in an order that stays the same, for `node show` and metrics.
+//! The store's contents in a stable order, for `node show` and metrics.
 
 use super::Store;
 use crate::budget::Budget;
@@ -7,41 +7,41 @@ use crate::holder::HolderId;
 use std::hash::Hash;
 use std::time::Instant;
 
-/// A shard and its state. A shard that was evicted and asked for again appears twice.
+/// A shard and its state. A shard that was evicted and requested again appears twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardView<K, G> {
     /// The shard.
     pub id: K,
-    /// What it takes of the budget.
+    /// Its bytes in the budget.
     pub bytes: u64,
     /// The groups it belongs to, in order. None once it is orphaned.
     pub groups: Vec<G>,
-    /// Where it stands.
+    /// Its state.
     pub state: ShardState,
 }
 
-/// Where a shard stands.
+/// The state of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ShardState {
-    /// On its way.
+    /// Being filled.
     Filling {
-        /// How many wait for it.
+        /// The number of waiters.
         waiters: usize,
         /// When the present filler began.
         since: Instant,
     },
-    /// Here.
+    /// Resident.
     Resident {
-        /// How many clients lease it.
+        /// The number of clients that lease it.
         holders: usize,
         /// When its fill was completed.
         since: Instant,
         /// When it was last used.
         last_used: Instant,
     },
-    /// Gone, and its bytes not yet proved free.
+    /// No longer in the store, and its bytes not yet proved free.
     Orphaned {
-        /// When it went.
+        /// When it left the store.
         since: Instant,
     },
 }
@@ -51,7 +51,7 @@ pub enum ShardState {
 pub struct GroupView<G> {
     /// The group.
     pub group: G,
-    /// Shards filling or resident. One that several groups share is counted in each.
+    /// Shards filling or resident. A shard in several groups counts in each.
     pub shards: usize,
     /// Their bytes.
     pub bytes: u64,
@@ -63,7 +63,7 @@ pub struct GroupView<G> {
     pub last_used: Instant,
 }
 
-/// A holder and what it holds.
+/// A holder and its leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HolderView {
     /// The holder.
@@ -81,17 +81,17 @@ where
     F: Clone,
     R: Clone,
 {
-    /// The budget, with counts and bytes by state.
+    /// Returns the budget, with counts and bytes by state.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// What one holder may hold, in bytes.
+    /// Returns a holder's quota in bytes.
     pub fn quota_bytes(&self) -> u64 {
         self.quota_bytes
     }
 
-    /// Every shard that takes memory, by id, its present self before its orphans.
+    /// Returns every shard that takes memory, by id; a shard comes before its orphans.
     pub fn shards(&self) -> Vec<ShardView<K, G>> {
         let present = self.entries.iter().map(|(&id, entry)| {
             let mut groups = entry.groups.clone();
@@ -109,7 +109,7 @@ where
         shards
     }
 
-    /// What is here: by how many it is leased, and when it was last used. In no order.
+    /// Returns each resident shard, its number of holders and its last use, in no order.
     pub fn residents(&self) -> impl Iterator<Item = (K, usize, Instant)> {
         self.entries.iter().filter_map(|(&id, entry)| {
             let resident = entry.state.resident()?;
@@ -117,12 +117,12 @@ where
         })
     }
 
-    /// The handle of every fill that has not ended, in no order.
+    /// Returns the handle of every fill that has not ended, in no order.
     pub fn fills(&self) -> impl Iterator<Item = (K, &F)> {
         self.entries.iter().filter_map(|(&id, entry)| Some((id, &entry.state.filling()?.handle)))
     }
 
-    /// Every group that has a shard or an open session, in order.
+    /// Returns every group that has a shard or an open session, in order.
     pub fn groups(&self) -> Vec<GroupView<G>> {
         let views = self.groups.iter().map(|(group, record)| GroupView {
             group,
@@ -137,7 +137,7 @@ where
         groups
     }
 
-    /// Everyone who holds a lease, in order.
+    /// Returns every holder of a lease, in order.
     pub fn holders(&self) -> Vec<HolderView> {
         let views = self.holders.iter().map(|(holder, held)| HolderView {
             holder,

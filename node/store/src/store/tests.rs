@@ -1,4 +1,4 @@
-//! The store's promises, one by one. `tests/model.rs` tries them in all combinations.
+//! Tests of the store's promises, one by one. `tests/model` tries them in all combinations.
 
 use super::*;
 use crate::holder::HolderId;
@@ -199,7 +199,7 @@ fn bytes_on_their_way_out_are_waited_for_before_more_is_evicted() {
     let (_, evicted) = refused(ask(&mut store, 10, 'b', 10, later));
     assert_eq!(evicted.len(), 1);
     assert_eq!(refused(ask(&mut store, 11, 'b', 10, later)).1.len(), 0);
-    // Whoever still maps the first one holds it; another has to go.
+    // A process still maps the first one; another has to go.
     let (why, more) = refused(ask(&mut store, 11, 'b', 10, later + LEAVING_FOR));
     assert_eq!((why, more.len()), (Why::Leaving, 1));
     assert_eq!(store.budget().orphaned().shards, 2);

@@ -32,10 +32,10 @@ struct Run {
     now: Instant,
     made: u32,
     permits: BTreeMap<Id, FillPermit<Id>>,
-    /// Permits that were taken away, and are used all the same.
+    /// Permits that were revoked and are used all the same.
     stale: Vec<FillPermit<Id>>,
     waiters: BTreeMap<Id, Vec<Waiter<Id>>>,
-    /// Waiters whose fill has ended.
+    /// Waiters of fills that have ended.
     late: Vec<Waiter<Id>>,
     /// In the order of the model's orphans.
     orphans: Vec<OrphanToken>,

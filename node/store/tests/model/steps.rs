@@ -1,4 +1,4 @@
-//! What can be asked of the store, at random, and what it can answer.
+//! Random requests to the store, and its possible answers.
 
 use larder_store::{CannotEvict, LeaseRefused, NoRoom, Released, Why};
 use proptest::prelude::*;
@@ -43,7 +43,7 @@ pub(crate) enum Ending {
     GiveUp,
 }
 
-/// What a step is answered with; `Nothing` also when nobody held the token it needs.
+/// The answer to a step; `Nothing` also when no caller held the token it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Nothing,

@@ -87,7 +87,7 @@ fn each_row_comes_once_each_rank_gets_its_count_and_no_division_has_more_rows_lo
     for case in 0..3000 {
         let (ranks, machines) = (1 + numbers.below(12), 1 + numbers.below(6));
         let hosts: Vec<u16> = (0..ranks).map(|_| numbers.below(machines) as u16).collect();
-        // Hosts without a rank hold rows too, and some rows nobody holds.
+        // Some hosts that hold rows have no rank, and no host holds some of the rows.
         let holders: Vec<Vec<u16>> = (0..numbers.below(90))
             .map(|_| match numbers.below(machines + 3) {
                 nobody if nobody == machines + 2 => Vec::new(),

@@ -25,7 +25,7 @@ fn samples(order: &Order) -> Vec<u64> {
     samples
 }
 
-/// A random selection of what is there, a few on top of each other.
+/// A few random selections on top of each other.
 fn selected(view: View, random: &mut fastrand::Rng) -> View {
     let mut view = view;
     for _ in 0..random.usize(..4) {

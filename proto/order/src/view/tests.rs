@@ -19,7 +19,7 @@ fn samples(view: &View) -> Vec<u64> {
     (0..view.len()).map(|index| view.sample_at(index)).collect()
 }
 
-/// What a test does to a view; numbers are taken modulo what there is.
+/// A change of a view in a test. Numbers are taken modulo the number of samples.
 #[derive(Debug, Clone)]
 enum Change {
     Range(u64, u64),

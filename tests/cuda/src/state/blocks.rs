@@ -35,7 +35,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(crate) kind: Kind,
-    /// The device that holds the memory, or whose context was current.
+    /// The device that holds the memory, or that of the current context.
     pub(crate) device: usize,
     pub(crate) flags: u32,
     pub(crate) twin: Arc<Twin>,

@@ -3,7 +3,7 @@
 //! The first task waits until its ticks are done. After each task the thread notifies the state's
 //! condition variable. On a lost device tasks end without a run.
 //! Thread rule: takes a task under the state's mutex and runs it outside of it.
-//! Non-goals: deciding what a task waits for.
+//! Non-goals: deciding on which events a task waits.
 
 use std::sync::{Condvar, PoisonError};
 use std::time::Instant;

@@ -138,7 +138,7 @@ fn refuses_a_forked_child_and_keeps_the_parents_report() {
     assert_eq!(kinds, [AFTER_FORK, "none"]);
 }
 
-/// Runs a program whose report goes to files of this pattern.
+/// Runs a program with its report in files of this pattern.
 fn run_with_report(pattern: &str, program: impl FnOnce()) {
     assert_eq!(run(&[("STANDIN_REPORT", pattern)], program).signal, None);
 }

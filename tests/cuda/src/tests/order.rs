@@ -1,4 +1,4 @@
-//! Order: mistakes of programs whose streams do not wait, and none of those that do.
+//! Order: mistakes of programs with streams that do not wait, and none of those with waits.
 
 use super::*;
 use crate::api::context::cuCtxSynchronize;

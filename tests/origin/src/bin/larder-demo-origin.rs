@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// The directory whose sub-directories are the buckets.
+    /// The directory with a sub-directory for each bucket.
     #[arg(long)]
     dir: PathBuf,
     /// The port on 127.0.0.1; 0 takes any.

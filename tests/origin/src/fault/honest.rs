@@ -16,7 +16,7 @@ pub(crate) struct Honest {
 }
 
 impl Honest {
-    /// Takes the whole body into memory: what a test reads in one go.
+    /// Takes the whole body into memory, for a test that reads it in one go.
     pub(crate) async fn collect(
         response: HttpResponse,
         read: ObjectRead,

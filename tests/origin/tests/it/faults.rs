@@ -1,5 +1,5 @@
-//! Every kind of fault does on the wire what it says, and what a client that retries and checks
-//! makes of it fits its class.
+//! Every kind of fault shows on the wire as its name says, and a client that retries and checks
+//! reacts as its class says.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn site() -> (Site, Vec<u8>) {
     (site, bytes)
 }
 
-/// What a raw answer to the range `START..END` is measured against.
+/// The expected parts of a raw answer to the range `START..END`.
 struct Seen<'a> {
     answer: &'a Answer,
     right: &'a [u8],
@@ -33,7 +33,7 @@ struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// Whether the answer is what `fault` says.
+    /// Whether the answer is as `fault` says.
     fn fits(&self, fault: Fault) -> bool {
         self.refusal_fits(fault)
             .or_else(|| self.label_fits(fault))
@@ -234,7 +234,7 @@ fn etag(answer: &Answer) -> &str {
     answer.header("etag").unwrap_or("")
 }
 
-/// A 206 without any sign of where its body ends.
+/// A 206 without any sign of its body's end.
 fn unframed(answer: &Answer) -> bool {
     answer.status == 206
         && !answer.head.contains("content-length")
@@ -264,7 +264,7 @@ async fn every_fault_shows_on_the_wire_exactly_once() {
     for &fault in Fault::ALL {
         site.server.reset_counts();
         site.server.set_faults(FaultPlan::once(fault).stall(STALL));
-        // Only what is to be seen to stay open is not waited for to the end.
+        // Do not wait for the end of a connection that the fault keeps open.
         let stays_open = fault == Fault::AnswerTwice || fault.name().starts_with("Stall");
         let patience = if stays_open { Duration::from_secs(1) } else { PATIENCE };
         let answer = get(&site.server, &url, "bytes=10000-29999", patience);
@@ -283,7 +283,7 @@ async fn every_fault_shows_on_the_wire_exactly_once() {
     }
 }
 
-/// What a client makes of a read: object_store's own checks, its retries, and a count of the bytes.
+/// A client's read: object_store's own checks, its retries, and a count of the bytes.
 async fn read(site: &Site, retries: usize) -> Option<Vec<u8>> {
     let retry = RetryConfig { max_retries: retries, ..RetryConfig::default() };
     let store = builder(&site.server).with_retry(retry).build().expect("the settings are complete");

@@ -1,4 +1,4 @@
-//! The server seen from outside: by object_store, and by a raw client that shows what came over the
+//! The server seen from outside: by object_store, and by a raw client that shows the bytes on the
 //! wire.
 
 mod support;

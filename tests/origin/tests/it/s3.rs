@@ -1,4 +1,4 @@
-//! What a client may expect of the server: S3 as object_store and the AWS tools speak it.
+//! The server's promises to a client: S3 as object_store and the AWS tools speak it.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -201,7 +201,7 @@ async fn keys_cannot_leave_their_bucket() {
     }
 }
 
-/// Prints what the server gives, so that nobody takes it for the speed of what is tested.
+/// Prints the server's speed, since the speed of the tested client cannot exceed it.
 #[expect(clippy::disallowed_methods, reason = "a figure for the reader, asserted by nothing")]
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rate_of_one_and_of_eight_connections_is_printed() {

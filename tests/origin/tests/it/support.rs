@@ -1,4 +1,4 @@
-//! A served bucket, a real client for it, and a raw one that shows what came over the wire.
+//! A served bucket, a real client for it, and a raw one that shows the bytes on the wire.
 #![expect(clippy::unwrap_used, reason = "every line of it is a test")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -80,7 +80,7 @@ pub(crate) enum End {
     Open,
 }
 
-/// What came over the wire, taken apart as far as it can be.
+/// A raw answer, parsed as far as possible.
 #[derive(Debug)]
 pub(crate) struct Answer {
     /// Everything, head included.
@@ -89,7 +89,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// The head in lower case, up to the empty line.
     pub(crate) head: String,
-    /// What came after the head; everything when there was none.
+    /// The bytes after the head; all bytes when there was no head.
     pub(crate) body: Vec<u8>,
     pub(crate) end: End,
 }

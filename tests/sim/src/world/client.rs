@@ -1,4 +1,4 @@
-//! Clients: they read by the ring they know, pass over who is silent, and turn to the origin last.
+//! Clients: they read by the ring they know, pass over silent nodes, and ask the origin last.
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
@@ -22,7 +22,7 @@ pub(super) struct Read {
     client: usize,
     shard: ShardNo,
     began: Now,
-    /// Whom to ask, in order; those before `next` were asked.
+    /// The nodes to ask, in order; those before `next` were asked.
     order: Vec<Place>,
     next: usize,
     silent: Duration,
@@ -59,7 +59,7 @@ impl World {
         self.after(Duration::ZERO, Item::ReadOn(number));
     }
 
-    /// The walk, with those that were silent lately at its end.
+    /// Returns the walk, with nodes that were silent lately at its end.
     fn order(&self, client: usize, shard: ShardNo) -> Vec<Place> {
         let Client { ring, struck } = &self.clients[client];
         let Some((_, ring)) = ring else {
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// The node says nothing: after a while the next one is asked.
+    /// Handles a silent node: after a while the client asks the next one.
     fn silence(&mut self, number: u64, place: Place) {
         let patient = self.planted.world(Mishap::PatientClient);
         let wait = if patient { 5 * OWNER_SILENT_TIMEOUT } else { OWNER_SILENT_TIMEOUT };
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// What a node answers: its copy, else one it gets from an owner, else from the origin.
+    /// Returns a node's answer: its copy, else one from an owner, else one from the origin.
     fn serve(&mut self, place: Place, shard: ShardNo) -> Option<Copy> {
         if let Some(copy) = self.nodes[place].copies.get(&shard) {
             return Some(*copy);
@@ -187,7 +187,7 @@ impl World {
         Some(copy)
     }
 
-    /// No node asks the origin for what the owner before it has.
+    /// Checks that no node asks the origin for a shard that the owner before it has.
     fn check_origin_is_last(&mut self, place: Place, shard: ShardNo) {
         let Some(record) = self.checks.newest() else {
             return;
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// A read failed: was there anybody who could have answered all the while?
+    /// Checks a failed read: neither the origin nor a node could have answered all the time.
     fn judge_failure(&mut self, read: &Read) {
         if self.network_changed > read.began {
             return;

@@ -1,4 +1,4 @@
-//! The coordinator as agents may rely on it: one record by compare-and-set, blobs, announcements.
+//! The coordinator's contract: one record by compare-and-set, blobs, announcements.
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
@@ -9,14 +9,14 @@ use larder_membership::{
 
 use crate::bugs::{Mishap, Planted};
 
-/// A blob that was put so lately is not swept: a proposal may be about to name it.
+/// A blob younger than this is not swept: a proposal may be about to name it.
 const YOUNG: Duration = Duration::from_secs(600);
 
-/// So that revisions can be lower after a takeover and yet new.
+/// Leaves room for lower revisions after a takeover that were never used.
 const FIRST_REVISION: u64 = 1 << 40;
 const BETWEEN_TAKEOVERS: u64 = 1 << 20;
 
-/// What a node asks.
+/// A request of a node.
 #[derive(Debug, Clone, Hash)]
 pub(super) enum Request {
     Announce(Vec<u8>),
@@ -27,7 +27,7 @@ pub(super) enum Request {
     Sweep { at: Revision, keep: Vec<BlobId> },
 }
 
-/// What it answers.
+/// The answer to a request.
 #[derive(Debug, Clone)]
 pub(super) enum Response {
     Nothing,
@@ -36,7 +36,7 @@ pub(super) enum Response {
     Blob(BlobId, Option<Vec<u8>>),
 }
 
-/// What others are told of.
+/// The changes that watchers are told of.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Changed {
     pub(super) record: bool,
@@ -52,7 +52,7 @@ pub(super) struct Coordinator {
     blobs: BTreeMap<BlobId, (Rc<Vec<u8>>, Now)>,
     announced: BTreeMap<String, (Vec<u8>, Now)>,
     stamp: u64,
-    /// What is answered as the newest by one that answers from a cache.
+    /// The record that a coordinator with a stale cache answers as the newest.
     cached: Option<Option<(Revision, Rc<Vec<u8>>)>>,
 }
 
@@ -76,7 +76,7 @@ impl Coordinator {
         self.announced.contains_key(id)
     }
 
-    /// Who is announced.
+    /// Returns the announced nodes.
     pub(super) fn announced(&self) -> Vec<&str> {
         self.announced.keys().map(String::as_str).collect()
     }
@@ -161,7 +161,7 @@ impl Coordinator {
         self.blobs.retain(|id, (_, put)| keep.contains(id) || (fenced && now < *put + YOUNG));
     }
 
-    /// Ends announcements that were not renewed; whether there were any.
+    /// Ends announcements that were not renewed. Returns whether there were any.
     pub(super) fn expire(&mut self, now: Now, planted: Planted) -> bool {
         if planted.world(Mishap::AnnouncementsForEver) {
             return false;
@@ -173,8 +173,8 @@ impl Coordinator {
         ended
     }
 
-    /// It starts again with what it had on disk; `leases`: announcements too, as a cluster of
-    /// coordinators has them.
+    /// Restarts with the state on its disk. `leases`: announcements survive, as in a cluster of
+    /// coordinators.
     pub(super) fn restart(&mut self, now: Now, leases: bool, planted: Planted) {
         (self.up, self.up_since) = (true, now);
         self.stamp += 1 << 32;
@@ -190,15 +190,15 @@ impl Coordinator {
         }
     }
 
-    /// Another one takes over for good, with the record and the blobs of this one. Gives what the
-    /// old one still has.
+    /// Lets another coordinator take over for good, with this one's record and blobs. Returns the
+    /// record that the old one still has.
     pub(super) fn take_over(&mut self, now: Now) -> Option<Stored> {
         let old = self.stored()?;
         let mut record = Record::decode(&old.bytes).ok()?;
         record.generation += 1;
         let bytes = record.encode().ok()?;
-        // Restored from elsewhere it counts its writes from a lower number, but none was used
-        // before.
+        // The new one, restored elsewhere, counts its writes from a lower number that was never
+        // used.
         self.stored = Some((Revision(old.revision.0 - BETWEEN_TAKEOVERS), Rc::new(bytes)));
         self.before = None;
         self.restart(now, false, Planted(None));

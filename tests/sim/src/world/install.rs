@@ -1,4 +1,4 @@
-//! How a node comes to go by a ring: when it has the exceptions, which are blobs at the
+//! Installs rings at nodes, once the node has the ring's exceptions, which are blobs at the
 //! coordinator.
 
 use std::{rc::Rc, time::Duration};
@@ -12,7 +12,7 @@ use super::{Item, Place, Request, TICK, World, node::InUse};
 use crate::bugs::Mishap;
 
 impl World {
-    /// Brings a ring into use when its exceptions are here, and those of the one before.
+    /// Installs a ring once its exceptions and those of the ring before are here.
     pub(super) fn install_on(&mut self, place: Place, boot: u32) {
         let node = &mut self.nodes[place];
         if !node.runs(boot) {
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// Exceptions came, or could not be had now.
+    /// Handles the answer to a request for exceptions.
     pub(super) fn fetched(
         &mut self,
         place: Place,
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// The exceptions are here: the node goes by the ring.
+    /// Puts a ring with its exceptions into use.
     pub(super) fn installed(&mut self, place: Place, boot: u32, ring: InUse) {
         let node = &mut self.nodes[place];
         if !node.runs(boot) {

@@ -1,4 +1,4 @@
-//! The checks that look at one thing an agent wants done, or at one record that was taken.
+//! The checks of single effects and of single records.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,15 +20,15 @@ use crate::{
     scene::Kind,
 };
 
-/// Operators have an answer by then, from a node that runs: an agent waits for a minute, and may
+/// An operator has an answer by then from a running node: an agent waits for a minute, and may
 /// sleep for another.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(200);
-/// A node that was last announced so long ago acts no more: it looks every fifteen seconds, a
-/// message takes eight at most, and planning two.
+/// A node last announced this long ago acts no more: it looks every fifteen seconds, a message
+/// takes at most eight, and planning two.
 const HEARD_LAG: Duration = Duration::from_secs(33);
 /// In a calm run a dead member is out of the ring by then.
 const CALM_DEATH_MAX: Duration = Duration::from_secs(75);
-/// Messages and clocks of agents may be that much apart.
+/// Messages and agents' clocks may be this much apart.
 const SLACK: Duration = Duration::from_secs(1);
 
 impl World {
@@ -36,7 +36,7 @@ impl World {
         self.checks.violate(self.now, words);
     }
 
-    /// A record was taken; from this node, if it is from one.
+    /// Checks a new record, and the node that wrote it, if any.
     pub(super) fn check_record(&mut self, by: Option<Place>) {
         let Some(stored) = self.coordinator.stored() else {
             return;
@@ -63,7 +63,7 @@ impl World {
         self.check_blobs();
     }
 
-    /// Who changes the ring by itself is announced.
+    /// Checks that the node that changes the ring on its own is announced.
     fn check_actor(&mut self, before: &Record, after: &Record, by: Option<Place>) {
         let Some(id) = by.map(|place| self.nodes[place].id.clone()) else {
             return;
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// Blobs that the record names are there.
+    /// Checks that the coordinator has all blobs of the record.
     pub(super) fn check_blobs(&mut self) {
         let named = self.checks.newest().map(Record::blobs).unwrap_or_default();
         let missing = named.into_iter().find(|blob| self.coordinator.blob(*blob).is_none());
@@ -141,7 +141,7 @@ impl World {
         record.change.as_ref().is_some_and(|change| self.place_of(&change.asked_by).is_some())
     }
 
-    /// Agents begin no change while a member is missing.
+    /// Checks that agents begin no change while a member is missing.
     pub(super) fn check_all_are_there(&mut self, record: &Record) {
         if !self.staged_by_agent(record) {
             return;
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// Everything was moved before the ring changed.
+    /// Checks that everything was moved before the ring changed.
     fn check_commit(&mut self, before: &Record, after: &Record, change: &Change) {
         if change.paused {
             self.wrong("a paused change was committed");
@@ -184,8 +184,8 @@ impl World {
         }
     }
 
-    /// Whether a member leaves in this change whose deadline, from `since` on, was over so long
-    /// ago.
+    /// Whether this change removes a member with a deadline, counted from `since`, that was over
+    /// this long ago.
     fn overdue(
         &self,
         record: &Record,
@@ -203,7 +203,7 @@ impl World {
         })
     }
 
-    /// Who left the ring at once was dead or condemned, and it was not a mass of them.
+    /// Checks that members that left at once were dead or condemned, and not a mass.
     fn check_recast(&mut self, before: &Record, after: &Record) {
         let mut removed = 0;
         for entry in before.in_ring() {
@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// A ring that a node brings into use was committed, and is newer than the one in use.
+    /// Checks that an installed ring was committed, and is newer than the one in use.
     pub(super) fn check_install(&mut self, place: Place, ring: &RingOf) {
         let known = self.checks.rings.iter().find(|known| known.ring.version == ring.version);
         let same = known.is_some_and(|Committed { ring: known, .. }| {
@@ -250,7 +250,7 @@ impl World {
         }
     }
 
-    /// A pull is for a plan in force, not paused, within its rate, one of few.
+    /// Checks that a pull is for a plan in force, not paused, within its rate, and one of few.
     pub(super) fn check_pull(&mut self, place: Place, plan: BlobId, _: Shard) {
         let node = &self.nodes[place];
         if node.pulling.len() >= PULLS_IN_FLIGHT_MAX {
@@ -281,8 +281,8 @@ impl World {
         }
     }
 
-    /// An old copy goes only when the ring that gives it away is committed and in use, the new
-    /// owner has it, and it is not about to come back.
+    /// Checks that an old copy is dropped only when the ring that gives it away is committed and in
+    /// use, the new owner has it, and no change brings it back.
     pub(super) fn check_drop(&mut self, place: Place, shard: ShardNo) {
         if !self.nodes[place].copies.contains_key(&shard) {
             return;
@@ -321,7 +321,7 @@ impl World {
         }
     }
 
-    /// What an agent goes by never gets older, and it answers operators.
+    /// Checks that an agent's record never gets older, and that it answers operators.
     pub(super) fn check_agent(&mut self, place: Place) {
         let node = &mut self.nodes[place];
         let Some(record) = node.agent.as_ref().and_then(|agent| agent.record()) else {
@@ -341,7 +341,7 @@ impl World {
         }
     }
 
-    /// In a calm run things also happen in time.
+    /// Checks that things happen in time in a calm run.
     pub(super) fn check_calm(&mut self) {
         if self.scene.kind != Kind::Calm {
             return;
@@ -384,7 +384,7 @@ impl World {
         }
     }
 
-    /// Who was to have left long ago and is in no change, though a change with it could be planned.
+    /// Returns a member that should have left long ago, and that a possible change left out.
     fn waits_too_long<'a>(&self, record: &'a Record) -> Option<&'a str> {
         let change = record.change.as_ref()?;
         let runs = |entry: &Entry| {
@@ -406,12 +406,12 @@ impl World {
         record.in_ring().find(waits).map(|entry| entry.member.id.as_str())
     }
 
-    /// A copy that the plan of the committed ring has not moved or dropped.
+    /// Returns a copy that the plan of the committed ring has not moved or dropped.
     fn unsettled(&self, id: BlobId) -> Option<String> {
         let plan = self.plan_of(id)?;
         let committed = self.checks.rings.last()?.at;
         for step in &plan.moves {
-            // What nobody holds comes when somebody reads it.
+            // A shard without a holder comes when a client reads it.
             let Some(from) = step.from.and_then(|from| self.place_of(plan.name(from))) else {
                 continue;
             };
@@ -421,7 +421,7 @@ impl World {
             if new.agent.is_none() || self.checks.has_gaps(id, to) {
                 continue;
             }
-            // Who left the ring is not waited for.
+            // Members that left the ring are not waited for.
             let stays = self.checks.rings.last()?.ring.members.iter().any(|m| m.id == old.id);
             if !new.held_lately(shard, self.now, WORD_LAG) {
                 return Some(format!("n{to} has not got shard {shard}"));

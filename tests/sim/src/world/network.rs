@@ -1,4 +1,4 @@
-//! Links, each in one direction: cut or not, how slow, how lossy.
+//! Links, each in one direction: cut or not, its delay, its losses.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -1,4 +1,4 @@
-//! One node: its agent, the copies it holds, the rings it goes by.
+//! One node: its agent, its copies, and the rings in use.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use crate::bugs::Planted;
 /// A copy of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Copy {
-    /// Not the bytes that the snapshot names.
+    /// Other bytes than the snapshot names.
     pub(crate) wrong: bool,
     pub(crate) since: Now,
 }
@@ -41,7 +41,7 @@ pub(crate) struct InUse {
 pub(crate) struct Node {
     pub(crate) place: Place,
     pub(crate) id: String,
-    /// Which start of it this is.
+    /// The number of this start.
     pub(crate) boot: u32,
     /// When this start began: its clock counts from here.
     pub(crate) started: Now,
@@ -51,17 +51,17 @@ pub(crate) struct Node {
     pub(super) address: u32,
     pub(super) host: usize,
     zone: String,
-    /// The coordinator hears nothing of what it announces until then.
+    /// The coordinator hears none of its announcements until then.
     pub(super) muted_until: Now,
-    /// Its watch tells it nothing of the record until then.
+    /// Its watch tells no records until then.
     pub(super) records_stall_until: Now,
-    /// Nor of who is announced.
+    /// Its watch tells no announcements until then.
     pub(super) alive_stalls_until: Now,
     pub(crate) copies: BTreeMap<ShardNo, Copy>,
     /// Copies that were here, and until when.
     pub(crate) gone: BTreeMap<ShardNo, Now>,
     pub(crate) in_use: Option<InUse>,
-    /// The ring that it is to go by and lacks exceptions of, and the one before.
+    /// The ring to be installed, with exceptions missing, and the one before.
     pub(super) installing: Option<(RingOf, Option<RingOf>)>,
     /// Exceptions that it asked for.
     pub(super) fetching: BTreeSet<BlobId>,
@@ -73,11 +73,11 @@ pub(crate) struct Node {
     /// Commands without an answer, and since when they wait.
     pub(crate) commands: BTreeMap<Ticket, Now>,
     pub(super) pulling: BTreeSet<Shard>,
-    /// What it announced before it crashed.
+    /// Its last announcement before it crashed.
     pub(super) last_words: Vec<u8>,
     /// This start of it was seen in the ring.
     pub(crate) was_in_ring: bool,
-    /// Generation, version and changes of the record that its agent goes by.
+    /// Generation, version and changes of its agent's record.
     pub(super) seen: (u64, u64, u64),
     /// When it last crashed.
     pub(super) crashed: Now,

@@ -1,4 +1,4 @@
-//! Works out placements from rings and the exceptions at the coordinator.
+//! Computes placements from rings and the exceptions at the coordinator.
 
 use std::{
     hash::{Hash, Hasher},
@@ -14,7 +14,7 @@ use super::World;
 use crate::placed::Placed;
 
 impl World {
-    /// The placement of a ring, its exceptions taken from what was put at the coordinator.
+    /// Returns the placement of a ring, with the exceptions that were put at the coordinator.
     pub(super) fn placed(&mut self, ring: &RingOf) -> Result<Rc<Placed>, String> {
         let key = key_of(ring);
         if let Some(placed) = self.placements.get(&key) {
@@ -57,7 +57,7 @@ impl World {
     }
 }
 
-/// What a placement is a function of.
+/// The hash of everything that decides a placement.
 fn key_of(ring: &RingOf) -> u64 {
     let mut hash = Xxh3::new();
     (ring.version, ring.scheme, ring.placement).hash(&mut hash);

@@ -1,4 +1,4 @@
-//! The planner of a run, with the bugs that can be planted in it.
+//! The planner of a run, with its planted bugs.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::bugs::Mishap;
 pub(super) const SHARD_BYTES: u64 = 64 << 20;
 
 impl World {
-    /// The plan that a node makes of a task, if it can have the exceptions in place.
+    /// Returns a node's plan for a task, if it can have the exceptions in place.
     pub(super) fn plan(&mut self, place: Place, task: &Task) -> Result<Planned, String> {
         let placement = task.placement.map(|id| {
             let here = self.nodes[place].blobs.get(&id).map(|bytes| bytes.as_slice());
@@ -40,7 +40,7 @@ impl World {
         Ok(planned)
     }
 
-    /// What the planted bug, if there is one, makes of a plan.
+    /// Spoils a plan by the planted bug, if there is one.
     fn spoil(&self, planned: Planned) -> Result<Planned, String> {
         let mut plan = Plan::decode(&planned.plan).map_err(|why| why.to_string())?;
         if self.planted.world(Mishap::PlanForgetsAShard) {
@@ -55,7 +55,7 @@ impl World {
         Ok(Planned { plan: plan.encode(), ..planned })
     }
 
-    /// Adds a move between two that nothing has to move between.
+    /// Adds a move between two nodes that need no move.
     fn move_too_much(&self, plan: &mut Plan) {
         let moved: BTreeSet<_> = plan.moves.iter().map(|step| step.shard).collect();
         let still = self.shards.iter().find(|known| !moved.contains(&known.shard.shard));

@@ -1,4 +1,4 @@
-//! The checks of plans, and of placements that come of them.
+//! The checks of plans, and of the placements they lead to.
 
 use std::{collections::BTreeSet, rc::Rc, time::Duration};
 
@@ -11,12 +11,12 @@ use larder_membership::{
 use super::{Place, Placed, ShardNo, World};
 use crate::placed::committed;
 
-/// From the question to the planner to the record that says its answer: an operator looks at a plan
-/// for twenty seconds, and an agent tries for a minute to begin it.
+/// The longest time from the planner's question to the record: an operator looks at a plan for
+/// twenty seconds, and an agent tries for a minute to begin it.
 const PLANNING: Duration = Duration::from_secs(100);
 
 impl World {
-    /// A plan that is to be moved names what has to move, and nothing else.
+    /// Checks that a plan names the shards that have to move, and no others.
     pub(super) fn check_plan(&mut self, before: &Record, record: &Record, id: BlobId) {
         self.check_all_are_there(record);
         let Some(plan) = self.plan_of(id) else {
@@ -47,7 +47,7 @@ impl World {
         self.check_moves(&plan, &from, &to);
     }
 
-    /// Every shard has as many owners as it is to have, and they keep apart.
+    /// Checks that every shard has its number of owners, and that they keep apart.
     fn check_copies(&mut self, placed: &Placed, copies: usize) {
         let planned = (0..self.shards.len()).filter(|shard| self.was_open(*shard));
         let few = planned.into_iter().find(|shard| placed.owners(*shard).len() != copies);
@@ -60,13 +60,13 @@ impl World {
         }
     }
 
-    /// Whether planners knew the shard's snapshot for certain.
+    /// Whether planners certainly knew the shard's snapshot.
     fn was_open(&self, shard: ShardNo) -> bool {
         let early = self.shards[shard].of + 1 < self.snapshots.len().max(2);
         early || self.now > self.scene.opened + PLANNING
     }
 
-    /// Moves are what lies between two placements, each from where a copy is.
+    /// Checks that moves are the difference of two placements, each from a node with a copy.
     fn check_moves(&mut self, plan: &Plan, from: &Placed, to: &Placed) {
         let planned = (0..self.shards.len()).filter(|shard| self.was_open(*shard));
         let new = |shard: ShardNo| {
@@ -90,7 +90,7 @@ impl World {
                     .wrong(format!("the plan moves shard {shard} from who does not give it"));
             }
         }
-        // Where each shard gets more owners, only who is asked first is waited for.
+        // Where shards get more owners, a change waits only for the primary owner.
         let adds = |shard: ShardNo| to.owners(shard).len() > from.owners(shard).len();
         due.retain(|(shard, place)| !adds(*shard) || to.owners(*shard)[0] == *place);
         if let Some((shard, place)) = due.first() {
@@ -98,13 +98,13 @@ impl World {
         }
     }
 
-    /// What survivors own stays with them when others are lost: nobody waits for moves then.
+    /// Checks that survivors keep their shards at a death, since its commit waits for no moves.
     pub(super) fn check_survivors(&mut self, before: &Record, after: &Record) {
         let Some(owned) = self.checks.ring(before.version).map(|ring| Rc::clone(&ring.placed))
         else {
             return;
         };
-        // A ring that can't be is told of when it is taken.
+        // An impossible ring is reported when it is taken.
         let Ok(owns) = self.placed(&committed(after)) else {
             return;
         };
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// What a node goes by is what was committed, exceptions and all.
+    /// Checks that a node's ring is the committed one, with its exceptions.
     pub(super) fn check_in_use(&mut self, place: Place, version: u64, placed: &Placed) {
         let truth = self.checks.ring(version);
         if truth.is_some_and(|truth| !truth.placed.agrees(placed)) {

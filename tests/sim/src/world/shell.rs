@@ -1,4 +1,4 @@
-//! The shell around an agent, as `larder-node` has it: performs effects, feeds events.
+//! The shell around an agent, as in `larder-node`: performs effects, feeds events.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::bugs::Mishap;
 
-/// A request without an answer for so long had none.
+/// A request is given up after this time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl World {
@@ -40,7 +40,7 @@ impl World {
         self.tell(place, boot, Event::Tick);
     }
 
-    /// Tells a node's agent, now or when the node wakes up, and does what it wants done.
+    /// Tells a node's agent an event, now or when the node wakes up, and performs the effects.
     pub(super) fn tell(&mut self, place: Place, boot: u32, event: Event) {
         let node = &mut self.nodes[place];
         if !node.runs(boot) {
@@ -137,7 +137,7 @@ impl World {
         }
         let id = self.nodes[place].id.clone();
         if matches!(request, Request::Announce(_)) {
-            // Said by an earlier start of the node, it is not heard any more.
+            // An earlier start of the node announced it: it no longer counts.
             let node = &self.nodes[place];
             if node.boot != boot || self.now < node.muted_until {
                 return;
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// Tells all watchers what changed.
+    /// Tells all watchers the changes.
     pub(super) fn publish(&mut self, changed: Changed) {
         let from = self.network.coordinator();
         if changed.alive {
@@ -250,7 +250,7 @@ impl World {
         }
     }
 
-    /// What the givers have and can say, each shard with some time since it was read.
+    /// Tells the sources' last uses, each shard with some time since its last read.
     fn tell_last_uses(
         &mut self,
         place: Place,
@@ -309,7 +309,7 @@ impl World {
         self.tell(place, boot, Event::Pulled(pull.shard, how));
     }
 
-    /// Gets a shard from who gives it away, else from anybody, else from the origin.
+    /// Pulls a shard from its source, else from any node, else from the origin.
     fn bring(&mut self, place: Place, shard: ShardNo, pull: &Pull) -> Pulled {
         if let Some(copy) = self.nodes[place].copies.get_mut(&shard) {
             if self.planted.world(Mishap::SealSkipped) {
@@ -354,14 +354,14 @@ impl World {
             && self.network.both_ways(asker, holder)
     }
 
-    /// A copy from the origin, if it answers and still has the version that the snapshot names.
+    /// Returns a copy from the origin, if it answers and still has the snapshot's version.
     pub(super) fn fill_from_origin(&self, shard: ShardNo) -> Option<Copy> {
         let other_version = self.overwritten[shard];
         let taken = !other_version || self.planted.world(Mishap::IfMatchDropped);
         (self.origin_up && taken).then_some(Copy { wrong: other_version, since: self.now })
     }
 
-    /// OpenBudget for one more shard: what the node does not own goes first.
+    /// Makes room for one more shard. Shards that the node does not own are evicted first.
     pub(super) fn make_room(&mut self, place: Place) -> bool {
         let room = self.scene.room;
         let node = &self.nodes[place];
@@ -376,7 +376,7 @@ impl World {
         foreign.is_some_and(|shard| self.evict(place, shard))
     }
 
-    /// A copy goes to make room, and the agent is told.
+    /// Evicts a copy, and tells the agent.
     pub(super) fn evict(&mut self, place: Place, shard: ShardNo) -> bool {
         let node = &mut self.nodes[place];
         let boot = node.boot;
@@ -406,8 +406,7 @@ impl World {
         }
     }
 
-    /// The coordinator of another cluster, where this one's was looked for, tells a node its
-    /// record.
+    /// Lets the coordinator of another cluster tell a node its record.
     pub(super) fn tell_strange(&mut self, place: Place) {
         let (Some(ours), Some(stored)) = (self.checks.newest(), self.coordinator.stored()) else {
             return;

@@ -1,4 +1,4 @@
-//! What goes wrong, and what operators do meanwhile.
+//! The troubles of a run, and the commands of operators meanwhile.
 
 use std::time::Duration;
 
@@ -13,34 +13,34 @@ use crate::scene::Kind;
 /// An outage of the coordinator that every node notices.
 const NOTICED: Duration = Duration::from_secs(8);
 
-/// Something goes wrong, or right again.
+/// A fault, or its end.
 #[derive(Debug, Clone)]
 pub(super) enum Trouble {
-    /// The next one is drawn.
+    /// Draw the next trouble.
     Next,
     /// A link works again.
     Join(Place, Place),
     /// The origin answers again.
     OriginUp,
-    /// The coordinator runs again: with the leases it had, or without.
+    /// The coordinator runs again, with or without its leases.
     CoordinatorUp { since: Duration, leases: bool },
     /// The network is fast again.
     Fast,
-    /// An old coordinator says what it knew.
+    /// An old coordinator tells its last record.
     Zombie(Place, Stored),
-    /// A node sleeps for so long.
+    /// A node sleeps for this long.
     Sleep(Place, Duration),
-    /// A node crashes, for so long.
+    /// A node crashes, for this long.
     Crash(Place, Duration),
-    /// The watch of a node tells nothing for so long.
+    /// The watch of a node tells nothing for this long.
     Stall(Place, Duration),
-    /// A node stops, for so long.
+    /// A node stops, for this long.
     Stop(Place, Duration),
-    /// The coordinator of another cluster says what it knows.
+    /// The coordinator of another cluster tells its record.
     Stranger(Place),
     /// No more troubles.
     End,
-    /// An operator lets go of what is held.
+    /// An operator resumes a paused change.
     Resume,
 }
 
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// A node drains that nobody can pull from: only the deadline ends that.
+    /// Drains a node that no other can pull from. Only the deadline ends that.
     fn drain_without_hope(&mut self) {
         if self.cut_off(1) {
             let deadline = Some(Duration::from_secs(20));
@@ -129,8 +129,8 @@ impl World {
         }
     }
 
-    /// A drain goes on for long, is paused and forgotten; then another node has to leave by a
-    /// deadline, or the same.
+    /// Begins a long drain, pauses it and forgets it. Then another node, or the same, must leave by
+    /// a deadline.
     fn drain_in_a_hurry(&mut self) {
         let drain = |id: &str, deadline| Command::Drain { id: id.to_owned(), deadline };
         let pressed = if self.seed / 64 % 2 == 1 { 1 } else { 2 };
@@ -153,7 +153,7 @@ impl World {
         self.command(0, command);
     }
 
-    /// Nobody can pull from this node any more, nor from the origin. Not if that is so already.
+    /// Cuts this node off from pulls, and the origin too. Does nothing if that is so already.
     fn cut_off(&mut self, place: Place) -> bool {
         if !self.origin_up {
             return false;
@@ -174,8 +174,8 @@ impl World {
         }
     }
 
-    /// One node comes and goes. How: a hundred times and quickly; slowly; or quickly, then for
-    /// longer than a grace.
+    /// One node comes and goes: a hundred times and quickly; slowly; or quickly, then for longer
+    /// than a grace.
     fn flap(&mut self) {
         let node = &self.nodes[2];
         let quick = (Duration::from_secs(3), Duration::from_secs(6));
@@ -238,7 +238,7 @@ impl World {
             9 if self.rng.bool() => self.blink_unseen(place),
             9 => self.come_unseen(place),
             _ => {
-                // Restarted quicker than anybody notices.
+                // Restarts quicker than any other node notices.
                 self.crash(place, wait / 100);
             }
         }
@@ -249,7 +249,7 @@ impl World {
         self.say(|| format!("n{place} sleeps for {wait:?}"));
     }
 
-    /// A node goes, comes and goes while another sleeps, who sees it gone before and after.
+    /// A node goes, returns and goes while another sleeps. The other sees only both absences.
     fn blink_unseen(&mut self, sleeper: Place) {
         let secs = Duration::from_secs;
         let other = (sleeper + 1) % self.nodes.len();
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    /// A node's watch tells nothing of the record, or of who is announced, or of both.
+    /// Stalls a node's watch: of the record, of the announcements, or of both.
     fn stall(&mut self, place: Place, wait: Duration, records: bool, alive: bool) {
         let (until, node) = (self.now + wait, &mut self.nodes[place]);
         if records {
@@ -275,7 +275,7 @@ impl World {
         self.say(|| format!("n{place} is told nothing for {wait:?}: {records}, {alive}"));
     }
 
-    /// A node goes, and is back just before it counts as dead; the watch of another misses that.
+    /// A node returns just before it counts as dead, and another node's watch misses that.
     fn come_unseen(&mut self, watcher: Place) {
         let secs = Duration::from_secs;
         let other = (watcher + 1) % self.nodes.len();
@@ -325,7 +325,7 @@ impl World {
         self.after(wait, Item::Trouble(Trouble::CoordinatorUp { since, leases }));
     }
 
-    /// A node dies while the coordinator is away, which then says what the dead one said last.
+    /// A node dies while the coordinator is away. The coordinator then repeats its announcement.
     fn outlive_words(&mut self) {
         let (wait, place) = (Duration::from_secs(self.rng.u64(25..40)), self.some_node());
         self.coordinator_down(wait, true);
@@ -354,7 +354,7 @@ impl World {
                 self.after(wait, Item::Trouble(Trouble::Stranger(place)));
             }
             _ => {
-                // One node can't be heard, or can't hear.
+                // One node cannot send, or cannot receive.
                 let (place, hub) = (self.some_node(), self.network.coordinator());
                 let (from, to) = if self.rng.bool() { (place, hub) } else { (hub, place) };
                 self.network.cut(from, to);
@@ -376,7 +376,7 @@ impl World {
         self.after(Timing::REAL.announcement_ttl, Item::Expire);
     }
 
-    /// The coordinator is lost for good; another has its record. Later the old one is heard again.
+    /// The coordinator is lost for good; another has its record. Later the old one answers again.
     fn take_over(&mut self) {
         let Some(old) = self.coordinator.take_over(self.now) else {
             return;
@@ -388,7 +388,7 @@ impl World {
         self.after(wait, Item::Trouble(Trouble::Zombie(place, old)));
     }
 
-    /// An operator asks some node for something.
+    /// Sends an operator's command to some node.
     fn operate(&mut self) {
         let place = self.some_node();
         let Some(record) = self.checks.newest().cloned() else {
@@ -437,7 +437,7 @@ impl World {
         }
     }
 
-    /// Everything works again, and operators let go of what they held.
+    /// Ends all troubles, and resumes paused changes.
     fn end_troubles(&mut self) {
         self.check_flaps();
         self.troubled = false;
@@ -454,7 +454,7 @@ impl World {
         for place in 0..self.nodes.len() {
             self.after(Duration::from_millis(1), Item::Start(place));
         }
-        // Twice, in case the first is asked while the coordinator is still thought to be away.
+        // Twice, as the first may come while the coordinator still counts as away.
         for wait in [30, 60] {
             self.after(Duration::from_secs(wait), Item::Trouble(Trouble::Resume));
         }
@@ -474,11 +474,11 @@ impl World {
         if rated {
             self.command(0, Steer::Rate(None).any());
         }
-        // What is kept of a change that a death ended comes back with the next.
+        // The next change keeps the pause of a change that a death ended.
         self.after(Duration::from_secs(30), Item::Trouble(Trouble::Resume));
     }
 
-    /// A node that comes and goes quickly costs nothing; one that goes for long is lost once.
+    /// Checks that quick flaps cost nothing, and that a long absence is one loss.
     fn check_flaps(&mut self) {
         if self.scene.kind != Kind::Flaps {
             return;

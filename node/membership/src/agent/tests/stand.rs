@@ -1,4 +1,4 @@
-//! An agent named "a" with everything that answers it.
+//! An agent named "a", with a coordinator, a planner and a shell that answer it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,7 +25,7 @@ pub(super) struct Stand {
     pub(super) answers: bool,
     /// Whether questions are refused at once.
     pub(super) refuses: bool,
-    /// Whether what a proposal is told of as the newest record is of another cluster.
+    /// Whether answers to proposals show a record of another cluster as the newest.
     pub(super) strange: bool,
     /// Questions to the coordinator.
     pub(super) asked: u64,
@@ -43,7 +43,7 @@ pub(super) struct Stand {
     pub(super) restarts_at_commit: Option<&'static str>,
     pub(super) writes: u64,
     pub(super) pulled: u64,
-    /// Of those, the ones that were to yield to who reads.
+    /// Pulls that were to give client reads precedence.
     pub(super) yielded: u64,
     pub(super) dropped: u64,
     replies: Vec<Result<Answer, String>>,
@@ -60,7 +60,7 @@ impl Stand {
         stand
     }
 
-    /// The same, but the coordinator answers no question yet.
+    /// As `new`, but the coordinator answers no question yet.
     pub(super) fn deaf(record: Record) -> Self {
         let me = Identity { member: member("a", 1), boot: boot(1), founds: None };
         let here = |entry: &crate::record::Entry| (entry.member.id.clone(), announcement());
@@ -110,7 +110,7 @@ impl Stand {
         self.tell(Event::Tick);
     }
 
-    /// Tells the agent something, and whatever comes of it.
+    /// Tells the agent an event, and all events that follow from it.
     pub(super) fn tell(&mut self, event: Event) {
         self.events.push_back(event);
         while let Some(event) = self.events.pop_front() {
@@ -169,7 +169,7 @@ impl Stand {
                     self.finish_pulls();
                 }
             }
-            // Nobody says when anything was read.
+            // No source tells its last uses.
             Effect::AskLastUses { .. } => {}
             Effect::Drop(_) => self.dropped += 1,
             Effect::Reply(_, reply) => self.replies.push(reply),
@@ -251,7 +251,7 @@ impl Stand {
         self.tell_alive();
     }
 
-    /// A node is here, and the watch does not tell.
+    /// A node is announced, but the watch does not tell the agent.
     pub(super) fn come_unseen(&mut self, id: &str) {
         self.alive.insert(id.to_owned(), announcement());
         self.stamp += 1;
@@ -268,13 +268,13 @@ impl Stand {
         self.tell_alive();
     }
 
-    /// A node says that it has all that the change in flight gives it.
+    /// A node announces that it has all shards of the change in flight.
     pub(super) fn settle(&mut self, id: &str) {
         let plan = self.change().plan;
         self.say(id, Settled { plan, gaps: 0, clean: false });
     }
 
-    /// A node says this of a plan.
+    /// A node announces this of a plan.
     pub(super) fn say(&mut self, id: &str, settled: Settled) {
         let settled = vec![settled];
         self.alive.insert(id.to_owned(), Announcement { settled, ..announcement() });
@@ -300,7 +300,7 @@ impl Stand {
         }
     }
 
-    /// A plan that was put, as an operator would have it.
+    /// A plan that was put, as an operator keeps it.
     pub(super) fn planned(&self, plan: BlobId) -> Planned {
         Planned { plan: self.blobs[&plan].clone(), placement: None }
     }
@@ -313,12 +313,12 @@ impl Stand {
         self.record.entry(id).map(|entry| entry.state)
     }
 
-    /// Who is in the ring.
+    /// The members of the ring.
     pub(super) fn ids(&self) -> Vec<&str> {
         self.record.in_ring().map(|entry| entry.member.id.as_str()).collect()
     }
 
-    /// How often an operator was shown these words.
+    /// How many alarms contain these words.
     pub(super) fn alarms(&self, words: &str) -> usize {
         self.lines.iter().filter(|line| line.contains(words)).count()
     }
@@ -328,7 +328,7 @@ fn boot(number: u8) -> BootId {
     BootId::from_bytes([number; 16])
 }
 
-/// What a node says that has settled nothing.
+/// The announcement of a node that has settled no plan.
 fn announcement() -> Announcement {
     Announcement { boot: boot(1), version: 1, settled: Vec::new() }
 }

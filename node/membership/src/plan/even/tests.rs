@@ -1,4 +1,4 @@
-//! What plans of a cluster say, against the placements before and after them.
+//! Tests that a cluster's plans match the placements before and after them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -137,7 +137,7 @@ fn any_edits(rng: &mut Rng, cluster: &Cluster) -> Vec<Edit> {
     edits_between(&cluster.members, &after)
 }
 
-/// Who is asked first for each shard.
+/// The primary owner of each shard.
 fn first_owners(cluster: &Cluster) -> BTreeMap<ShardId, String> {
     let mut first = BTreeMap::new();
     for (snapshot, shards) in &cluster.planner.snapshots {
@@ -208,7 +208,7 @@ proptest! {
         for (shard, owners) in &before {
             prop_assert!(owners.iter().all(|id| id == dead || after[shard].contains(id)));
         }
-        // The only copy comes from nobody; of two the one that is left stays.
+        // The only copy has no source; of two copies the other one remains.
         prop_assert!(plan.moves.iter().all(|step| step.from.is_some() == (replicas > 1)));
         prop_assert!(plan.moves.iter().all(|step| step.stays == (replicas > 1)));
     }
@@ -270,7 +270,7 @@ fn a_new_address_voids_no_table() {
     cluster.members[1].control = "http://elsewhere.example:1".to_owned();
     assert_eq!(cluster.owners(), owners);
     assert!(cluster.plan(&[remove("a")], false).is_ok());
-    // Who shares a host with whom is another matter: only a plan changes that.
+    // The host of another member does not count: only a plan changes that.
     cluster.members[1].host = cluster.members[0].host.clone();
     assert!(cluster.plan(&[remove("c")], false).unwrap_err().contains("exceptions of snapshot"));
 }
