@@ -6,7 +6,7 @@ import math
 import operator
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -116,14 +116,12 @@ _CHOICES = "give a range, ascending indices, or a mask"
 class Dataset(Loads):
     """One snapshot of a dataset; made by :func:`larder.open`."""
 
+    _native: _larder.Dataset
+
     def __init__(self, source: _Source, native: _larder.Dataset | None = None) -> None:
-        self._opened = source.open() if native is None else native
+        self._native = source.open() if native is None else native
         # Pinned, so that a copy is the same samples wherever the tag points by then.
         self._source = replace(source, uri=self._native.pinned_uri)
-
-    @property
-    def _native(self) -> _larder.Dataset:
-        return self._opened
 
     @property
     def uri(self) -> str:
@@ -145,10 +143,6 @@ class Dataset(Loads):
     def __len__(self) -> int:
         return len(self._native)
 
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> dict[str, Any]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> dict[str, Any]:
         """One sample, or several stacked: a dict from each tensor's name to a numpy array.
 
@@ -190,7 +184,7 @@ class Dataset(Loads):
             step = _Range(chosen.start, max(chosen.start, chosen.stop))
         else:
             step = _Indices(self._indices(chosen))
-        return self._then(step)
+        return Dataset(self._with(step), step.apply(self._native))
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
         """Disjoint random parts of these sizes, the same in every process.
@@ -206,9 +200,6 @@ class Dataset(Loads):
             Dataset(self._with(_Part(sizes, seed, number)), part)
             for number, part in enumerate(parts)
         )
-
-    def _then(self, step: _Step) -> Dataset:
-        return Dataset(self._with(step), step.apply(self._native))
 
     def _with(self, step: _Step) -> _Source:
         return replace(self._source, steps=(*self._source.steps, step))

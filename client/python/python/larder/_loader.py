@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from abc import abstractmethod
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
@@ -411,9 +410,7 @@ def _copy(source: _Source, state: dict[str, Any]) -> Loader:
 class Loads:
     """What has loaders: a dataset, or a mixture of some."""
 
-    @property
-    @abstractmethod
-    def _native(self) -> _larder.Dataset | _larder.Mixture: ...
+    _native: _larder.Dataset | _larder.Mixture
 
     @property
     def nodes_here(self) -> list[str]:
