@@ -125,9 +125,8 @@ OPTIONS = [
     {},
     {"transform": transforms.same},
     {"transform": transforms.same, "workers": 2},
-    {"transform": transforms.same, "workers": 1, "worker_kind": "process"},
 ]
-NAMES = ["plain", "transform", "threads", "processes"]
+NAMES = ["plain", "transform", "threads"]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=NAMES)

@@ -20,7 +20,7 @@ from larder._pinned import PinMemory, Pinning
 from larder._ragged import Ragged
 from larder._seconds import Spent, Timed
 from larder._transform import Transform
-from larder._transformed import Facts, Transformation, Transformed, WorkerKind
+from larder._transformed import Facts, Transformation, Transformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -241,7 +241,6 @@ class _Source:
     transform: Callable[..., Any] | None
     batch_transform: Callable[..., Any] | None
     workers: int
-    worker_kind: WorkerKind
 
 
 class Loader:
@@ -260,9 +259,7 @@ class Loader:
         self._pinning = Pinning(source.pin_memory, source.output)
         transform = Transform(source.transform, source.batch_transform, source.output)
         self._spent = Spent()
-        self._transformed = Transformed.of(
-            transform, source.workers, source.worker_kind, self._spent
-        )
+        self._transformed = Transformed.of(transform, source.workers, self._spent)
         self._native = source.loads._native.loader(source.settings)
         self._place: Place | None = None
         if source.target is None:
@@ -449,7 +446,6 @@ class Loads:
         transform: Callable[..., Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,
         workers: int = 0,
-        worker_kind: WorkerKind = "thread",
         output: Output = "auto",
         pin_memory: PinMemory = "auto",
         device: Any = None,
@@ -488,11 +484,9 @@ class Loads:
             batch_transform: applied to each batch, after ``transform``; likewise, but what it
                 returns is a dict of anything: arrays become those of the output, the rest stays as
                 it is. Its random numbers depend on the batch's first sample.
-            workers: how many batches are transformed at a time, ahead of the one in use; with 0,
-                each when it is asked for.
-            worker_kind: whether they are transformed by threads, or by processes of their own: then
-                transforms must be importable there, as functions of a module are. Their batches are
-                in shared memory: what a forked child writes to one it inherits, its parent sees.
+            workers: how many threads transform batches, ahead of the one in use; with 0, each batch
+                is transformed when it is asked for. Python that holds the interpreter lock runs in
+                parallel only in worker processes: see :class:`larder.torch.IterableDataset`.
             output: whose arrays: ``"numpy"``, ``"torch"`` or ``"jax"``; ``"auto"`` is torch if the
                 program has imported it, else numpy. With a ``device`` also ``"device"``, which is
                 :class:`larder.DeviceTensor`, and what ``"auto"`` is there without torch.
@@ -536,7 +530,6 @@ class Loads:
                 transform=transform,
                 batch_transform=batch_transform,
                 workers=workers,
-                worker_kind=worker_kind,
             )
         )
         warn_if_empty(len(loader), len(self._native), settings)

@@ -1,8 +1,8 @@
 """Transforms: the user's functions, applied to the rows of a batch.
 
-Thread rule: a :class:`Transform` is a value, applied by several threads or processes at once; what
-the user's functions share is theirs to guard.
-Non-goals: where they run (see ``_pipeline`` and ``_process``).
+Thread rule: a :class:`Transform` is a value, applied by several threads at once; what the user's
+functions share is theirs to guard.
+Non-goals: where they run (see ``_pipeline``).
 """
 
 from __future__ import annotations
@@ -18,12 +18,7 @@ import numpy as np
 from larder import _random
 from larder._errors import InvalidArgument, TransformError
 from larder._output import Output, as_numpy, from_numpy
-from larder._ragged import Columns, Leaf, Leaves, Ragged, unflatten
-
-#: The shapes and types of arrays.
-Shapes = dict[Leaf, tuple[tuple[int, ...], np.dtype[Any]]]
-#: Makes room for them; what it made before stays.
-Allocate = Callable[[Shapes], Leaves]
+from larder._ragged import Columns, Ragged
 
 
 class Rows(NamedTuple):
@@ -49,11 +44,6 @@ class Rows(NamedTuple):
         return self.source(row), number, int(self.samples[row])
 
 
-def on_the_heap(shapes: Shapes) -> Leaves:
-    """Room for arrays in memory of this process."""
-    return {leaf: np.empty(shape, dtype) for leaf, (shape, dtype) in shapes.items()}
-
-
 @dataclass(frozen=True)
 class Transform:
     """What becomes of a batch: a function for each sample, then one for the whole batch."""
@@ -71,23 +61,20 @@ class Transform:
             # which a child may be forked: there the lock of that import is held for ever.
             importlib.import_module("numpy.random")
 
-    def apply(self, rows: Rows, allocate: Allocate = on_the_heap) -> dict[str, Any]:
-        """The columns that come of it: arrays of numpy, or what ``whole`` returned.
-
-        ``allocate`` makes the room for what ``each`` returns, if that is the last step.
-        """
+    def apply(self, rows: Rows) -> dict[str, Any]:
+        """The columns that come of it: arrays of numpy, or what ``whole`` returned."""
         columns: dict[str, Any] = rows.columns
         if self.each is not None:
-            columns = self._each(rows, on_the_heap if self.whole is not None else allocate)
+            columns = self._each(rows)
         if self.whole is not None:
             columns = self._whole(rows, columns)
         return columns
 
-    def _each(self, rows: Rows, allocate: Allocate) -> Columns:
+    def _each(self, rows: Rows) -> Columns:
         assert self.each is not None
         streams = _streams(self.each, rows, _random.SAMPLE)
         ragged = {name for name, column in rows.columns.items() if isinstance(column, Ragged)}
-        stack = Stack(len(rows.samples), ragged, allocate)
+        stack = Stack(len(rows.samples), ragged)
         for row in range(len(rows.samples)):
             given = {n: self._as_output(_row(column, row)) for n, column in rows.columns.items()}
             rng = {} if streams is None else {"rng": streams.at(*rows.draw(row))}
@@ -188,14 +175,13 @@ class Stack:
     as a :class:`Ragged` of one row.
     """
 
-    def __init__(self, count: int, ragged: set[str], allocate: Allocate) -> None:
+    def __init__(self, count: int, ragged: set[str]) -> None:
         self._count = count
         self._ragged = ragged
-        self._allocate = allocate
         self._done = 0
         #: The names of the columns, in their order.
         self._order: list[str] = []
-        self._stacked: Leaves = {}
+        self._stacked: dict[str, np.ndarray[Any, Any]] = {}
         self._rows: dict[str, list[np.ndarray[Any, Any]]] = {}
 
     def add(self, result: Any) -> None:
@@ -206,12 +192,13 @@ class Stack:
         if self._done == 0:
             self._order = list(values)
             self._rows = {name: [] for name in rows}
-            self._stacked = self._allocate(
-                {(n, "array"): ((self._count, *a.shape), a.dtype) for n, a in arrays.items()}
-            )
+            self._stacked = {
+                name: np.empty((self._count, *array.shape), array.dtype)
+                for name, array in arrays.items()
+            }
         self._check_alike(arrays, rows)
         for name, array in arrays.items():
-            self._stacked[name, "array"][self._done] = array
+            self._stacked[name][self._done] = array
         for name, row in rows.items():
             # A copy, since the function may use its memory again for the next sample.
             self._rows[name].append(row.copy())
@@ -219,23 +206,12 @@ class Stack:
 
     def columns(self) -> Columns:
         """The columns of all samples."""
-        columns = {**unflatten(self._stacked), **self._ragged_columns()}
+        ragged = {name: Ragged.of(rows) for name, rows in self._rows.items()}
+        columns: Columns = {**self._stacked, **ragged}
         return {name: columns[name] for name in self._order}
 
     def _is_ragged(self, name: str, value: Any) -> bool:
         return name in self._ragged or isinstance(value, Ragged)
-
-    def _ragged_columns(self) -> Columns:
-        shapes: Shapes = {}
-        for name, rows in self._rows.items():
-            elements = sum(len(row) for row in rows)
-            shapes[name, "data"] = ((elements, *rows[0].shape[1:]), rows[0].dtype)
-            shapes[name, "offsets"] = ((len(rows) + 1,), np.dtype(np.int64))
-        room = self._allocate(shapes) if shapes else {}
-        for name, rows in self._rows.items():
-            np.concatenate(rows, out=room[name, "data"])
-            np.cumsum([0, *map(len, rows)], out=room[name, "offsets"])
-        return unflatten(room)
 
     def _check_alike(self, arrays: Mapping[str, Any], rows: Mapping[str, Any]) -> None:
         """Rows of a batch have the same columns, each of one shape and type."""
@@ -243,7 +219,7 @@ class Stack:
             names, now = sorted(self._order), sorted([*arrays, *rows])
             raise ValueError(f"it returned {now}, and {names} for the first sample of the batch")
         for name, array in arrays.items():
-            column = self._stacked.get((name, "array"))
+            column = self._stacked.get(name)
             if column is None:
                 raise ValueError(f"{name!r} was a larder.Ragged for the first sample of the batch")
             if (array.shape, array.dtype) != (column.shape[1:], column.dtype):

@@ -242,9 +242,7 @@ def test_mixtures_too(dataset: larder.Dataset, images: Images, gpu: Gpu) -> None
     assert batches == len(gpu.sizes)
 
 
-@pytest.mark.parametrize(
-    "where", [{"workers": 0}, {"workers": 2}, {"workers": 2, "worker_kind": "process"}]
-)
+@pytest.mark.parametrize("where", [{"workers": 0}, {"workers": 2}])
 def test_what_transforms_return_is_copied(
     where: dict[str, Any], dataset: larder.Dataset, images: Images, gpu: Gpu
 ) -> None:
