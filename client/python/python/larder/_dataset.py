@@ -33,14 +33,14 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class _Source:
-    """What a dataset is made from: all that a copy in another process needs."""
+    """All that a copy of a dataset in another process needs."""
 
     uri: str
     cluster: str | None
     manifest: str | None
     local: bool
     patience: float
-    #: What was selected, one step after the other.
+    #: The selections, in their order.
     steps: tuple[_Step, ...] = ()
 
     def open(self) -> _larder.Dataset:
@@ -91,11 +91,11 @@ def open(
     local: bool = True,
     patience: float = 120.0,
 ) -> Dataset:
-    """Open a dataset where it lies: ``s3://bucket/prefix``, ``gs://``, ``az://``, ``file:///folder``.
+    """Open a dataset in place: ``s3://bucket/prefix``, ``gs://``, ``az://``, ``file:///folder``.
 
     Args:
         uri: the prefix, with ``@tag`` or without. A prefix that was never indexed is indexed now,
-            and a warning says where the manifest was written and what was left out.
+            and a warning names the manifest and all that was left out.
         cluster: nodes to read through, ``http://host:port``, several separated by commas; by
             default what ``LARDER_CLUSTER`` says, else the node of this host, which the first
             process that needs it starts, and which stops a minute after the last one has ended.
@@ -109,7 +109,7 @@ def open(
     return Dataset(_Source(_arguments.address("uri", uri), cluster, manifest, local, patience))
 
 
-#: What a selection may be.
+#: The kinds of selections.
 _CHOICES = "give a range, ascending indices, or a mask"
 
 
@@ -149,8 +149,8 @@ class Dataset(Loads):
         Several rows of a ragged tensor are a :class:`larder.Ragged`.
 
         The arrays are views where the data lies if it is in the memory of a node on this host: of
-        one sample, and of a slice without a step within one shard. They may be written to: nobody
-        else sees that.
+        one sample, and of a slice without a step within one shard. They may be written to: the
+        dataset stays as it is.
         """
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
@@ -265,7 +265,7 @@ class Dataset(Loads):
 
 
 def _listed(chosen: range | Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """What samples are chosen by, as an array. A range is none before its length is allowed."""
+    """A selection as an array. A range becomes one only after its length is checked."""
     try:
         if isinstance(chosen, range):
             _check_count(len(chosen))

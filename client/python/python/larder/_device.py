@@ -52,7 +52,7 @@ class Target:
 
     @classmethod
     def of(cls, device: Any, way: Any, *, output: Output, pin_memory: object) -> Target | None:
-        """What a user said of a loader's device, checked; None without one."""
+        """Checks a user's choice of device; None without a device."""
         if way not in get_args(DeviceWay):
             raise InvalidArgument(
                 f"device_way is {way!r}", hint="say device_way='auto', 'staged' or 'direct'"
@@ -76,7 +76,7 @@ class Target:
 
     @staticmethod
     def check_transforms(output: Output, *transforms: object) -> None:
-        """Raises if transforms return what has no way to the device."""
+        """Raises if there are transforms with results that can't reach the device."""
         if output != "torch" and any(transform is not None for transform in transforms):
             raise InvalidArgument(
                 f"a transform beside a device and output={output!r}",
@@ -176,7 +176,7 @@ class _InTorch(_Base):
         return native.epoch_on(number, self._pump, self)
 
     def allocate(self, size: int) -> tuple[Any, int]:
-        """A new block, and the stream whose work it belongs to."""
+        """Returns a new block, and the stream that it belongs to."""
         import torch
 
         return torch.empty(size, dtype=torch.uint8, device=self._device), self.stream()

@@ -2,9 +2,9 @@
 
 Ranks that hold replicas of the same input (tensor, pipeline or context parallelism) must get
 identical batches, so the coordinates found here are those of data parallelism alone. They come
-from what the caller says, else from a framework that is initialised, else from the environment of
-a launcher. What is ambiguous or contradictory is an error: a wrong guess would repeat or lose
-samples in silence.
+from the caller, else from a framework that is initialised, else from the environment of a launcher.
+Ambiguous or contradictory coordinates are an error: a wrong guess would repeat or lose samples in
+silence.
 
 Thread rule: pure functions of arguments, environment and frameworks. Never imports a framework:
 one that is not imported is not initialised.
@@ -76,7 +76,7 @@ def resolve(
 
 
 def confirm(coordinates: Coordinates) -> None:
-    """Raises `InvalidArgument` if coordinates that were found are no longer what is found.
+    """Raises `InvalidArgument` if coordinates that were found have changed since.
 
     That happens when a loader is made before the framework is initialised: it would then be rank
     0 of 1 in every process, and each would read all samples.

@@ -58,7 +58,7 @@ class Mixture(Loads):
 
     @property
     def datasets(self) -> tuple[Dataset, ...]:
-        """What is mixed."""
+        """The datasets of the mixture."""
         return tuple(dataset for dataset, _ in self._weighted)
 
     @property

@@ -45,8 +45,8 @@ class Took(NamedTuple):
 
 
 class AtOnce(Iterator[Any]):
-    """What ``job`` makes of what ``source`` brings, when it is asked for. ``record`` is told of
-    each what it became, and what it took.
+    """Batches of ``source``, each handed to ``job`` when the consumer asks for it. ``record`` gets
+    each result, and the seconds that it took.
     """
 
     def __init__(
@@ -104,17 +104,17 @@ class Ahead(Iterator[Any]):
         return outcome.value
 
     def close(self) -> None:
-        """End the threads, once they have done what they are doing."""
+        """End the threads after their present batches."""
         self._run.close()
 
     def __del__(self) -> None:
-        # An interrupt may come before anybody else could close it, or before there is anything.
+        # An interrupt may come before the iteration could close it, or before it has a run.
         if hasattr(self, "_run"):
             self.close()
 
 
 def _done(job: Job, batch: Any) -> Any:
-    """What a job makes of a batch."""
+    """Returns the result of a job on a batch."""
     try:
         return job(batch)
     except StopIteration as stray:
@@ -123,7 +123,7 @@ def _done(job: Job, batch: Any) -> Any:
 
 
 class _Run:
-    """What the threads share."""
+    """The state that the threads share."""
 
     def __init__(self, source: _larder.Epoch, job: Job, depth: int) -> None:
         self._source = source

@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Ragged(NamedTuple):
-    """A column whose rows differ in their first dimension: its rows one after the other.
+    """A column with rows that differ in their first dimension: its rows one after the other.
 
     A tuple of two arrays, so that frameworks take it apart and put it together as any other:
     ``data, offsets = batch["text"]``. So its ``len()`` is 2; it has ``len(ragged.lengths)`` rows.

@@ -1,7 +1,7 @@
 """Transforms: the user's functions, applied to the rows of a batch.
 
-Thread rule: a :class:`Transform` is a value, applied by several threads at once; what the user's
-functions share is theirs to guard.
+Thread rule: a :class:`Transform` is a value, applied by several threads at once; the user's
+functions guard the state that they share.
 Non-goals: where they run (see ``_pipeline``).
 """
 
@@ -39,14 +39,14 @@ class Rows(NamedTuple):
         return 0 if self.sources is None else int(self.sources[row])
 
     def draw(self, row: int) -> tuple[int, int, int]:
-        """What comes once in the life of a job: dataset, pass over it, sample."""
+        """Names a draw that comes once in the life of a job: dataset, pass over it, sample."""
         number = self.epoch if self.passes is None else int(self.passes[row])
         return self.source(row), number, int(self.samples[row])
 
 
 @dataclass(frozen=True)
 class Transform:
-    """What becomes of a batch: a function for each sample, then one for the whole batch."""
+    """A function for each sample, then a function for the whole batch."""
 
     each: Callable[..., Any] | None
     whole: Callable[..., Any] | None
@@ -62,7 +62,7 @@ class Transform:
             importlib.import_module("numpy.random")
 
     def apply(self, rows: Rows) -> dict[str, Any]:
-        """The columns that come of it: arrays of numpy, or what ``whole`` returned."""
+        """Returns the new columns: arrays of numpy, or the result of ``whole``."""
         columns: dict[str, Any] = rows.columns
         if self.each is not None:
             columns = self._each(rows)
@@ -95,9 +95,9 @@ class Transform:
             raise failed("batch_transform", rows, None) from error
 
     def as_output(self, values: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
-        """What :meth:`apply` made of the rows, with arrays of numpy as those of the output.
+        """The result of :meth:`apply`, with arrays of numpy as those of the output.
 
-        What the functions made otherwise stays as it is.
+        Other values of the functions stay as they are.
         """
         done = {}
         for name, value in values.items():
@@ -168,11 +168,11 @@ def _array(name: str, value: Any) -> np.ndarray[Any, Any]:
 
 
 class Stack:
-    """What a function returned for each sample of a batch, put together as columns.
+    """Collects the results of a function for each sample of a batch as columns.
 
     Rows are stacked, so they must be of one shape. Those that may differ in their first dimension
-    become a :class:`Ragged`: under the name of a column that is one already, and what is returned
-    as a :class:`Ragged` of one row.
+    become a :class:`Ragged`: those under the name of a ragged column, and those returned as a
+    :class:`Ragged` of one row.
     """
 
     def __init__(self, count: int, ragged: set[str]) -> None:
@@ -185,7 +185,7 @@ class Stack:
         self._rows: dict[str, list[np.ndarray[Any, Any]]] = {}
 
     def add(self, result: Any) -> None:
-        """What was returned for the next sample."""
+        """Adds the result for the next sample."""
         values = dict(_mapping(result, "a dict of arrays"))
         arrays = {n: _array(n, v) for n, v in values.items() if not self._is_ragged(n, v)}
         rows = {n: _ragged_row(n, v) for n, v in values.items() if n not in arrays}

@@ -1,4 +1,4 @@
-"""Batches of the native loader, transformed: where transforms run, and what they took.
+"""Transforms batches of the native loader, and counts the seconds that it takes.
 
 Thread rule: iterations may run side by side, each with workers of its own.
 """
@@ -30,7 +30,7 @@ _AHEAD = 2
 
 
 class Facts(NamedTuple):
-    """What a batch is, whatever its values have become."""
+    """Facts of a batch that a transform does not change."""
 
     samples: np.ndarray[Any, Any]
     sources: np.ndarray[Any, Any] | None
@@ -51,11 +51,11 @@ class Transformation(NamedTuple):
 
     values: dict[str, Any]
     facts: Facts
-    #: What it took to fetch it.
+    #: The native loader's record of the fetch.
     fetched: dict[str, Any]
 
 
-#: What is done to a value last.
+#: The last step on each value.
 Finish = Callable[[Any], Any]
 
 
@@ -70,7 +70,7 @@ class Transformed:
 
     @classmethod
     def of(cls, transform: Transform, workers: int, spent: Spent) -> Self | None:
-        """What applies a transform; `None` if it does nothing."""
+        """Checks the workers of a transform; returns `None` if there is no transform."""
         workers = _arguments.integer("workers", workers, 0, WORKERS_MAX)
         if transform.each is None and transform.whole is None:
             if workers == 0:
@@ -85,7 +85,7 @@ class Transformed:
     def batches(
         self, epoch: _larder.Epoch, seed: int, number: int, finish: Finish | None
     ) -> Ahead | AtOnce:
-        """The batches of an epoch, in order; ``finish`` is what is done to each value last.
+        """The batches of an epoch, in order; ``finish`` is the last step on each value.
 
         If the workers can't be started it raises.
         """

@@ -124,7 +124,7 @@ class _Plan:
 
 
 class _Place(NamedTuple):
-    """Where one worker of a rank stands: where the job does, and whose turn it then is."""
+    """Where one worker of a rank stands: the state of the job, and the worker in turn."""
 
     #: The job's state after this worker's last batch, or at the start; once the epoch has nothing
     #: more for this worker, at the epoch's end.
@@ -144,8 +144,8 @@ class _Place(NamedTuple):
         return _Place(batch.state(), self.workers - 1, self.workers, 0, ended=False)
 
     def at_end(self, end: str, *, seen: bool) -> _Place:
-        """After its last batch, of an epoch that ends in this state. Once who iterates has seen the
-        end, a worker without others is where the next epoch begins.
+        """After its last batch, of an epoch that ends in this state. Once the consumer has seen the
+        end, a worker without others stands at the start of the next epoch.
         """
         return _Place(end, self.workers - 1, self.workers, 0, ended=not seen or self.workers > 1)
 
@@ -478,7 +478,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self._shared.epoch = epoch - place.ended
 
     def _cut(self) -> list[int]:
-        """What the batches that workers divide among themselves depend on."""
+        """The settings that decide how batches are divided among workers."""
         return [self._plan.settings["batch_size"], self._plan.settings["world_size"]]
 
     def __repr__(self) -> str:
@@ -540,7 +540,7 @@ class _Stand(NamedTuple):
     #: The job's state after the batch that was named last, or at the start; after this rank's last
     #: one at the epoch's end, also where other ranks have another.
     state: str
-    #: Whether that batch was this rank's last, and who iterates has not seen the end yet.
+    #: Whether that batch was this rank's last, and the consumer has not seen the end yet.
     ended: bool
 
 
@@ -585,7 +585,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         )
         self._plan = _Plan(dataset, coordinates, settings)
         self._epoch = 0
-        #: What set_epoch() said and no iteration has begun with.
+        #: The epoch of set_epoch(), until an iteration begins with it.
         self._said = 0
         #: Where the next iteration begins, if not at the start of the epoch.
         self._resume: _Stand | None = None
@@ -624,7 +624,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         if self._resume is begin:
             self._resume = None
             # A StatefulDataLoader loads a state when it is iterated, and so after set_epoch(). If
-            # the state's epoch had ended, it first goes through what came after its snapshot.
+            # the state's epoch had ended, it first iterates the batches after its snapshot.
             self._epoch = max(self._epoch + begin.ended, self._said)
         self._said = 0
         count = 0 if begin.ended else len(schedule)
