@@ -9,13 +9,13 @@ from pathlib import Path
 
 from harness import ROOT
 
-#: What the pages' bucket is here.
+#: The pages' bucket, and its name here.
 BUCKET, DATA = "s3://bucket/", "s3://data/"
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """The Python blocks of a page, by its path under docs/python: what stands behind `python`, and
-    the code.
+    """The Python blocks of a page, by its path under docs/python: the word behind `python`, and the
+    code.
     """
     found = _blocks(ROOT / "docs/python" / page)
     return [(how, code.replace(BUCKET, DATA)) for how, code in found]

@@ -1,5 +1,5 @@
 """The package's own loader as numpy and jax users iterate it: each sample once, in the order of the
-Rust client, as it was written; whatever the world size, and whoever prefetches."""
+Rust client, as it was written, at any world size and with any prefetching."""
 
 from __future__ import annotations
 

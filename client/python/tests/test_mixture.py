@@ -1,4 +1,4 @@
-"""Mixtures: what is drawn from which dataset, and that a mixture is loaded from like a dataset."""
+"""Mixtures: the share of each dataset, and loaders like those of a dataset."""
 
 from __future__ import annotations
 

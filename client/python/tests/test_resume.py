@@ -1,5 +1,5 @@
 """A job that is broken off after any batch goes on in another process, at another world size and
-batch size: nothing is lost or comes twice, and random numbers are what they would have been."""
+batch size: nothing is lost or comes twice, and random numbers stay the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transforms: what they are given and return, where they run, and what happens when they fail."""
+"""Transforms: their arguments and results, their workers and their errors."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_what_a_transform_raises_says_of_which_sample(
     cause = raised.value.__cause__
     assert isinstance(cause, KeyError)
     assert cause.args == ("no caption",)
-    # What was handed out before it is done, and it may be gone on with another transform.
+    # Batches handed out before it are done, and another transform may go on from there.
     resumed = dataset.loader(16, shuffle="none")
     resumed.load_state_dict(loader.state_dict())
     assert next(iter(resumed)).samples.tolist() == list(range(32, 48))

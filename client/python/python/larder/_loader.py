@@ -378,7 +378,7 @@ class Loader:
         self._turn = None
 
     def stats(self) -> dict[str, float]:
-        """Counts of the batches handed out so far, their bytes by source, and waits in seconds."""
+        """Counts of the batches handed out so far, their rows by source, and waits in seconds."""
         return {**self._native.stats(), **self._spent.stats()}
 
     def explain(self) -> Explanation:

@@ -212,7 +212,7 @@ def test_a_dataset_saved_by_itself_at_the_last_batch_brings_no_epoch_twice(
         for epoch in (4, 5):
             data.set_epoch(epoch)
             assert labels(loader) == job.batches(0, epoch)
-    # Who goes on with the next epoch at once has said that it is the next.
+    # set_epoch() of the next epoch says that the state's own has ended.
     data, loader = loaded(in_the_loop)
     data.set_epoch(4)
     assert labels(loader) == job.batches(0, 4)
@@ -292,7 +292,7 @@ def test_a_loaded_state_is_not_used_up_by_an_epoch_that_could_not_begin(
         with pytest.raises(MemoryError):
             labels(iterated())
     if workers > 1:
-        # One of them has begun, and what is left can't be divided anew.
+        # A worker has begun, and the rest of the epoch can't be divided anew.
         with pytest.raises(larder.InvalidArgument, match="load the state again"):
             labels(iterated())
         data.load_state_dict(saved)
@@ -376,7 +376,7 @@ def test_a_state_loaded_while_workers_iterate_is_for_the_next(node: Node) -> Non
 
 
 def told(loader: Any) -> Any:
-    """What is told the epoch."""
+    """The object that set_epoch() is for."""
     made = (loader.dataset, loader.sampler, loader.batch_sampler)
     return next(one for one in made if hasattr(one, "set_epoch"))
 
