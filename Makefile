@@ -60,7 +60,7 @@ test: check $(READY) $(ETCD) ## everything a change must pass: format, lints, ti
 	$(run-doctests)
 
 # One process test of each area.
-QUICK_TESTS := cli::a_sample_written client_deaths:: coordinator:: copies::a_death_costs_no_read_of_the_origin_by_one deploy:: docs:: \
+QUICK_TESTS := cli::a_sample_written client_deaths:: coordinator:: replicas::a_death_costs_no_read_of_the_origin_by_one deploy:: docs:: \
 	faults::each_fault first_light::each_epoch host_node::eight_processes membership::members_come_and_go_by_one \
 	node_deaths::a_node_killed operating::nodes_leave_by_an_operators_word_by_one operator::
 

@@ -11,7 +11,7 @@ from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, 
 PORTABLE, READ_ONLY = 1, 8
 #: `CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED`.
 _READ_ONLY_SUPPORTED = 113
-#: What the stand-in for the driver calls its devices: no figure is taken from them.
+#: The device name of the stand-in for the driver. No figure is taken from such a device.
 STANDIN = "Stand-in"
 #: Waits for an event let the thread sleep.
 _BLOCKING = 1
@@ -19,7 +19,7 @@ _NAME_BYTES = 100
 
 
 class CudaError(Exception):
-    """What the driver answered, by its name."""
+    """The driver's error, by its name."""
 
 
 class Driver:
@@ -34,19 +34,19 @@ class Driver:
         self._call("cuCtxSetCurrent", context)
 
     def name(self) -> str:
-        """Its name, such as `NVIDIA H200`."""
+        """Returns the device's name, such as `NVIDIA H200`."""
         name = ctypes.create_string_buffer(_NAME_BYTES)
         self._call("cuDeviceGetName", name, c_int(_NAME_BYTES), self._device)
         return name.value.decode()
 
     def version(self) -> str:
-        """The CUDA version that the driver is for."""
+        """Returns the CUDA version of the driver."""
         version = c_int()
         self._call("cuDriverGetVersion", byref(version))
         return f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
 
     def registers_read_only(self) -> bool:
-        """Whether the device says that it registers memory which is mapped read-only."""
+        """Returns whether the device claims to register memory that is mapped read-only."""
         value = c_int()
         attribute = c_int(_READ_ONLY_SUPPORTED)
         self._call("cuDeviceGetAttribute", byref(value), attribute, self._device)
@@ -57,12 +57,12 @@ class Driver:
         self._call("cuMemHostRegister_v2", c_void_p(address), c_size_t(size), c_uint(flags))
 
     def unregister(self, address: int) -> None:
-        """Undoes it."""
+        """Undoes `register`."""
         self._call("cuMemHostUnregister", c_void_p(address))
 
     @contextmanager
     def host_memory(self, size: int) -> Iterator[int]:
-        """The address of page-locked memory of the driver's own."""
+        """Yields the address of page-locked memory that the driver allocated."""
         address = c_void_p()
         self._call("cuMemAllocHost_v2", byref(address), c_size_t(size))
         try:
@@ -72,7 +72,7 @@ class Driver:
 
     @contextmanager
     def device_memory(self, size: int) -> Iterator[int]:
-        """The address of memory of the device."""
+        """Yields the address of device memory."""
         address = c_uint64()
         self._call("cuMemAlloc_v2", byref(address), c_size_t(size))
         try:
@@ -86,14 +86,14 @@ class Driver:
         self._call("cuMemcpyHtoDAsync_v2", target, source, c_size_t(size), stream)
 
     def mark(self) -> c_void_p:
-        """The moment at which all that is queued on the default stream now is done."""
+        """Returns an event after all work that is queued on the default stream now."""
         event, stream = c_void_p(), c_void_p()
         self._call("cuEventCreate", byref(event), c_uint(_BLOCKING))
         self._call("cuEventRecord", event, stream)
         return event
 
     def wait(self, event: c_void_p) -> None:
-        """Waits for such a moment, without spinning. Each is waited for once."""
+        """Waits for an event of `mark`, without spinning. Destroys the event."""
         self._call("cuEventSynchronize", event)
         self._call("cuEventDestroy_v2", event)
 
@@ -102,7 +102,7 @@ class Driver:
         self.wait(self.mark())
 
     def seconds_to_copy(self, device: int, host: int, size: int) -> float:
-        """Copies to the device, clocked by the device."""
+        """Copies to the device. Returns the seconds by the device's clock."""
         begun, ended, milliseconds = c_void_p(), c_void_p(), c_float()
         stream = c_void_p()
         for event in (begun, ended):
@@ -117,7 +117,7 @@ class Driver:
         return milliseconds.value / 1000
 
     def read_back(self, host: int, device: int, size: int) -> None:
-        """Copies from the device, and waits for it."""
+        """Copies from the device, and waits for the copy."""
         self._call("cuMemcpyDtoH_v2", c_void_p(host), c_uint64(device), c_size_t(size))
 
     def _call(self, name: str, *arguments: object) -> None:

@@ -1,10 +1,10 @@
 """Are bytes on the device right when each batch is dropped at once, while work on it is queued?
 
-A kernel that only waits goes before each copy, so that the program has dropped the batch, and the
-loader has had time to bring others, when the device reads it. Batches in page-locked memory are
-copied to the device after the wait; batches in the memory of the device are copied there. What
-arrives is compared on the device. To see that this would find a mistake, the same is done with
-page-locked memory that nothing guards and that the next batch but one is written to.
+A kernel that only waits runs before each copy. So when the device reads a batch, the program has
+dropped it, and the loader has had time to produce others. Batches in page-locked memory are copied
+to the device after the wait; batches in device memory are copied on the device. All copies are
+compared on the device. As a control, the same runs with unguarded page-locked memory that the next
+batch but one overwrites: there the comparison must find wrong bytes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from figures import Report, WrongBytes
 from gpu import DEVICE, ByTorch, Images
 from images import SHAPE, images, uri
 
-#: Images and their labels, whose copies may still be queued.
+#: Images and their labels. Their copies may still be queued.
 Queued = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
-#: Small ones, so that many lie ready and their memory comes round soon.
+#: Small batches, so that many are ready and their memory is soon reused.
 BATCH = 64
 #: Cycles that the device waits before a copy: about a millisecond.
 WAIT_CYCLES = 2_000_000
@@ -35,7 +35,7 @@ QUEUED = 16
 
 
 def measure(report: Report, gpu: ByTorch, folder: Path, count: int, batches: int) -> None:
-    """Wrong bytes of Larder's batches, of which there must be none, and of unguarded memory's."""
+    """Counts wrong bytes of Larder's batches (there must be none) and of unguarded memory."""
     written = images(folder)[:count]
     whole = gpu.whole(written)
     part = larder.open(uri(folder)).select(range(count))
@@ -67,7 +67,7 @@ def measure(report: Report, gpu: ByTorch, folder: Path, count: int, batches: int
 
 
 def _wrong(queued: Queued, whole: torch.Tensor) -> int:
-    """Bytes of images that are not those of their labels, counted on the device."""
+    """Counts on the device the bytes of images that do not match their labels."""
     wrong = 0
     while some := list(islice(queued, QUEUED)):
         torch.cuda.synchronize()
@@ -77,7 +77,7 @@ def _wrong(queued: Queued, whole: torch.Tensor) -> int:
 
 
 def _page_locked(part: larder.Dataset, batches: int) -> Queued:
-    """The images of each batch on their way to the device, and a copy of its labels on the host."""
+    """Yields the queued device copy of each batch's images, and a host copy of its labels."""
     loader = part.loader(BATCH, shuffle="global", prefetch=4, output="torch", pin_memory=True)
     yield from _moved(islice(_epochs(loader), batches))
 
@@ -91,7 +91,7 @@ def _moved(batches: Iterator[dict[str, Any]]) -> Queued:
 
 
 def _on_device(part: larder.Dataset, output: Any, way: Any, batches: int) -> Queued:
-    """A copy of each batch that the device makes after it has waited, and the batch is dropped."""
+    """Yields a copy of each batch that the device makes after a wait, when the batch is dropped."""
     loader = part.loader(
         BATCH, shuffle="global", prefetch=4, output=output, device=DEVICE, device_way=way
     )
@@ -118,7 +118,7 @@ def _unguarded(written: Images, batches: int) -> Queued:
 
 
 def _in_two_pieces(written: Images, batches: int) -> Iterator[dict[str, Any]]:
-    """Batches in two pieces of memory by turns, page-locked without torch's knowing."""
+    """Yields batches in two alternating pieces of memory, page-locked without torch's knowledge."""
     rng = np.random.default_rng(8)
     pieces = [torch.empty((BATCH, *SHAPE), dtype=torch.uint8) for _ in range(2)]
     cudart = torch.cuda.cudart()

@@ -1,7 +1,7 @@
 """The first batch of a process, with shards registered in the background and without.
 
-Each round is a process of its own, as registrations last as long as it. Without torch, whose import
-takes longer than all that is measured.
+Each round is a separate process, because registrations last as long as the process. It does not
+import torch: the import takes longer than the measured work.
 
     python early.py URI WAY BATCHES
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import larder
 
 _SECONDS_MAX = 120
-#: In which shards must be registered.
+#: Time limit for the first registered shard.
 _SECONDS_TO_REGISTER = 20
 
 
@@ -76,7 +76,7 @@ def _one(uri: str, way: Any, batches: int) -> dict[str, Any]:
     from gpu import DEVICE
 
     driver, dataset = Driver(), larder.open(uri)
-    # Opens the device, and has the host's node found, before the clock starts.
+    # Opens the device and finds the host node before the clock starts.
     small = dataset.loader(1, shuffle="none", output="device", device=DEVICE, device_way="staged")
     for batch in small:
         _ = batch["image"].__cuda_array_interface__
@@ -105,7 +105,7 @@ def _one(uri: str, way: Any, batches: int) -> dict[str, Any]:
 
 
 def _is_enough(loader: larder.Loader, count: int, batches: int, way: str, seconds: float) -> bool:
-    """Whether enough batches came, and of the direct way the first: then shards are registered."""
+    """Returns whether to stop: enough batches, and for `auto` a registered shard or the limit."""
     if count < batches:
         return False
     return way == "staged" or loader.stats()["viewed_bytes"] > 0 or seconds > _SECONDS_TO_REGISTER

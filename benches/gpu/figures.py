@@ -1,4 +1,4 @@
-"""What all parts of the figures share: sizes, clocks, rows and tables."""
+"""Sizes, clocks, rows and tables, for all parts of the figures."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ T = TypeVar("T")
 
 
 class WrongBytes(Exception):
-    """Bytes on the device, or back from it, are not those that were written."""
+    """Bytes on the device, or read back from it, differ from the written bytes."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything there is."""
+    """Sizes and counts of the run."""
 
     register_bytes: int = GIB
-    #: 8 GiB of them: what is registered in the background.
+    #: 8 GiB of images, which are registered in the background.
     images: int = 57_344
-    #: How many of them epochs beside a DataLoader have.
+    #: Images of an epoch beside a DataLoader.
     beside: int = 16_384
     dropped: int = 2000
     rounds: int = 7
 
     @classmethod
     def quick(cls) -> Sizes:
-        """Enough to see that everything works."""
+        """Returns sizes that only check that everything works."""
         return cls(register_bytes=64 << 20, images=1024, beside=512, dropped=64, rounds=2)
 
 
 @dataclass(frozen=True)
 class Clocked:
-    """What one round of one way took."""
+    """Time and CPU time of one round of one way."""
 
     seconds: float
     #: Of this process, its children and the node.
@@ -62,7 +62,7 @@ class Row:
 
 @dataclass
 class Report:
-    """All that a run says. A rehearsal has no figures: it says only what worked."""
+    """The output of a run. A rehearsal has no figures: it lists only the parts that worked."""
 
     rehearsal: bool
     said: dict[str, Any]
@@ -76,7 +76,7 @@ class Report:
         _print_table(title, heads, rows)
 
     def part(self, key: str, said: dict[str, Any]) -> None:
-        """All that was measured of a part, for the JSON."""
+        """Adds all measurements of a part to the JSON."""
         self.said[key] = {"rehearsed": True} if self.rehearsal else said
 
     def at_least(self, key: str, what: str, figure: float, target: float, unit: str) -> None:
@@ -134,7 +134,7 @@ def _print_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]
 
 
 def in_turns(ways: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
-    """What each way says in each round; they take turns, in another order each round."""
+    """Runs all ways in turns, in another order each round. Returns the results by way."""
     names = list(ways)
     said: dict[str, list[T]] = {name: [] for name in names}
     for number in range(rounds):
@@ -145,7 +145,7 @@ def in_turns(ways: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list
 
 
 def clocked(work: Callable[[], None], node: int) -> Clocked:
-    """What some work takes, with the CPU time of this process, its children and the node."""
+    """Measures some work, with the CPU time of this process, its children and the node."""
 
     def cpu() -> float:
         return usage.cpu_seconds([*usage.tree(os.getpid()), node])

@@ -1,6 +1,6 @@
-"""What the figures need of a GPU: by torch and the driver, or over the stand-in without torch.
+"""The GPU of the figures: by torch and the driver, or over the stand-in without torch.
 
-Both use the driver's legacy default stream, which is the one that torch begins with.
+Both use the driver's legacy default stream, torch's first stream.
 Thread rule: one thread. Non-goals: several GPUs.
 """
 
@@ -31,7 +31,7 @@ _CHUNK = 2048
 class Gpu(ABC):
     """The GPU that batches go to."""
 
-    #: Whose tensors loaders bring.
+    #: The framework of the loaders' tensors.
     output: Literal["torch", "device"]
 
     def __init__(self) -> None:
@@ -39,24 +39,24 @@ class Gpu(ABC):
 
     @abstractmethod
     def await_bytes(self, batch: Any) -> None:
-        """Has the default stream wait for a batch."""
+        """Makes the default stream wait for a batch."""
 
     @abstractmethod
     def comparison(self, written: Images) -> Callable[[str, Any], list[int]]:
-        """Compares a batch with what was written, and tells which images it has."""
+        """Returns a function that compares a batch, and returns which images it has."""
 
     @abstractmethod
     def step(self, seconds: float) -> Callable[[], None]:
-        """Work of about so many seconds, queued on the default stream."""
+        """Returns a function that queues about `seconds` of work on the default stream."""
 
     def epoch(self, batches: Batches) -> None:
-        """An epoch, until its last byte is on the device."""
+        """Runs an epoch until its last byte is on the device."""
         for batch in batches():
             self.await_bytes(batch)
         self.driver.finish()
 
     def compare(self, name: str, batches: Batches, written: Images) -> None:
-        """An epoch in which every byte is compared."""
+        """Runs an epoch and compares every byte."""
         compare, found = self.comparison(written), list[int]()
         for batch in batches():
             found += compare(name, batch)
@@ -76,10 +76,10 @@ class ByTorch(Gpu):
         self._kept: tuple[Images, Any] | None = None
 
     def await_bytes(self, batch: Any) -> None:
-        """Nothing: torch's current stream waits for each batch that is handed out."""
+        """Does nothing: torch's current stream already waits for each batch."""
 
     def whole(self, written: Images) -> Any:
-        """All images in the memory of the device."""
+        """Returns all images in device memory."""
         if self._kept is None or self._kept[0] is not written:
             self._kept = None
             parts = range(0, len(written), _CHUNK)
@@ -104,7 +104,7 @@ class ByTorch(Gpu):
         return compare
 
     def step(self, seconds: float) -> Callable[[], None]:
-        """A kernel that only waits, as long as its clock is what it is now."""
+        """Queues a kernel that only waits. Its length assumes that the clock rate stays."""
         torch, cycles = self._torch, 50_000_000
         torch.cuda._sleep(cycles)
         self.driver.finish()
@@ -121,7 +121,7 @@ class ByStandin(Gpu):
     output = "device"
 
     def await_bytes(self, batch: Any) -> None:
-        """By the interface, which has the legacy default stream wait."""
+        """Takes the array by the interface, so that the legacy default stream waits."""
         _ = batch["image"].__cuda_array_interface__
 
     def comparison(self, written: Images) -> Callable[[str, Any], list[int]]:
@@ -136,7 +136,7 @@ class ByStandin(Gpu):
         return compare
 
     def step(self, seconds: float) -> Callable[[], None]:
-        """Sleep of the host: the stand-in has no kernels."""
+        """Sleeps on the host: the stand-in has no kernels."""
         return lambda: time.sleep(seconds)
 
 

@@ -13,7 +13,7 @@ BATCH = 256
 
 
 def write(folder: Path, samples: int) -> None:
-    """Noise, so that no two images are alike; a label is the sample's number."""
+    """Writes noise, so that no two images are alike. A label is the sample's number."""
     noise = np.random.SFC64(7)
     image = np.lib.format.open_memmap(
         folder / "image.npy", mode="w+", dtype=np.uint8, shape=(samples, *SHAPE)
@@ -25,11 +25,11 @@ def write(folder: Path, samples: int) -> None:
 
 
 def images(folder: Path) -> np.ndarray[Any, Any]:
-    """What was written, by label."""
+    """Maps the written images, by label."""
     mapped: np.ndarray[Any, Any] = np.load(folder / "image.npy", mmap_mode="c")
     return mapped
 
 
 def uri(folder: Path) -> str:
-    """Where Larder finds it."""
+    """Returns the URI for Larder."""
     return f"file://{folder}"

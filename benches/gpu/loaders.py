@@ -30,7 +30,7 @@ _THEIRS = "DataLoader"
 
 
 class Rows:
-    """The files, mapped by each process that reads them; a list of numbers brings a batch."""
+    """The files, mapped by each process that reads them. A list of indices returns a batch."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self._folder, self._count = folder, count
@@ -55,7 +55,7 @@ def measure(
     """Row d."""
     written = images(folder)[:count]
     ours = _of_larder(gpu, dataset.select(range(count)))
-    # A rehearsal has no torch: the DataLoader's place is taken by the first loader.
+    # A rehearsal has no torch: the first loader takes the DataLoader's place.
     theirs = (
         {f"{_THEIRS}'s place": next(iter(ours.values()))}
         if report.rehearsal
@@ -95,7 +95,7 @@ def _of_larder(gpu: Gpu, part: larder.Dataset) -> dict[str, Batches]:
 def _of_torch(folder: Path, count: int, device: str, workers: Sequence[int]) -> dict[str, Batches]:
     from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
-    # More workers than cores are one of the settings that are tried.
+    # Some tried settings have more workers than cores.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     rows: Any = Rows(folder, count)
     pin = device != "cpu"

@@ -25,7 +25,7 @@ from figures import GIB, Report, WrongBytes, in_turns, rates
 
 Pages = np.ndarray[Any, np.dtype[np.uint8]]
 
-# Of Linux, as Python 3.11 has no names for them.
+# Constants of Linux; Python 3.11 has no names for them.
 _ADVISE_HUGE, _POPULATE_READ, _POPULATE_WRITE = 14, 22, 23
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _SHMEM_ENABLED = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
@@ -38,7 +38,7 @@ class Missing(Exception):
 
 
 def measure(report: Report, driver: Driver, size: int, rounds: int) -> None:
-    """Row a, for each kind of pages, beside memory of the driver's own and memory of nobody's."""
+    """Row a, for each kind of pages, beside the driver's memory and unregistered memory."""
     said: dict[str, Any] = {"bytes": size, "read_only_supported": driver.registers_read_only()}
     content = np.random.default_rng(7).integers(0, 1 << 63, size // 8, np.int64).view(np.uint8)
     sources: dict[str, int] = {}
@@ -90,13 +90,13 @@ def _fill(descriptor: int, content: Pages, kind: str) -> None:
     with mmap.mmap(descriptor, len(content)) as mapped:
         if kind == "transparent huge":
             mapped.madvise(_ADVISE_HUGE)
-        # Not by touching them: where the pool is too small that would end the process.
+        # Does not touch the pages: with too small a pool a touch would end the process.
         mapped.madvise(_POPULATE_WRITE)
         mapped[:] = content.data
 
 
 def _huge_bytes(address: int) -> int:
-    """Bytes of a map that are in huge pages."""
+    """Returns the bytes of a map that are in huge pages."""
     here = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split(" ")[0]:
@@ -107,7 +107,7 @@ def _huge_bytes(address: int) -> int:
 
 
 def _registered(driver: Driver, pages: Pages, rounds: int) -> dict[str, Any]:
-    """Whether the driver takes them, with its flag for read-only memory and without; how long."""
+    """Registers pages with the driver's read-only flag and without. Returns success and time."""
     said: dict[str, Any] = {}
     for name, flags in (("without the flag", PORTABLE), ("read-only", PORTABLE | READ_ONLY)):
         try:
@@ -131,7 +131,7 @@ def _seconds_to_register(driver: Driver, pages: Pages, flags: int) -> float:
 def _copied(
     driver: Driver, sources: dict[str, int], content: Pages, rounds: int
 ) -> dict[str, list[float]]:
-    """Seconds of copies from each, in turns. What came of each is read back and compared."""
+    """Returns seconds of copies from each, in turns. Reads each copy back and compares it."""
     size, back = len(content), np.empty_like(content)
     with driver.device_memory(size) as device:
         for name, source in sources.items():
@@ -192,7 +192,7 @@ def _address(array: Pages) -> int:
 
 
 def _at(address: int, size: int) -> Pages:
-    """Memory at an address, which its owner keeps there."""
+    """Wraps memory at an address. The owner must keep the memory."""
     memory: Any = (ctypes.c_uint8 * size).from_address(address)
     pages: Pages = np.frombuffer(memory, np.uint8)
     return pages

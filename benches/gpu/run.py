@@ -1,4 +1,4 @@
-"""Batches on their way to a GPU: what registering pages costs, and what a loader brings.
+"""Batches on their way to a GPU: the cost of registering pages, and the rate of a loader.
 
     run.sh [--quick] [--only PART ...] [--rounds N] [--data FOLDER] [--standin LIBRARY]
 
@@ -47,7 +47,7 @@ _MEANT = "source is not page-locked"
 
 
 def main() -> int:
-    """Measures what is chosen; returns the exit code."""
+    """Measures the chosen parts. Returns the exit code."""
     arguments = _arguments()
     if arguments.standin is not None and _OVER_STANDIN not in os.environ:
         return _over_standin(arguments.standin)
@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def _measure(report: Report, sizes: Sizes, arguments: argparse.Namespace) -> None:
-    # Not before it is known that there is a GPU: they need numpy and larder.
+    # Imported only once there is a GPU: they need numpy and larder.
     import early
     import images
     import loaders
@@ -113,7 +113,7 @@ def _measure(report: Report, sizes: Sizes, arguments: argparse.Namespace) -> Non
 
 
 def _part(report: Report, key: str, measure: Callable[[], None], begun: float) -> None:
-    """One part. Where it fails, the others are still measured."""
+    """Measures one part. If it fails, the others are still measured."""
     if time.monotonic() - begun > _BEGIN_SECONDS:
         report.failed(key, "the time of a run was used up; choose it by --only")
         return
@@ -146,7 +146,7 @@ def _gpu(*, rehearsal: bool) -> Gpu:
 
 
 def _missing(*, rehearsal: bool) -> str | None:
-    """Why nothing can be measured here; `None` if it can."""
+    """Returns why nothing can be measured here, or `None`."""
     try:
         name = cuda.Driver().name()
     except (OSError, cuda.CudaError) as error:
@@ -186,7 +186,7 @@ def _introduction(*, rehearsal: bool, quick: bool) -> Report:
 
 
 def _driver_version() -> str:
-    """The kernel module's version, as NVIDIA counts drivers."""
+    """Returns the version of the kernel module, in NVIDIA's numbering of drivers."""
     try:
         return Path("/sys/module/nvidia/version").read_text().strip() + ", "
     except OSError:
@@ -194,7 +194,7 @@ def _driver_version() -> str:
 
 
 def _room_for(size: int) -> str:
-    """Memory files, if there is room for the data there; else the folder for temporary files."""
+    """Returns /dev/shm if the data fits there, else the folder for temporary files."""
     shared = "/dev/shm"
     try:
         return shared if shutil.disk_usage(shared).free >= size else tempfile.gettempdir()
@@ -203,7 +203,7 @@ def _room_for(size: int) -> str:
 
 
 def _over_standin(library: Path) -> int:
-    """Runs all of this again in a process whose driver is the stand-in."""
+    """Runs all of this again in a process that has the stand-in as its driver."""
     with tempfile.TemporaryDirectory() as folder:
         for name in ("libcuda.so", "libcuda.so.1"):
             (Path(folder) / name).symlink_to(library.resolve(strict=True))

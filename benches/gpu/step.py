@@ -95,7 +95,7 @@ def _settings() -> list[tuple[Any, int]]:
 
 
 def _seconds_to_copy(gpu: Gpu) -> float:
-    """A page-locked batch on its way, by the device's clock."""
+    """Returns the time to copy a page-locked batch, by the device's clock."""
     with (
         gpu.driver.host_memory(BATCH_BYTES) as host,
         gpu.driver.device_memory(BATCH_BYTES) as device,

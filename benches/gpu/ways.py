@@ -22,7 +22,7 @@ BATCH_BYTES = BATCH * SAMPLE_BYTES
 #: The baseline.
 PINNED = "one page-locked batch, copied again and again"
 
-#: Threads that gather; beyond some number of them the memory of the host is what bounds.
+#: Threads that gather. Beyond some number of them the memory of the host is the limit.
 _STAGED = (2, 4, 8, 16)
 _DIRECT = (2, 4)
 

@@ -50,7 +50,7 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// Copies batches into one buffer.
+/// CopyStats batches into one buffer.
 pub(crate) fn copy_round(matrix: &Matrix, batches: &[Vec<u32>], out: &mut [u8]) -> Round {
     let begun = begin(None);
     for rows in batches {

@@ -114,7 +114,7 @@ impl Matrix {
         &self.files[file][HEADER_BYTES + row * self.shape.row_bytes..][..self.shape.row_bytes]
     }
 
-    /// Copies rows one after the other: what numpy's `take` does.
+    /// CopyStats rows one after the other: what numpy's `take` does.
     pub(crate) fn gather(&self, rows: &[u32], out: &mut [u8]) {
         for (&row, place) in rows.iter().zip(out.chunks_exact_mut(self.shape.row_bytes)) {
             place.copy_from_slice(self.row(row));

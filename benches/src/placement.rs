@@ -105,7 +105,7 @@ pub(crate) fn planned(
     steps: Vec<Step>,
 ) -> Result<Plan, Error> {
     let change =
-        Change { ring_version: ring.version(), steps, copies: Some(copies), at_once: false };
+        Change { ring_version: ring.version(), steps, replicas: Some(copies), at_once: false };
     let snapshot = Snapshot { id: SNAPSHOT, shards, present };
     Ok(plan(ring, change, &[snapshot])?)
 }

@@ -4,7 +4,7 @@
 //!
 //! Training code has no use for any of it.
 
-pub use crate::cluster::{Answer, Operator, PlannedChange, Seen, ShardCounts};
+pub use crate::directory::{Answer, Operator, PlannedChange, Seen, ShardCounts};
 pub use larder_base::{ShardId, SnapshotId};
 pub use larder_base::{SizeError, limits::PLANNED_BYTES_MAX, parse_size};
 pub use larder_dataset::{

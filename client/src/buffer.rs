@@ -21,7 +21,7 @@ use std::{
 
 use larder_extent::AnonymousMap;
 
-use crate::{Error, ErrorKind, GivenMemory};
+use crate::{CallerMemory, Error, ErrorKind};
 
 /// What buffers of a pool, and the tensors in them, are aligned to.
 pub(crate) const ALIGNMENT: usize = 4096;
@@ -67,7 +67,7 @@ enum Home {
         memory: Option<Memory>,
     },
     /// As large as the buffer at least.
-    Caller(Box<dyn GivenMemory>),
+    Caller(Box<dyn CallerMemory>),
 }
 
 impl BufferPool {
@@ -183,13 +183,13 @@ impl DerefMut for Allocation {
 
 impl Buffer {
     /// A buffer of `bytes` bytes in memory that the caller gave; `None` if that is not so large.
-    pub(crate) fn given(memory: Box<dyn GivenMemory>, bytes: usize) -> Option<Self> {
+    pub(crate) fn given(memory: Box<dyn CallerMemory>, bytes: usize) -> Option<Self> {
         let fits = memory.bytes().len() >= bytes;
         fits.then(|| Self { bytes, home: Home::Caller(memory) })
     }
 
     /// The caller's memory, if it is in that.
-    pub(crate) fn home(&self) -> Option<&dyn GivenMemory> {
+    pub(crate) fn home(&self) -> Option<&dyn CallerMemory> {
         match &self.home {
             Home::Pool { .. } => None,
             Home::Caller(memory) => Some(&**memory),
@@ -242,7 +242,7 @@ impl fmt::Debug for Buffer {
 mod tests {
     use super::*;
 
-    impl GivenMemory for Vec<u8> {
+    impl CallerMemory for Vec<u8> {
         fn bytes(&self) -> &[u8] {
             self
         }

@@ -234,7 +234,7 @@ impl Dataset {
     }
 
     /// The same dataset with only some of its samples: a range of them, indices in ascending order,
-    /// or a [`Part`](crate::sampler::Part). They are counted from 0 in what it is called on.
+    /// or a [`Split`](crate::sampler::Split). They are counted from 0 in what it is called on.
     ///
     /// # Errors
     /// `InvalidArgument` when the selection reaches past the samples or is otherwise wrong; see
@@ -420,7 +420,7 @@ impl Dataset {
         tensors: Option<&[String]>,
         cancel: &CancelToken,
     ) -> Result<Vec<HostTensor>, Error> {
-        match self.lend(&samples, tensors, Asking::Node(cancel))? {
+        match self.private_view(&samples, tensors, Asking::Node(cancel))? {
             Some(lent) => Ok(lent),
             None => self.take_unless(&samples.collect::<Vec<_>>(), tensors, cancel),
         }
@@ -437,7 +437,7 @@ impl Dataset {
         samples: Range<u64>,
         tensors: Option<&[String]>,
     ) -> Result<Option<Vec<HostTensor>>, Error> {
-        Ok(match self.lend(&samples, tensors, Asking::Nobody)? {
+        Ok(match self.private_view(&samples, tensors, Asking::Nobody)? {
             Some(lent) => Some(lent),
             None => self.take_mapped(&samples.collect::<Vec<_>>(), tensors),
         })
@@ -457,7 +457,7 @@ impl Dataset {
         Err(Error::new(ErrorKind::InvalidArgument, what).hint(hint))
     }
 
-    fn lend(
+    fn private_view(
         &self,
         samples: &Range<u64>,
         tensors: Option<&[String]>,
@@ -469,7 +469,7 @@ impl Dataset {
             return Ok(None);
         };
         let look = |tensor| self.fetcher.look(shard, &rows, tensor, asking);
-        loader::lend(self.manifest(), look, (shard, &rows), tensors)
+        loader::private_views(self.manifest(), look, (shard, &rows), tensors)
     }
 
     /// The rows that these samples are, if they are consecutive ones of one shard.

@@ -36,7 +36,7 @@ use larder_extent::{
 use crate::{Error, ErrorKind};
 
 pub(crate) use blocks::Block;
-pub use blocks::GivenBlock;
+pub use blocks::CallerBlock;
 use lot::Lot;
 pub use pump::{DeviceWay, Pump, ReadyBlock};
 use registrar::Registrar;
@@ -258,7 +258,7 @@ pub(crate) trait Stream: Send + Sync {
     /// Has what is queued from now on wait for an event, of any stream of the device.
     fn wait(&self, event: &Event) -> Result<(), Error>;
 
-    /// Copies device memory back to the host, after what is queued now. Waits.
+    /// CopyStats device memory back to the host, after what is queued now. Waits.
     fn read(&self, from: u64, out: &mut [u8]) -> Result<(), Error>;
 }
 
@@ -274,7 +274,7 @@ pub(crate) trait Moment: Any + Send + Sync {
     fn is_done(&self) -> Result<bool, Error>;
 }
 
-/// Copies that go to a device together, and the memory that they read.
+/// CopyStats that go to a device together, and the memory that they read.
 pub(crate) struct Transfer {
     pub(crate) sources: Vec<Source>,
     pub(crate) runs: Vec<Run>,

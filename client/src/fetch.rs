@@ -20,13 +20,13 @@
 //! loader).
 
 mod check;
+mod failure_policy;
 mod gather;
 mod lanes;
 mod mapped;
 mod node;
 mod session;
 mod sources;
-mod strikes;
 mod target;
 mod view;
 
@@ -37,9 +37,10 @@ use larder_dataset::Manifest;
 use larder_wire::data::{DistinctShards, RowRef};
 
 use crate::{
-    Cluster, Copies, DatasetName, Error, hints,
+    Cluster, CopyStats, DatasetName, Error,
+    deadline::{CancelToken, Deadline},
+    hints,
     origin::Fallback,
-    patience::{CancelToken, Patience},
     process,
     process::PerProcess,
     remote::{Batch, Placed, Wanted},
@@ -158,12 +159,12 @@ impl Fetcher {
         if rows_local < rows.len() {
             let snapshot = self.target.manifest.snapshot();
             let (rows, tensors) = (&*placed.by_place(), &checked.tensors);
-            let copies = Copies::default();
+            let copies = CopyStats::default();
             let wanted = Wanted { snapshot, ring_version: 0, rows, tensors, batch, copies };
             let (target, fallback) = (&self.target, &self.fallback);
             let means = Means { target, session: &session, fallback };
-            let patience = Patience::new(target.options.patience, cancel);
-            let mut gathering = Gathering::new(means, wanted, patience);
+            let deadline = Deadline::new(target.options.patience, cancel);
+            let mut gathering = Gathering::new(means, wanted, deadline);
             gathering.want(rest.missing, false);
             gathering.want(rest.damaged, true);
             let ended = gathering.run();
@@ -173,7 +174,7 @@ impl Fetcher {
         sources.rows_local = rows_local as u64;
         sources.bytes = bytes;
         sources.wait_local = if rows_local > 0 { wait_local } else { Duration::ZERO };
-        sources.copies += Copies::local(bytes_local);
+        sources.copies += CopyStats::local(bytes_local);
         sources.copies.count();
         Ok(gathered)
     }
@@ -182,7 +183,7 @@ impl Fetcher {
     /// what can't be learned now is learned in the background when rows are read.
     pub(crate) fn learn_owners(&self) {
         if let Some(cluster) = &self.target.cluster {
-            let _ = runtime::block_on(self.target.guide.learn(cluster));
+            let _ = runtime::block_on(self.target.owner_directory.learn(cluster));
         }
     }
 
@@ -190,7 +191,7 @@ impl Fetcher {
     pub(crate) fn placement(&self) -> Option<Placement> {
         let cluster = self.cluster()?;
         self.learn_owners();
-        Some(self.target.guide.directory(cluster)?.placement().clone())
+        Some(self.target.owner_directory.directory(cluster)?.placement().clone())
     }
 
     fn session(&self) -> Arc<process::Owned<Session>> {

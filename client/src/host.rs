@@ -25,9 +25,9 @@
 mod binary;
 mod folder;
 mod launch;
+mod messages;
 mod served;
 mod settings;
-mod words;
 
 use std::{
     fmt,

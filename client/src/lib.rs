@@ -20,15 +20,15 @@
 //!
 //! Non-goals: writing data, keeping anything on disk.
 
-mod copies;
+mod copy_stats;
+mod deadline;
 mod error;
 mod files;
 mod hints;
-mod patience;
 mod process;
 mod runtime;
 
-mod cluster;
+mod directory;
 mod fetch;
 mod local;
 mod origin;
@@ -38,9 +38,9 @@ mod route;
 pub mod host;
 
 mod buffer;
+mod caller_memory;
 mod dataset;
 mod device;
-mod given;
 mod loader;
 mod locality;
 mod memory;
@@ -50,17 +50,18 @@ mod stats;
 
 pub mod admin;
 
-pub use cluster::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset};
-pub use copies::Copies;
+pub use caller_memory::CallerMemory;
+pub use copy_stats::CopyStats;
 pub use dataset::{Dataset, IndexedNow, OpenOptions};
+pub use deadline::CancelToken;
 #[cfg(feature = "testing")]
 pub use device::testing as device_testing;
 pub use device::{
-    ConsumerStream, Device, DeviceFacts, DeviceSlice, DeviceWay, GivenBlock, Pump, ReadyBlock,
+    CallerBlock, ConsumerStream, Device, DeviceFacts, DeviceSlice, DeviceWay, Pump, ReadyBlock,
 };
+pub use directory::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset};
 pub use error::Error;
 pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
-pub use given::GivenMemory;
 pub use host::{HostNode, HostOptions};
 pub use larder_base::SnapshotId;
 pub use larder_base::{Advice, ErrorKind, printable, printable_line};
@@ -73,6 +74,5 @@ pub use loader::{
 pub use locality::Locality;
 pub use memory::{HostTensor, Memory};
 pub use mixture::Mixture;
-pub use patience::CancelToken;
 pub use process::Owned;
 pub use stats::LoaderStats;

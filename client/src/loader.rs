@@ -18,12 +18,12 @@
 
 mod batch;
 mod builder;
+mod caller_buffers;
 mod content;
 mod direct;
 mod divider;
 mod epoch;
 mod fetch;
-mod giving;
 mod layout;
 mod pass;
 mod prefetch;
@@ -50,7 +50,7 @@ pub use batch::{Batch, BatchTensor, OnHost};
 pub use builder::LoaderBuilder;
 pub(crate) use builder::Source;
 pub use epoch::{Epoch, PreparedEpoch};
-pub(crate) use fetch::{Gather, Look, Mapped, lend, take};
+pub(crate) use fetch::{Gather, Look, Mapped, private_views, take};
 pub(crate) use layout::{common_tensors, tensor_index};
 pub use schedule::{Schedule, ScheduledBatch};
 pub use send::{DeviceTensor, OnDevice};
@@ -118,8 +118,8 @@ impl Loader {
     /// one whose rows could be seen where they lie.
     ///
     /// ```no_run
-    /// # use larder_client::{Batch, Error, GivenMemory, Loader};
-    /// # type Allocate = fn(usize) -> Box<dyn GivenMemory>;
+    /// # use larder_client::{Batch, Error, CallerMemory, Loader};
+    /// # type Allocate = fn(usize) -> Box<dyn CallerMemory>;
     /// # fn example(mut loader: Loader, memory_of: Allocate, train: fn(Batch)) -> Result<(), Error> {
     /// let mut prepared = loader.prepare(0)?;
     /// while let Some(bytes) = prepared.wanted() {

@@ -19,7 +19,7 @@
 mod lease;
 mod listener;
 mod manifest;
-mod places;
+mod mapping_slots;
 mod session;
 mod slots;
 mod socket;

@@ -18,7 +18,7 @@ use std::{
 };
 
 use larder_dataset::Dtype;
-use larder_extent::Lent;
+use larder_extent::PrivateView;
 
 use crate::{
     Error,
@@ -44,7 +44,7 @@ struct Block {
 /// What keeps the bytes where they are, and is not touched.
 enum Owner {
     Buffer(Buffer),
-    Extent { _lent: Lent },
+    Extent { _lent: PrivateView },
 }
 
 impl Memory {
@@ -55,7 +55,7 @@ impl Memory {
     }
 
     /// Rows lent by an extent, which get back to it when the last clone is dropped.
-    pub(crate) fn lent(lent: Lent) -> Self {
+    pub(crate) fn lent(lent: PrivateView) -> Self {
         Self::new(lent.base().as_ptr(), lent.len(), Owner::Extent { _lent: lent })
     }
 
@@ -86,7 +86,7 @@ impl Memory {
         Self { block: Arc::clone(&self.block), offset: self.offset + offset, bytes }
     }
 
-    /// The [`GivenMemory`](crate::GivenMemory) that it is in and at which byte of that it begins,
+    /// The [`CallerMemory`](crate::CallerMemory) that it is in and at which byte of that it begins,
     /// if it is a part of what the caller gave.
     #[must_use]
     pub fn given(&self) -> Option<(&dyn Any, usize)> {

@@ -18,8 +18,8 @@ use larder_dataset::{DatasetError, FetchError, Manifest, Origin, OriginError, Or
 use tokio::sync::OnceCell;
 
 use crate::{
-    Copies, Error,
-    patience::CancelToken,
+    CopyStats, Error,
+    deadline::CancelToken,
     process::{self, PerProcess},
     remote::{Job, Wanted},
     runtime,
@@ -123,7 +123,7 @@ impl Fallback {
 }
 
 impl Done {
-    /// Copies the rows to their places.
+    /// CopyStats the rows to their places.
     fn put(self, wanted: &mut Wanted<'_, '_>) {
         let slot = self.read.slot;
         let mut bytes = 0;
@@ -133,7 +133,7 @@ impl Done {
             bytes += row.len();
             wanted.batch.out[slot][place].copy_from_slice(row);
         }
-        wanted.copies += Copies::origin(bytes as u64, COPIES);
+        wanted.copies += CopyStats::origin(bytes as u64, COPIES);
     }
 }
 

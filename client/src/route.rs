@@ -74,7 +74,7 @@ impl Router {
     }
 
     /// The owner of a shard whose memory can be mapped, as an index into the ring's members.
-    pub(crate) fn lender(&self, shard: u32, id: impl Fn() -> ShardId) -> Option<usize> {
+    pub(crate) fn mappable_owner(&self, shard: u32, id: impl Fn() -> ShardId) -> Option<usize> {
         let near = self.asked(shard, id).near;
         (near != NOBODY).then_some(usize::from(near))
     }
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn of_several_owners_the_first_is_asked_for_rows_and_one_on_this_host_for_its_memory() {
-        let copied = (*ring(6)).clone().with_copies(3).unwrap();
+        let copied = (*ring(6)).clone().with_replicas(3).unwrap();
         let placement = Placement::of_ring(Arc::new(copied));
         let near = [false, false, true, false, false, true];
         let router = Router::new(placement.clone(), near.into(), 300);
@@ -214,9 +214,11 @@ mod tests {
             let owners: Vec<usize> =
                 placement.owners(id(shard)).iter().map(|&owner| owner.into()).collect();
             assert_eq!(router.pick(shard, || id(shard), &[true; 6]), Some(owners[0]));
-            let lender = owners.iter().copied().find(|&owner| near[owner]);
-            assert_eq!(router.lender(shard, || id(shard)), lender);
-            further += usize::from(lender.is_some_and(|lender| lender != owners[0]));
+            let mappable_owner = owners.iter().copied().find(|&owner| near[owner]);
+            assert_eq!(router.mappable_owner(shard, || id(shard)), mappable_owner);
+            further += usize::from(
+                mappable_owner.is_some_and(|mappable_owner| mappable_owner != owners[0]),
+            );
             let mut others = [true; 6];
             others[owners[0]] = false;
             let next = router.pick(shard, || id(shard), &others);

@@ -2,15 +2,14 @@
 //! the lock.
 //!
 //! The store keeps the accounts; this module connects them to memory. An admitted shard gets a
-//! [`Flight`] and a place in the fill queue under the same lock, so no thread sees one without the
-//! other. An evicted shard goes to the reaper. The reaper returns its bytes to the budget only when
-//! the kernel says that no process maps them.
+//! [`InFlightFill`] and a place in the fill queue under the same lock, so no thread sees one
+//! without the other. An evicted shard goes to the reaper. The reaper returns its bytes to the
+//! budget only when the kernel says that no process maps them.
 //!
 //! Thread rule: the lock is held for microseconds, never across an await. Handles that leave the
 //! store are dropped or woken after it. Non-goals: reading the origin (see [`crate::fill`]), and
 //! knowing connections (the unix server numbers its clients, [`HolderId`]).
 
-mod books;
 mod failures;
 mod find;
 mod in_use;
@@ -22,6 +21,7 @@ mod queue;
 mod reaper;
 mod reserve;
 mod show;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -33,11 +33,11 @@ use larder_store::{Budget, KeepWhatYouHave};
 
 use crate::clock;
 use crate::counters::Counters;
-use books::{Books, Discarded};
-use reaper::{Reaper, Remains};
+use reaper::{Reaper, Reclaimable};
+use state::{CacheState, Discarded};
 
 pub(crate) use failures::Failures;
-pub use failures::{Failure, Place};
+pub use failures::{FailedRead, Failure};
 pub use find::{Awaited, Found};
 pub(crate) use in_use::InUse;
 pub(crate) use job::{GaveUp, Job};
@@ -66,7 +66,7 @@ pub(crate) type OnEvicted = Box<dyn Fn(ShardId) + Send + Sync>;
 
 /// The shards of this node.
 pub struct Cache {
-    books: Mutex<Books>,
+    state: Mutex<CacheState>,
     /// A permit for each fill in the queue.
     queued: tokio::sync::Semaphore,
     reaper: Reaper,
@@ -92,7 +92,7 @@ impl Cache {
         counters: Arc<Counters>,
     ) -> std::io::Result<Arc<Self>> {
         let cache = Arc::new(Self {
-            books: Mutex::new(Books::new(budget, policy)),
+            state: Mutex::new(CacheState::new(budget, policy)),
             queued: tokio::sync::Semaphore::new(0),
             reaper: Reaper::default(),
             recall: OnceLock::new(),
@@ -161,9 +161,9 @@ impl Cache {
         let why = Error::new(ErrorKind::Unavailable, "the node is stopping; ask the next one");
         let why = Arc::new(why);
         let waiting = {
-            let mut books = self.lock();
-            books.closed = Some(Arc::clone(&why));
-            std::mem::replace(&mut books.queue, Queue::new(limits::FILL_QUEUE_MAX))
+            let mut state = self.lock();
+            state.closed = Some(Arc::clone(&why));
+            std::mem::replace(&mut state.queue, Queue::new(limits::FILL_QUEUE_MAX))
         };
         for queued in waiting.into_all() {
             self.abandon(queued.permit, &queued.flight, &why);
@@ -178,25 +178,25 @@ impl Cache {
 
     /// Returns an evicted shard's bytes to the budget: at once if no process maps it, else through
     /// the reaper.
-    fn bury(&self, evicted: books::EvictedShard) {
+    fn bury(&self, evicted: state::EvictedShard) {
         self.counters.evictions.add(1);
         self.counters.evicted_bytes.add(evicted.handle.sealed.total_bytes());
         if let Some(told) = self.on_evicted.get() {
             told(evicted.id);
         }
-        self.free(evicted.token, Remains::Sealed(evicted.handle.sealed));
+        self.free(evicted.token, Reclaimable::Sealed(evicted.handle.sealed));
     }
 
-    fn free(&self, token: larder_store::OrphanToken, remains: Remains) {
+    fn free(&self, token: larder_store::OrphanToken, remains: Reclaimable) {
         match remains.try_free() {
             Ok(()) => self.lock().store.freed(token),
             Err(remains) => self.reaper.add(token, remains),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Books> {
-        // Each change of the books is complete before any code that could panic.
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
+        // Each change of the cache state is complete before any code that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

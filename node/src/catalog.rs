@@ -9,8 +9,8 @@
 //! Thread rule: `open` is async and may take minutes (it indexes an unindexed prefix). The other
 //! functions lock for microseconds. Non-goal: knowing the users of a dataset.
 
+mod open_budget;
 mod queue;
-mod room;
 #[cfg(test)]
 mod tests;
 
@@ -21,15 +21,15 @@ use std::time::{Duration, Instant};
 
 use larder_base::{Error, ErrorKind, SnapshotId, limits};
 use larder_dataset::{
-    DatasetRef, Fence, LeftOut, Manifest, Opened as Resolved, Origin, OriginUri, open_in,
+    DatasetRef, LeftOut, Manifest, Opened as Resolved, Origin, OriginUri, PathAllowlist, open_in,
 };
 use tokio::{task, time};
 
 use crate::cache::Cache;
 use crate::dataset::{Dataset, ManifestBytes};
 use crate::{clock, errors};
+use open_budget::{NodeOpenBudget, OpenRequest};
 use queue::Queues;
-use room::{Asked, Openings};
 
 pub(crate) use queue::Turn;
 
@@ -38,9 +38,9 @@ pub(crate) use queue::Turn;
 pub struct Catalog {
     prefixes: Mutex<Vec<OriginUri>>,
     /// Limits reads to those prefixes that are local folders, unless links are followed.
-    fence: Option<Fence>,
+    fence: Option<PathAllowlist>,
     cache: Arc<Cache>,
-    openings: Openings,
+    budget: NodeOpenBudget,
     state: Mutex<State>,
     /// Held while a manifest is put into memory, since two references may name one snapshot.
     keeping: tokio::sync::Mutex<()>,
@@ -88,10 +88,10 @@ impl Catalog {
     /// Creates an empty catalog for datasets under `prefixes`.
     #[must_use]
     pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
-        let fence = Some(Fence::new(&prefixes));
+        let fence = Some(PathAllowlist::new(&prefixes));
         let (prefixes, state) = (Mutex::new(prefixes), Mutex::default());
-        let openings = Openings::new(&cache);
-        Self { prefixes, fence, cache, openings, state, keeping: tokio::sync::Mutex::default() }
+        let budget = NodeOpenBudget::new(&cache);
+        Self { prefixes, fence, cache, budget, state, keeping: tokio::sync::Mutex::default() }
     }
 
     /// Follows links in local folders wherever they lead. For a private node: its user may read
@@ -188,12 +188,12 @@ impl Catalog {
     ) -> Result<Opened, Error> {
         let reference = reference(wanted, manifest);
         let before = self.meant_before(&reference);
-        let asked = Asked::new(self);
-        let mut resolving = Box::pin(self.resolve(wanted, manifest, &asked));
+        let request = OpenRequest::new(self);
+        let mut resolving = Box::pin(self.resolve(wanted, manifest, &request));
         let patience = limits::ORIGIN_FIRST_BYTE_TIMEOUT;
         let resolved = match time::timeout(patience, &mut resolving).await {
             Ok(resolved) => resolved,
-            Err(_) if before.is_some() && !asked.is_answered() => {
+            Err(_) if before.is_some() && !request.is_answered() => {
                 Err(silent(wanted.uri(), patience))
             }
             Err(_) => resolving.await,
@@ -206,7 +206,7 @@ impl Catalog {
                 self.remember(reference, dataset.snapshot());
                 Ok(Opened { dataset, indexed_now, left_out })
             }
-            Err(error) => match before.filter(|before| !asked.names_another_than(before)) {
+            Err(error) => match before.filter(|before| !request.names_another_than(before)) {
                 Some(before) if error.kind() == ErrorKind::OriginUnavailable => {
                     let snapshot = before.snapshot();
                     tracing::warn!("{wanted} is taken for snapshot {snapshot}, as before: {error}");
@@ -244,10 +244,10 @@ impl Catalog {
         &self,
         wanted: &DatasetRef,
         manifest: Option<&OriginUri>,
-        asked: &Asked<'_>,
+        request: &OpenRequest<'_>,
     ) -> Result<Resolved, Error> {
         let origin = self.origin(wanted.uri()).await?;
-        let opened = Box::pin(open_in(&origin, wanted, manifest, asked)).await;
+        let opened = Box::pin(open_in(&origin, wanted, manifest, request)).await;
         let opened = opened.map_err(errors::of_dataset)?;
         // A manifest is data too: it may name data outside the prefixes.
         self.check_allowed(opened.manifest.uri())?;

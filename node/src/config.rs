@@ -134,7 +134,7 @@ pub struct Config {
     members: Vec<Member>,
     cluster: Option<ClusterConfig>,
     ring_share: RingShare,
-    copies: Option<u8>,
+    replicas: Option<u8>,
     advertise: Option<String>,
     timing: Timing,
     private: bool,
@@ -206,7 +206,7 @@ impl TryFrom<Args> for Config {
             host: host_name(),
             members,
             ring_share: cluster::ring_share(&args.cluster)?,
-            copies: args.cluster.copies,
+            replicas: args.cluster.replicas,
             advertise: args.cluster.advertise.clone(),
             cluster: cluster::parse(args.cluster)?,
             timing: Timing::REAL.divided(args.divide_timing),
@@ -294,8 +294,8 @@ impl Config {
 
     /// Returns how many members own a shard, if given.
     #[must_use]
-    pub fn copies(&self) -> Option<u8> {
-        self.copies
+    pub fn replicas(&self) -> Option<u8> {
+        self.replicas
     }
 
     /// Returns the host by which other nodes and clients reach this one, if given.

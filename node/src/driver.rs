@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! coordinator's watch ─┐                          ┌─▶ Agreement: announce, propose, fetch, sweep
-//! operators (Desk) ────┼─▶ Driver ──▶ Agent ──▶ ──┼─▶ Installer: the ring, and its exceptions
+//! operators' requests ─┼─▶ Driver ──▶ Agent ──▶ ──┼─▶ Installer: the ring, and its exceptions
 //! the clock ───────────┤     ▲       (pure)       ├─▶ Holdings: pull shards, drop old copies
 //!                      │     │                    ├─▶ last_uses: ask sources for the last reads
 //! results of effects ──┘     └────── events ◀─────┴─▶ Planning: the planner, over known datasets
@@ -14,10 +14,10 @@
 
 mod agreement;
 mod announced;
+mod duplicate;
 mod holdings;
 mod install;
 mod last_uses;
-mod namesake;
 mod opener;
 mod planning;
 
@@ -28,20 +28,20 @@ use larder_base::{BootId, Member};
 use larder_coordinator::{Revision, Watch};
 use larder_membership::{
     Agent, Now, Record,
-    agent::{Alive, Answer, Effect, Event, Founding, Identity, Ticket},
+    agent::{Alive, Answer, Bootstrap, Effect, Event, Identity, Ticket},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
 use crate::cache::Priority;
-use crate::cluster::desk::{Inbox, Request, Standing};
+use crate::membership::admin_handle::{Inbox, Request, Standing};
 use crate::shared::Shared;
 use agreement::Agreement;
 use announced::Announced;
+use duplicate::DuplicateNodeDetector;
 use holdings::Holdings;
 use install::Installer;
-use namesake::Namesake;
 use planning::Planning;
 
 /// Events that wait for the driver; who has one more waits too.
@@ -57,7 +57,7 @@ struct Driver {
     shared: Arc<Shared>,
     watch: Watch,
     seen: Seen,
-    namesake: Namesake,
+    duplicate: DuplicateNodeDetector,
     inbox: Inbox,
     events: mpsc::Receiver<Event>,
     agreement: Agreement,
@@ -98,7 +98,7 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> 
         started: Instant::now(),
         watch: coordinator.watch(),
         seen: Seen::default(),
-        namesake: Namesake::new(me.id.clone(), boot),
+        duplicate: DuplicateNodeDetector::new(me.id.clone(), boot),
         inbox,
         events,
         agreement: Agreement::start(
@@ -118,9 +118,9 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> 
             Identity {
                 member: me,
                 boot,
-                founds: founds.then(|| Founding {
+                founds: founds.then(|| Bootstrap {
                     cluster: std::array::from_fn(|_| fastrand::u8(..)),
-                    copies: shared.config.copies().unwrap_or(1),
+                    replicas: shared.config.replicas().unwrap_or(1),
                 }),
             },
             timing,
@@ -271,7 +271,7 @@ impl Driver {
         if !self.announced.take(alive) {
             return;
         }
-        if let Some(words) = self.namesake.notice(self.announced.nodes(), self.clock()) {
+        if let Some(words) = self.duplicate.notice(self.announced.nodes(), self.clock()) {
             tracing::error!("{words}");
         }
     }
@@ -284,7 +284,7 @@ impl Driver {
         self.tell(Event::Command(ticket, request.command));
     }
 
-    /// Publishes the current state at the desk.
+    /// Publishes the current state at the admin handle.
     fn show(&mut self) {
         let shown = Arc::clone(&self.inbox.standing.borrow());
         let record = self.agent.record().map(|record| match &shown.record {

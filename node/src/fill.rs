@@ -16,9 +16,10 @@
 //!
 //! Thread rule: fills are tokio tasks. Blocking threads allocate memory (in huge pages where
 //! available), seal extents, and hash rows that overlap. Non-goals: deciding which shards to fill
-//! (the store admits), serving readers (they wait on the [`Flight`](crate::flight::Flight)).
+//! (the store admits), serving readers (they wait on the
+//! [`InFlightFill`](crate::in_flight::InFlightFill)).
 
-mod lender;
+mod peer_source;
 mod read_through;
 mod reader;
 mod retry;

@@ -15,25 +15,25 @@
 
 pub mod cache;
 pub mod catalog;
-pub mod cluster;
 pub mod config;
 pub mod counters;
 pub mod dataset;
 pub mod fill;
-pub mod flight;
+pub mod in_flight;
+pub mod membership;
 pub mod node;
 pub mod placements;
 pub mod serve;
 pub mod shared;
 
-mod bring;
+mod byte_sink;
 mod clock;
-mod copies;
 mod driver;
 mod errors;
-mod pace;
 mod peers;
 mod preflight;
-mod target;
+mod replication;
+mod resident;
 #[cfg(test)]
 mod testing;
+mod throttle;

@@ -18,18 +18,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::Cache;
 use crate::catalog::Catalog;
-use crate::cluster::Cluster;
 use crate::config::{Config, Memory};
-use crate::copies::Copier;
 use crate::counters::Counters;
 use crate::driver;
 use crate::fill::{Filler, ReadThrough, Reader};
-use crate::pace::Pace;
+use crate::membership::Cluster;
 use crate::peers::Peers;
 use crate::placements::Placements;
 use crate::preflight;
+use crate::replication::Copier;
 use crate::serve::{Listeners, Servers};
 use crate::shared::Shared;
+use crate::throttle::TransferThrottle;
 
 /// Version of a ring that is a list in the configuration. It never changes while the node runs.
 const STATIC_RING_VERSION: u64 = 1;
@@ -156,8 +156,8 @@ fn share(
     let catalog = Catalog::new(config.origins().to_vec(), Arc::clone(&cache));
     let catalog = if config.private() { catalog.following_links() } else { catalog };
     let peers = Arc::new(Peers::new(config.node_id(), Arc::clone(&placements)));
-    let pace = Arc::new(Pace::default());
-    Filler::new(&reader, Arc::clone(&peers), &counters, &pace)
+    let throttle = Arc::new(TransferThrottle::default());
+    Filler::new(&reader, Arc::clone(&peers), &counters, &throttle)
         .start_workers(&cache, &handle, &stopping);
     Ok(Shared {
         boot_id: std::array::from_fn(|_| fastrand::u8(..)),
@@ -167,7 +167,7 @@ fn share(
         cache,
         peers,
         counters,
-        pace,
+        throttle,
         placements,
         cluster,
         runtime: handle,
@@ -195,7 +195,7 @@ fn place(config: &Config, listen: SocketAddr) -> Result<(Member, Ring), Error> {
         (None, []) => (STATIC_RING_VERSION, vec![me.clone()]),
         (None, members) => (STATIC_RING_VERSION, members.to_vec()),
     };
-    let ring = Ring::new(version, members)?.with_copies(config.copies().unwrap_or(1))?;
+    let ring = Ring::new(version, members)?.with_replicas(config.replicas().unwrap_or(1))?;
     Ok((me, ring))
 }
 

@@ -101,7 +101,7 @@ impl Placements {
     /// Returns true if a member owns a replica of a shard and is not its primary owner.
     #[must_use]
     pub fn gives_further(&self, snapshot: SnapshotId, shard: ShardId, member: &str) -> bool {
-        self.ring.copies() > 1 && self.rank(snapshot, shard, member).is_some_and(|rank| rank > 0)
+        self.ring.replicas() > 1 && self.rank(snapshot, shard, member).is_some_and(|rank| rank > 0)
     }
 
     /// Returns a member's position among the owners of a shard, if it owns it.

@@ -16,9 +16,9 @@
 
 mod acceptor;
 mod activity;
-mod allowance;
-mod patience;
+mod byte_pool;
 mod peer;
+mod slow_reader;
 mod stop;
 
 mod data;
@@ -44,7 +44,7 @@ use tokio::sync::Semaphore;
 use crate::clock;
 use crate::shared::Shared;
 use acceptor::Connections;
-use allowance::Allowance;
+use byte_pool::BytePool;
 use local::Clients;
 use stop::Stop;
 
@@ -75,8 +75,8 @@ pub(crate) struct Context {
     /// Sent with every opened dataset, and required on the data plane. Proves that a client found
     /// this boot of this node.
     ticket: Ticket,
-    staging: Arc<Allowance>,
-    requests: Arc<Allowance>,
+    staging: Arc<BytePool>,
+    requests: Arc<BytePool>,
     /// Limits the datasets being opened.
     opening: Arc<Semaphore>,
     /// Limits the walks over all shards.
@@ -185,8 +185,8 @@ impl Context {
             local: Connections::new(local::BOUNDS),
             clients,
             ticket: new_ticket()?,
-            staging: Allowance::new(limits::STAGING_BYTES_TOTAL),
-            requests: Allowance::new(limits::REQUEST_BYTES_TOTAL),
+            staging: BytePool::new(limits::STAGING_BYTES_TOTAL),
+            requests: BytePool::new(limits::REQUEST_BYTES_TOTAL),
             opening: Arc::new(Semaphore::new(limits::OPENINGS_MAX)),
             listing: Arc::new(Semaphore::new(limits::LISTINGS_MAX)),
             last_uses: Semaphore::new(limits::LAST_USES_ANSWERED_MAX),

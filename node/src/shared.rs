@@ -8,13 +8,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::Cache;
 use crate::catalog::Catalog;
-use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::fill::ReadThrough;
-use crate::pace::Pace;
+use crate::membership::Cluster;
 use crate::peers::Peers;
 use crate::placements::Placements;
+use crate::throttle::TransferThrottle;
 
 /// The parts of a node that its servers use. One per node, behind an `Arc`.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Shared {
     /// Counts of fills since the start.
     pub counters: Arc<Counters>,
     /// The throttle of background transfers.
-    pub(crate) pace: Arc<Pace>,
+    pub(crate) throttle: Arc<TransferThrottle>,
     /// Which node owns which shards, as far as this node knows.
     pub placements: Arc<ArcSwap<Placements>>,
     /// The cluster with changing membership, if this node belongs to one.

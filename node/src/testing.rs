@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cache::{Awaited, Cache, Found};
 use crate::clock;
 use crate::counters::Counters;
-use crate::flight::Waited;
+use crate::in_flight::Waited;
 use crate::peers::Peers;
 use crate::placements::Placements;
 use crate::{
@@ -136,7 +136,7 @@ impl Folder {
 }
 
 /// A cache with its fills, over one dataset. Fields are dropped in order: the runtime last.
-pub(crate) struct Kitchen {
+pub(crate) struct CacheFixture {
     pub(crate) dataset: Arc<Dataset>,
     pub(crate) catalog: Catalog,
     pub(crate) read_through: ReadThrough,
@@ -147,7 +147,7 @@ pub(crate) struct Kitchen {
     pub(crate) runtime: Runtime,
 }
 
-impl Kitchen {
+impl CacheFixture {
     /// Creates a cache of `budget_bytes` beside the manifest, without workers.
     pub(crate) fn unmanned(folder: &Folder, budget_bytes: u64) -> Self {
         let (runtime, counters) = (runtime(), Arc::new(Counters::default()));
@@ -167,9 +167,9 @@ impl Kitchen {
 
     /// Creates a cache of `budget_bytes` beside the manifest, with workers.
     pub(crate) fn new(folder: &Folder, budget_bytes: u64) -> Self {
-        let kitchen = Self::unmanned(folder, budget_bytes);
-        kitchen.start_workers();
-        kitchen
+        let fixture = Self::unmanned(folder, budget_bytes);
+        fixture.start_workers();
+        fixture
     }
 
     pub(crate) fn start_workers(&self) {

@@ -52,7 +52,7 @@ impl Keeper {
 
 /// Which shards are where.
 #[derive(Debug, Default)]
-pub struct Copies {
+pub struct ShardCopies {
     /// How many shards each node has.
     pub by_node: Vec<usize>,
     /// On how many nodes each shard is.
@@ -212,8 +212,8 @@ impl LivingCluster {
 
     /// How many shards each of these nodes has, and on how many of them each shard is resident.
     #[must_use]
-    pub fn copies(&self, members: &[usize]) -> Copies {
-        let mut copies = Copies::default();
+    pub fn copies(&self, members: &[usize]) -> ShardCopies {
+        let mut copies = ShardCopies::default();
         for &node in members {
             let held = resident(&self.nodes[node]);
             copies.by_node.push(held.len());

@@ -249,7 +249,7 @@ impl Node for Says {
 
     async fn get_ring(&self, _: Request<schema::GetRingRequest>) -> Answer<schema::Ring> {
         let members = vec![self.member()];
-        Ok(Response::new(schema::Ring { version: 7, members, weight_unit: 0, copies: 0 }))
+        Ok(Response::new(schema::Ring { version: 7, members, weight_unit: 0, replicas: 0 }))
     }
 
     async fn open_dataset(

@@ -121,9 +121,9 @@ planted! {
 
 fn finds(index: usize) {
     let (mistake, case, named) = PLANTED[index];
-    // Copies are slow, so that the mistake comes before they are done. On a busy machine it takes
-    // slower ones. The device is lost while a thread waits for a buffer, which the driver sees as
-    // many queries of one event.
+    // ShardCopies are slow, so that the mistake comes before they are done. On a busy machine it
+    // takes slower ones. The device is lost while a thread waits for a buffer, which the driver
+    // sees as many queries of one event.
     let tries = [("20000", "20"), ("100000", "40"), ("500000", "80")];
     let mut seen = tries.into_iter().map(|(delay, query)| {
         let lost = format!("cuEventQuery:719@{query}");

@@ -22,7 +22,7 @@ use crate::{
     error::OrRaise,
     locality::Locality,
     lock::Lock,
-    pump::{Place, Pump, tensors_of},
+    pump::{DeviceAllocator, Pump, tensors_of},
     stats::{self, Fetched},
     wait::LOOK_UP,
     warnings,
@@ -151,7 +151,7 @@ impl Loader {
     ) -> PyResult<Epoch> {
         let_go(py);
         let pump = pump.inner();
-        let Some(place) = place.map(|place| Place::new(&place, pump)) else {
+        let Some(place) = place.map(|place| DeviceAllocator::new(&place, pump)) else {
             let begun = self.inner.with(|inner| inner.epoch_on(epoch, pump));
             return Ok(Epoch::new(InnerEpoch::OnDevice(begun.or_raise(py)?, None)));
         };
@@ -271,7 +271,7 @@ pub(crate) struct Epoch {
 /// An epoch, and what makes the tensors that its batches come in, if something does.
 enum InnerEpoch {
     OnHost(OnHostEpoch, Option<Py<PyAny>>),
-    OnDevice(OnHostEpoch<OnDevice>, Option<Place>),
+    OnDevice(OnHostEpoch<OnDevice>, Option<DeviceAllocator>),
 }
 
 /// A batch of it.
@@ -313,7 +313,7 @@ impl InnerEpoch {
         }
     }
 
-    fn place(&self) -> Option<&Place> {
+    fn place(&self) -> Option<&DeviceAllocator> {
         match self {
             Self::OnHost(..) => None,
             Self::OnDevice(_, place) => place.as_ref(),
@@ -459,7 +459,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    fn new(py: Python<'_>, batch: AnyBatch, place: Option<&Place>) -> PyResult<Self> {
+    fn new(py: Python<'_>, batch: AnyBatch, place: Option<&DeviceAllocator>) -> PyResult<Self> {
         match batch {
             AnyBatch::OnHost(batch) => Self::of(py, batch, |batch| {
                 Ok((arrays(py, batch.into_tensors().or_raise(py)?)?, None))

@@ -33,7 +33,7 @@ pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     listed.into_iter().map(facts).collect()
 }
 
-/// Copies the batches of one loader to a device.
+/// CopyStats the batches of one loader to a device.
 #[pyclass(frozen, module = "larder._larder")]
 pub(crate) struct Pump {
     inner: Arc<Inner>,
@@ -66,12 +66,12 @@ impl Pump {
 
 /// Device memory that the program's framework allocates for batches: an object with `allocate` and
 /// `stream`.
-pub(crate) struct Place {
+pub(crate) struct DeviceAllocator {
     place: Py<PyAny>,
     pump: Arc<Inner>,
 }
 
-impl Place {
+impl DeviceAllocator {
     pub(crate) fn new(place: &Bound<'_, PyAny>, pump: &Arc<Inner>) -> Self {
         Self { place: place.clone().unbind(), pump: Arc::clone(pump) }
     }
@@ -112,7 +112,7 @@ impl Place {
 pub(crate) fn tensors_of<'py>(
     py: Python<'py>,
     batch: Batch<OnDevice>,
-    place: Option<&Place>,
+    place: Option<&DeviceAllocator>,
 ) -> PyResult<(Bound<'py, PyDict>, Option<Py<PyAny>>)> {
     let memory = batch.memory().clone();
     let tensors = batch.into_tensors();

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use larder_client::{Batch, Copies, Hop, LoaderStats, LongestWait, SlowBatch};
+use larder_client::{Batch, CopyStats, Hop, LoaderStats, LongestWait, SlowBatch};
 use pyo3::{prelude::*, types::PyDict};
 
 /// Bytes that this process was handed, by the way they came, and how often they were copied.
 #[pyfunction]
 pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let stats = PyDict::new(py);
-    add_copies(&stats, &Copies::of_process())?;
+    add_copies(&stats, &CopyStats::of_process())?;
     Ok(stats)
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn of_loader<'py>(
     Ok(stats)
 }
 
-fn add_copies(stats: &Bound<'_, PyDict>, copies: &Copies) -> PyResult<()> {
+fn add_copies(stats: &Bound<'_, PyDict>, copies: &CopyStats) -> PyResult<()> {
     for (name, bytes) in [
         ("viewed_bytes", copies.viewed_bytes),
         ("local_bytes", copies.local_bytes),

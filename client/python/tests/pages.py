@@ -36,18 +36,15 @@ def _blocks(path: Path) -> list[tuple[str, str]]:
 
 
 def run(page: str, folder: Path) -> None:
-    """Runs a page in a process of its own in `folder`, its blocks as one program; a block that says
-    `program` is one by itself, and one that says `torchrun=N` likewise, on N ranks. One that says
-    `demo` is left out: it needs a demo that runs (test_demo.py). One that says `gpu` needs a GPU,
-    and runs nowhere yet.
+    """Runs a page in a process of its own in `folder`, its blocks as one program. A block that says
+    `torchrun=N` is a program by itself, on N ranks. One that says `demo` is left out: it needs a
+    demo that runs (test_demo.py). One that says `gpu` needs a GPU, and runs nowhere yet.
     """
     together: list[str] = []
     for number, (how, code) in enumerate(blocks(page)):
         if how in ("demo", "gpu"):
             continue
-        if how == "program":
-            _run([_program(folder, f"block{number}.py", code)], folder)
-        elif how:
+        if how:
             ranks = how.removeprefix("torchrun=")
             launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
             _run([*launch, _program(folder, f"block{number}.py", code)], folder)

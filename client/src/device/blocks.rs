@@ -22,14 +22,14 @@ use std::{
 };
 
 use super::{ConsumerStream, DeviceMemory, Driver, Event, lot::Lot, planted};
-use crate::{Error, ErrorKind, patience::CancelToken, process};
+use crate::{Error, ErrorKind, deadline::CancelToken, process};
 
 /// How long a loader that finds the device full waits for memory under copies that still run.
 const PARKED_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Device memory that the caller gives for one batch. Dropped when no copy writes to it and no
 /// tensor is in it any more, in any thread.
-pub trait GivenBlock: Any + Send + Sync {
+pub trait CallerBlock: Any + Send + Sync {
     /// The device address at which it begins: a multiple of 256.
     fn address(&self) -> u64;
 
@@ -71,7 +71,7 @@ pub(crate) struct Block {
 /// Where a block is from.
 enum Home {
     Own(Arc<dyn DeviceMemory>),
-    Caller(Box<dyn GivenBlock>),
+    Caller(Box<dyn CallerBlock>),
 }
 
 /// The program's uses of a block.
@@ -116,7 +116,7 @@ impl Blocks {
     /// None if that is not so large.
     pub(super) fn given(
         self: &Arc<Self>,
-        memory: Box<dyn GivenBlock>,
+        memory: Box<dyn CallerBlock>,
         ready: Event,
         bytes: usize,
     ) -> Option<Block> {
@@ -251,7 +251,7 @@ impl Block {
     /// The memory that the caller gave, if it is in that. Call this after each stream that uses it
     /// waits for the copy: later work on those streams runs after the copy, so Larder need not hold
     /// the memory.
-    pub(crate) fn release(mut self) -> Option<Box<dyn GivenBlock>> {
+    pub(crate) fn release(mut self) -> Option<Box<dyn CallerBlock>> {
         match self.memory.take()? {
             Home::Caller(memory) => Some(memory),
             own @ Home::Own(_) => {
@@ -278,7 +278,7 @@ impl Block {
         }
     }
 
-    /// Copies a part of it back to the host, after all work that is queued on it now. Waits.
+    /// CopyStats a part of it back to the host, after all work that is queued on it now. Waits.
     ///
     /// # Errors
     /// The driver's.

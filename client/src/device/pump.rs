@@ -18,10 +18,10 @@ use std::{fmt, str::FromStr, sync::Arc};
 use larder_extent::Attached;
 
 use super::{
-    Block, Companion, Device, Event, GivenBlock, Staged, Stream, Transfer, blocks::Blocks, planted,
-    staging::Staging,
+    Block, CallerBlock, Companion, Device, Event, Staged, Stream, Transfer, blocks::Blocks,
+    planted, staging::Staging,
 };
-use crate::{Error, ErrorKind, patience::CancelToken};
+use crate::{Error, ErrorKind, deadline::CancelToken};
 
 /// Page-locked buffers beside those that threads gather into: one that is copied, and one in line.
 const BUFFERS_BESIDE: usize = 2;
@@ -56,7 +56,7 @@ impl FromStr for DeviceWay {
     }
 }
 
-/// Copies the batches of one loader to a device.
+/// CopyStats the batches of one loader to a device.
 pub struct Pump {
     device: Device,
     way: DeviceWay,
@@ -67,7 +67,7 @@ pub struct Pump {
 
 /// A block that the caller gave, and the moment from which it may be written to.
 pub struct ReadyBlock {
-    memory: Box<dyn GivenBlock>,
+    memory: Box<dyn CallerBlock>,
     ready: Event,
 }
 
@@ -117,7 +117,7 @@ impl Pump {
     ///
     /// # Errors
     /// The driver's.
-    pub fn given(&self, memory: Box<dyn GivenBlock>) -> Result<ReadyBlock, Error> {
+    pub fn given(&self, memory: Box<dyn CallerBlock>) -> Result<ReadyBlock, Error> {
         let driver = &self.device.driver;
         driver.check()?;
         let ready = driver.consumer(memory.stream())?.record()?;

@@ -24,7 +24,7 @@ use larder_base::limits;
 use larder_extent::{Attached, Companion, fork_count};
 
 use super::Driver;
-use crate::{Error, ErrorKind, patience::CancelToken, process};
+use crate::{Error, ErrorKind, deadline::CancelToken, process};
 
 /// An extent that was used within this time is not unregistered to make room: it would be next in
 /// line.
@@ -213,7 +213,7 @@ impl Registrar {
                 return Err(over_budget(self.bytes_max));
             };
             drop(state);
-            // Copies that run keep their registration.
+            // CopyStats that run keep their registration.
             if let Some(extent) = known.extent.upgrade() {
                 drop(extent.accompany(None));
             }

@@ -5,7 +5,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Block, ConsumerStream, GivenBlock};
+use super::{Block, CallerBlock, ConsumerStream};
 use crate::Error;
 
 /// Bytes in device memory, which stay there as long as a clone of this lives.
@@ -64,7 +64,7 @@ impl DeviceSlice {
     ///
     /// # Errors
     /// The driver's.
-    pub fn take_given(self, stream: ConsumerStream) -> Result<Option<Box<dyn GivenBlock>>, Error> {
+    pub fn take_given(self, stream: ConsumerStream) -> Result<Option<Box<dyn CallerBlock>>, Error> {
         self.begin_use(stream)?;
         if let Some(owner) = self.block.owner_stream().filter(|&owner| owner != stream) {
             self.begin_use(owner)?;
@@ -95,7 +95,7 @@ impl DeviceSlice {
         self.block.end_use(stream);
     }
 
-    /// Copies the bytes back to the host, after all uses that are queued now. Waits for that.
+    /// CopyStats the bytes back to the host, after all uses that are queued now. Waits for that.
     ///
     /// # Errors
     /// The driver's.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{Driver, PageLocked, lot::Lot};
-use crate::{Error, patience::CancelToken};
+use crate::{Error, deadline::CancelToken};
 
 /// How often a thread that waits for a buffer looks whether a copy has ended.
 const LOOK: Duration = Duration::from_micros(500);

@@ -18,18 +18,19 @@ use futures_util::future::join_all;
 use larder_base::{Advice, ErrorKind, limits};
 
 use super::{
+    failure_policy::{FailurePolicy, Verdict},
     lanes::{Event, Lane, Lanes, Wait},
     node::Node,
     session::{Routes, Session},
     sources::{Gathered, Hop},
-    strikes::{Strikes, Verdict},
     target::Target,
 };
 use crate::{
-    Error, files, hints,
+    Error,
+    deadline::Deadline,
+    files, hints,
     local::Socket,
     origin::Fallback,
-    patience::Patience,
     process,
     remote::{Failure, Job, Wanted},
     runtime,
@@ -53,12 +54,12 @@ pub(super) struct Means<'a> {
 pub(super) struct Gathering<'a, 'b> {
     means: Means<'a>,
     wanted: Wanted<'a, 'b>,
-    patience: Patience,
+    deadline: Deadline,
     gathered: Gathered,
     /// What is to be fetched and on its way to no node.
     work: Vec<Job>,
     /// By node, as long as the ring is the same.
-    strikes: Vec<Strikes>,
+    policy: Vec<FailurePolicy>,
     /// Why to wait before the next round.
     again: Option<Error>,
     /// A node said that bytes of the origin are not those the snapshot pins. It stays for the whole
@@ -70,14 +71,14 @@ pub(super) struct Gathering<'a, 'b> {
 }
 
 impl<'a, 'b> Gathering<'a, 'b> {
-    pub(super) fn new(means: Means<'a>, wanted: Wanted<'a, 'b>, patience: Patience) -> Self {
+    pub(super) fn new(means: Means<'a>, wanted: Wanted<'a, 'b>, deadline: Deadline) -> Self {
         Self {
             means,
             wanted,
-            patience,
+            deadline,
             gathered: Gathered::default(),
             work: Vec::new(),
-            strikes: Vec::new(),
+            policy: Vec::new(),
             again: None,
             lost: None,
             last: None,
@@ -98,7 +99,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         runtime::start()?;
         let wanted: u64 = self.work.iter().map(|job| job.at.len() as u64).sum();
         while !self.work.is_empty() {
-            self.patience.cancel().check()?;
+            self.deadline.cancel().check()?;
             let orphans = match self.means.session.routes(self.means.target) {
                 Some(routes) => self.ask_nodes(&routes)?,
                 None => std::mem::take(&mut self.work),
@@ -131,13 +132,13 @@ impl<'a, 'b> Gathering<'a, 'b> {
     fn ask_nodes(&mut self, routes: &Routes) -> Result<Vec<Job>, Error> {
         let (begun, queued) = (process::now(), self.gathered.sources.wait_queue);
         let before = std::mem::replace(&mut self.wanted.ring_version, routes.router.ring_version());
-        if self.wanted.ring_version != before || self.strikes.len() != routes.nodes.len() {
-            self.strikes = vec![Strikes::default(); routes.nodes.len()];
+        if self.wanted.ring_version != before || self.policy.len() != routes.nodes.len() {
+            self.policy = vec![FailurePolicy::default(); routes.nodes.len()];
         }
         let (plan, orphans) = self.assign(routes);
         self.open(routes, &plan)?;
         self.open_lenders(routes, &plan);
-        let cancel = self.patience.cancel().clone();
+        let cancel = self.deadline.cancel().clone();
         // Others may have to wait as long for a fill, and the user may want to for longer.
         let longest = limits::FILL_DEADLINE.max(self.means.target.options.patience);
         let mut lanes = Lanes::new(&cancel, longest);
@@ -184,9 +185,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
 
     /// Divides the work among the nodes. What no node can be asked for is returned beside.
     fn assign(&mut self, routes: &Routes) -> (Plan, Vec<Job>) {
-        let nodes = routes.nodes.iter().zip(&self.strikes);
+        let nodes = routes.nodes.iter().zip(&self.policy);
         let usable: Vec<bool> =
-            nodes.map(|(node, strikes)| node.member.health.is_up() && !strikes.out).collect();
+            nodes.map(|(node, policy)| node.member.health.is_up() && !policy.out).collect();
         let (mut plan, mut orphans) = (Plan::new(), Vec::new());
         for job in std::mem::take(&mut self.work) {
             let mut at_node = vec![Vec::new(); routes.nodes.len()];
@@ -228,7 +229,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
             new.iter()
                 .map(async |&node| routes.nodes[node].open_soon(target, &session.slots).await),
         );
-        let opened = runtime::block_on(self.patience.cancel().unless(opened))??;
+        let opened = runtime::block_on(self.deadline.cancel().unless(opened))??;
         for (node, opened) in new.into_iter().zip(opened) {
             if let Err(failure) = opened {
                 self.node_failed(routes, node, &failure, false)?;
@@ -245,9 +246,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
             return;
         }
         let rows = plan.values().flatten().flat_map(|job| &job.at);
-        let lenders = rows.filter_map(|&at| self.lender(routes, self.shard(at)));
-        for lender in lenders.collect::<BTreeSet<_>>() {
-            routes.nodes[lender].open_to_lend(target, &session.slots);
+        let lenders = rows.filter_map(|&at| self.mappable_owner(routes, self.shard(at)));
+        for mappable_owner in lenders.collect::<BTreeSet<_>>() {
+            routes.nodes[mappable_owner].open_to_map(target, &session.slots);
         }
     }
 
@@ -268,7 +269,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 _ if !node.is_open() => None,
                 None if wait => {
                     let begun = process::now();
-                    let slot = node.pool.take(&self.patience);
+                    let slot = node.pool.take(&self.deadline);
                     busy |= slot.is_none();
                     let (waited, shard) = (process::now() - begun, self.shard(jobs[0].at[0]));
                     self.gathered.sources.wait_queue += waited;
@@ -285,9 +286,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
         }
         // Where a node was passed over instead, the next one or the origin is still to be asked.
         if busy && started.is_empty() {
-            self.patience.cancel().check()?;
+            self.deadline.cancel().check()?;
             let busy = Error::new(ErrorKind::ResourceExhausted, "all connections are in use")
-                .hint("read in fewer threads at a time, or with more patience");
+                .hint("read in fewer threads at a time, or with more deadline");
             return Err(self.last.take().unwrap_or(busy));
         }
         for (lane, failure) in lanes.start(&self.wanted, started) {
@@ -305,21 +306,22 @@ impl<'a, 'b> Gathering<'a, 'b> {
         let (now, slots) = (process::uptime(), &self.means.session.slots);
         let mut claimed = BTreeMap::<_, (&Socket, Vec<u32>)>::new();
         for shard in jobs.iter().flat_map(|job| &job.at).map(|&at| self.shard(at)) {
-            let lender = self.lender(routes, shard);
-            let node = lender.map_or(asked, |index| &routes.nodes[index]);
+            let mappable_owner = self.mappable_owner(routes, shard);
+            let node = mappable_owner.map_or(asked, |index| &routes.nodes[index]);
             if let Some(socket) = node.socket().filter(|_| slots.claim(shard, now)) {
-                claimed.entry(lender).or_insert((socket, Vec::new())).1.push(shard);
+                claimed.entry(mappable_owner).or_insert((socket, Vec::new())).1.push(shard);
             }
         }
         claimed.into_values().for_each(|(socket, shards)| socket.ask(&shards));
     }
 
     /// The owner of a shard that is on this host, if it is well.
-    fn lender(&self, routes: &Routes, shard: u32) -> Option<usize> {
-        let lender = routes.router.lender(shard, || self.means.target.manifest.shard(shard).id);
+    fn mappable_owner(&self, routes: &Routes, shard: u32) -> Option<usize> {
+        let mappable_owner =
+            routes.router.mappable_owner(shard, || self.means.target.manifest.shard(shard).id);
         let is_well =
-            |node: &usize| routes.nodes[*node].member.health.is_up() && !self.strikes[*node].out;
-        lender.filter(is_well)
+            |node: &usize| routes.nodes[*node].member.health.is_up() && !self.policy[*node].out;
+        mappable_owner.filter(is_well)
     }
 
     /// A row that came counts; a row that a node had to read from the origin counts as such.
@@ -347,7 +349,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
 
     /// Takes back what a lane did not deliver. What was cancelled is nobody's failure.
     fn lane_failed(&mut self, routes: &Routes, lane: Lane, failure: &Failure) -> Result<(), Error> {
-        self.patience.cancel().check()?;
+        self.deadline.cancel().check()?;
         let (node, used, longest) = (lane.index(), lane.is_used(), lane.longest());
         let (shard, id) = (self.shard(longest.at), &routes.nodes[node].member.id);
         self.gathered.note(Hop::Network, longest.waited, shard, Some(id));
@@ -370,7 +372,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
     ) -> Result<(), Error> {
         let node = &routes.nodes[index];
         let error = failure.to_error(&node.member.id);
-        match self.strikes[index].judge(failure, used) {
+        match self.policy[index].judge(failure, used) {
             Verdict::Fatal => {
                 let cluster = self.means.target.cluster.iter();
                 return Err(cluster.fold(error, |error, cluster| hints::of_node(error, cluster)));
@@ -404,7 +406,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         if let Some(cluster) = &target.cluster {
             cluster.report_outage(target.manifest.uri(), self.last.as_ref());
         }
-        let cancel = self.patience.cancel();
+        let cancel = self.deadline.cancel();
         let read = fallback.read(&target.manifest, &job, &mut self.wanted, cancel);
         self.gathered.sources.wait_origin += process::now() - begun;
         match read {
@@ -436,15 +438,15 @@ impl<'a, 'b> Gathering<'a, 'b> {
     fn pause(&mut self, error: Error) -> Result<(), Error> {
         let longest = limits::RETRY_WAIT_MIN.saturating_mul(1 << self.tries.min(16));
         let wait = longest.min(limits::RETRY_WAIT_MAX).mul_f64(0.5 + 0.5 * fastrand::f64());
-        if wait >= self.patience.left() {
+        if wait >= self.deadline.left() {
             let patience = self.means.target.options.patience;
             return Err(error.context(format!("gave up after {patience:?}")));
         }
         tracing::debug!(%error, ?wait, "trying again");
         self.tries += 1;
-        self.strikes.iter_mut().for_each(Strikes::forgive);
+        self.policy.iter_mut().for_each(FailurePolicy::forgive);
         let begun = process::now();
-        self.patience.sleep(wait);
+        self.deadline.sleep(wait);
         let waited = process::now() - begun;
         self.gathered.sources.wait_retries += waited;
         if let Some(job) = self.work.first() {

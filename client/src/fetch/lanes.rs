@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::node::Node;
 use crate::{
-    patience::CancelToken,
+    deadline::CancelToken,
     process,
     remote::{Failure, Job, Progress, Received, Slot, Wanted},
 };

@@ -48,7 +48,7 @@ struct Mapped {
     source: u32,
 }
 
-/// Copies the rows of mapped shards into the batch.
+/// CopyStats the rows of mapped shards into the batch.
 pub(super) fn copy_mapped(
     Means { manifest, slots }: Means<'_>,
     placed: Placed<'_>,
@@ -83,8 +83,8 @@ pub(super) fn copy_mapped(
     Rest { missing, damaged }
 }
 
-/// Copies rows of one length, and adds to `damaged` the places of those that are not as they were
-/// filled.
+/// CopyStats rows of one length, and adds to `damaged` the places of those that are not as they
+/// were filled.
 fn copy_even(
     maps: &[Map],
     mapped: &[Mapped],

@@ -15,9 +15,9 @@ use larder_base::{ErrorKind, Ticket, data_address, limits};
 use super::target::Target;
 use crate::{
     Error,
-    cluster::Member,
+    deadline::CancelToken,
+    directory::Member,
     local::{Slots, Socket},
-    patience::CancelToken,
     process,
     remote::{Connection, Failure, Pool},
     runtime,
@@ -55,7 +55,7 @@ impl Node {
     }
 
     /// Whether it can be asked for its memory, or has to be opened for that first.
-    pub(super) fn lends(&self) -> bool {
+    pub(super) fn is_mappable(&self) -> bool {
         self.is_open() && !self.socket().is_some_and(Socket::is_unknown)
     }
 
@@ -83,18 +83,18 @@ impl Node {
 
     /// Opens the dataset here by itself, for the memory that this node can lend: rows come from
     /// others meanwhile, and if nothing comes of it.
-    pub(super) fn open_to_lend(self: &Arc<Self>, target: &Arc<Target>, slots: &Arc<Slots>) {
+    pub(super) fn open_to_map(self: &Arc<Self>, target: &Arc<Target>, slots: &Arc<Slots>) {
         let now = process::uptime();
         let [now, next] = [now, now + LEND_AGAIN].map(millis);
         let before = self.lend_at.load(Relaxed);
         let claims = || self.lend_at.compare_exchange(before, next, Relaxed, Relaxed).is_ok();
-        if self.lends() || now < before || !claims() {
+        if self.is_mappable() || now < before || !claims() {
             return;
         }
         let (node, target, slots) = (Arc::clone(self), Arc::clone(target), Arc::clone(slots));
         let opening = async move {
             if let Err(failure) = node.open_soon(&target, &slots).await {
-                tracing::debug!(node = node.member.id, ?failure, "it lends no memory yet");
+                tracing::debug!(node = node.member.id, ?failure, "it is_mappable no memory yet");
             }
         };
         // Without threads for it, it is tried again.

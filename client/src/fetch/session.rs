@@ -9,9 +9,9 @@ use larder_extent::Attached;
 
 use super::{node::Node, target::Target};
 use crate::{
-    cluster::{Directory, Member},
+    deadline::CancelToken,
+    directory::{Directory, Member},
     local::Slots,
-    patience::CancelToken,
     process,
     remote::Failure,
     route::Router,
@@ -43,7 +43,8 @@ impl Session {
     pub(super) fn routes(&self, target: &Target) -> Option<Arc<Routes>> {
         let cluster = target.cluster.as_ref()?;
         cluster.keep_up();
-        let (current, directory) = (self.routes.load_full(), target.guide.directory(cluster)?);
+        let (current, directory) =
+            (self.routes.load_full(), target.owner_directory.directory(cluster)?);
         let current = match current {
             Some(current) if Arc::ptr_eq(&current.directory, &directory) => return Some(current),
             other => other,
@@ -68,8 +69,12 @@ impl Session {
         let usable: Vec<bool> =
             routes.nodes.iter().map(|node| node.member.health.is_up()).collect();
         let id = || target.manifest.shard(shard).id;
-        let lender = routes.router.lender(shard, id).filter(|&lender| usable[lender]);
-        let node = &routes.nodes[lender.or_else(|| routes.router.pick(shard, id, &usable))?];
+        let mappable_owner = routes
+            .router
+            .mappable_owner(shard, id)
+            .filter(|&mappable_owner| usable[mappable_owner]);
+        let node =
+            &routes.nodes[mappable_owner.or_else(|| routes.router.pick(shard, id, &usable))?];
         if !node.is_open() {
             let opened = cancel.unless(node.open_soon(target, &self.slots));
             let opened = runtime::block_on(opened).ok()?.ok()?;
@@ -101,7 +106,7 @@ impl Routes {
     fn new(directory: Arc<Directory>, target: &Target, known: &[Arc<Node>]) -> Self {
         let placement = directory.placement().clone();
         let is_near =
-            |member: &Arc<Member>| member.nearness.is_here() && target.options.maps(&member.id);
+            |member: &Arc<Member>| member.proximity.is_here() && target.options.maps(&member.id);
         let near = directory.members().iter().map(is_near).collect();
         let router = Router::new(placement, near, target.manifest.shard_count());
         let node = |member: &Arc<Member>| {
@@ -115,6 +120,6 @@ impl Routes {
 
     /// Whether there is a node on this host that is to be opened before it lends its memory.
     pub(super) fn are_lenders_new(&self) -> bool {
-        self.nodes.iter().any(|node| node.member.nearness.is_here() && !node.lends())
+        self.nodes.iter().any(|node| node.member.proximity.is_here() && !node.is_mappable())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{ops::AddAssign, time::Duration};
 
-use crate::Copies;
+use crate::CopyStats;
 
 /// Where the rows of a gather came from, and what they cost. A row counts once, however many
 /// tensors it has. Those of several gathers add up with `+=`.
@@ -17,7 +17,7 @@ pub struct Sources {
     /// Bytes delivered.
     pub bytes: u64,
     /// The same by the way they came, and how often they were copied.
-    pub copies: Copies,
+    pub copies: CopyStats,
     /// Time spent copying out of mapped extents.
     pub wait_local: Duration,
     /// Time spent waiting for a connection that other calls used.

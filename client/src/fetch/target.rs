@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use larder_dataset::Manifest;
 
-use crate::{Cluster, DatasetName, cluster::Guide};
+use crate::{Cluster, DatasetName, directory::OwnerDirectory};
 
 /// How long a call goes on trying when nodes or the origin say "try again", unless told otherwise.
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(120);
@@ -42,7 +42,7 @@ pub(super) struct Target {
     pub(super) pinned: DatasetName,
     pub(super) cluster: Option<Arc<Cluster>>,
     /// To the owners of its shards among the cluster's nodes.
-    pub(super) guide: Arc<Guide>,
+    pub(super) owner_directory: Arc<OwnerDirectory>,
     pub(super) options: FetchOptions,
 }
 
@@ -54,7 +54,7 @@ impl Target {
         options: FetchOptions,
     ) -> Self {
         let pinned = name.pinned(manifest.snapshot());
-        let guide = Guide::new(manifest.snapshot(), manifest.shard_count());
-        Self { manifest, name: name.clone(), pinned, cluster, guide, options }
+        let owner_directory = OwnerDirectory::new(manifest.snapshot(), manifest.shard_count());
+        Self { manifest, name: name.clone(), pinned, cluster, owner_directory, options }
     }
 }

@@ -5,9 +5,9 @@ mod exceptions;
 mod fake;
 mod fixture;
 mod late;
-mod nearness;
 mod opening;
 mod pieces;
+mod proximity;
 mod ragged;
 mod ring;
 mod waits;
@@ -23,7 +23,7 @@ use larder_dataset::DatasetRef;
 use larder_wire::data::{DataRun, FRAME_HEADER_BYTES, RowRef};
 
 use super::{FetchOptions, Fetcher, Placed, Sources};
-use crate::{Cluster, DatasetName, Error, patience::CancelToken, process};
+use crate::{Cluster, DatasetName, Error, deadline::CancelToken, process};
 use fake::{Act, FRAME_ROWS, FakeNode, chunks, cluster};
 use fixture::{Fixture, IMAGE_BYTES, LABEL_BYTES, SAMPLES};
 

@@ -9,7 +9,7 @@ use larder_extent::{Attached, CorruptRow};
 use larder_wire::data::RowRef;
 
 use super::{ASK_AGAIN_CORRUPT, Fetcher};
-use crate::{CancelToken, Copies, Error, Memory, process};
+use crate::{CancelToken, CopyStats, Error, Memory, process};
 
 /// Whom to ask for a shard that is not mapped.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ impl Fetcher {
     /// not lie back to back (windows that overlap; ragged rows always do), and if there are none.
     pub fn view_rows(&self, shard: u32, rows: Range<u32>, tensor: usize) -> Option<RowsView> {
         let view = self.look(shard, &rows, tensor, Asking::Node(&CancelToken::never()))?;
-        Copies::viewed(view.len() as u64).count();
+        CopyStats::viewed(view.len() as u64).count();
         Some(view)
     }
 
@@ -129,16 +129,16 @@ impl RowsView {
     ///
     /// # Errors
     /// `ResourceExhausted` when they are to be copied and this process has no memory for that.
-    pub fn lend(&self) -> Result<Memory, Error> {
+    pub fn private_view(&self) -> Result<Memory, Error> {
         let lent = match &self.stretch {
-            Stretch::Rows(rows) => self.extent.lend(self.region, rows.clone()),
-            Stretch::Bytes(bytes) => self.extent.lend_bytes(self.region, bytes),
+            Stretch::Rows(rows) => self.extent.private_view(self.region, rows.clone()),
+            Stretch::Bytes(bytes) => self.extent.private_view_bytes(self.region, bytes),
         };
         match lent {
             Some(lent) => Ok(Memory::lent(lent)),
             None => {
                 // They were counted as seen where they lie.
-                Copies::moved(self.len() as u64).count();
+                CopyStats::moved(self.len() as u64).count();
                 Memory::copied(self)
             }
         }

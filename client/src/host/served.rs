@@ -16,7 +16,7 @@ use nix::{
 };
 use serde::Deserialize;
 
-use super::{binary, folder, launch, words::Words};
+use super::{binary, folder, launch, messages::Messages};
 use crate::Error;
 
 /// After this a node that was told to stop is killed: longer than it drains.
@@ -86,17 +86,17 @@ pub fn serve(options: &ServeOptions) -> Result<ServedNode, Error> {
         .stderr(Stdio::piped());
     let failed = |why: String| launch::not_started(&program).because(why);
     let mut child = command.spawn().map_err(|why| failed(why.to_string()))?;
-    let words = Words::of(child.stderr.take().expect("it was piped"));
+    let messages = Messages::of(child.stderr.take().expect("it was piped"));
     let said = launch::first_line(child.stdout.take().expect("it was piped"));
     let mut node =
         ServedNode { child, owner: fork_count(), address: String::new(), socket: PathBuf::new() };
-    let words = words.map_err(|why| failed(why.to_string()))?;
+    let messages = messages.map_err(|why| failed(why.to_string()))?;
     let listening = said.ok().and_then(|line| serde_json::from_str::<Listening>(&line).ok());
     let Some(listening) = listening else {
         let _ = node.child.kill();
-        return Err(failed(words.last()).hint("larder-node --help lists its settings"));
+        return Err(failed(messages.last()).hint("larder-node --help lists its settings"));
     };
-    words.pass_on();
+    messages.pass_on();
     node.address = format!("http://{}", listening.listen);
     node.socket = listening.socket;
     Ok(node)

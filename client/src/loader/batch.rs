@@ -10,7 +10,7 @@ use super::{
     layout::{Column, ColumnRows, Layout, Ragged},
 };
 use crate::{
-    Error, GivenMemory, HostTensor, LongestWait, Memory, RowsView, Sources, buffer::Buffer,
+    CallerMemory, Error, HostTensor, LongestWait, Memory, RowsView, Sources, buffer::Buffer,
     sampler::LoaderState,
 };
 
@@ -42,15 +42,15 @@ pub(super) enum HostRows {
 }
 
 /// Where the rows of a batch are: see [`Batch`].
-pub trait Place: Send + 'static {
+pub trait BatchMemory: Send + 'static {
     /// Memory of the caller's for such a batch.
     type Given: Send + 'static;
     /// What brings them there.
     type By: Send;
 }
 
-impl Place for OnHost {
-    type Given = Box<dyn GivenMemory>;
+impl BatchMemory for OnHost {
+    type Given = Box<dyn CallerMemory>;
     type By = ();
 }
 
@@ -181,7 +181,7 @@ impl<P> fmt::Debug for Batch<P> {
 
 /// One tensor of a batch: `shape()` elements of `dtype()`, little-endian, in C order, beginning at
 /// a multiple of 4096 bytes unless the batch is seen where it lies; in [given
-/// memory](crate::GivenMemory), at one of that.
+/// memory](crate::CallerMemory), at one of that.
 #[derive(Clone, Copy)]
 pub struct BatchTensor<'a> {
     column: &'a Column,

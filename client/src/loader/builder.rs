@@ -10,7 +10,7 @@ use super::{
     content::Content,
     divider::Divider,
     epoch::Ahead,
-    fetch::{BatchFetcher, Gather, Look, Mapped, Shelf},
+    fetch::{BatchFetcher, Gather, Look, Mapped, SnapshotRows},
     layout::{self, Layout, invalid},
     pass::{Job, Lane},
     shuffle::{Extent, narrower, resolve_auto},
@@ -188,11 +188,11 @@ impl LoaderBuilder {
         let ahead = Ahead { threads: self.prefetch, ready: ready_ahead(&layout) };
         // One more than are fetched ahead: the one in use.
         let buffers = BufferPool::new(ahead.threads + ahead.ready + 1);
-        let shelf = |Source { manifest, gather, look, mapped, .. }: Source| {
-            Shelf::new(manifest, gather, look, mapped, &layout)
+        let snapshot = |Source { manifest, gather, look, mapped, .. }: Source| {
+            SnapshotRows::new(manifest, gather, look, mapped, &layout)
         };
-        let shelves = self.sources.into_iter().map(shelf).collect::<Result<_, _>>()?;
-        let fetcher = Arc::new(BatchFetcher { shelves, layout, buffers });
+        let snapshots = self.sources.into_iter().map(snapshot).collect::<Result<_, _>>()?;
+        let fetcher = Arc::new(BatchFetcher { snapshots, layout, buffers });
         let mut loader = Loader::new(job, fetcher, ahead)?;
         self.resume.map_or(Ok(()), |state| loader.resume(state))?;
         Ok(loader)

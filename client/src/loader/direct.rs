@@ -13,11 +13,11 @@ use larder_extent::{Attached, Companion};
 
 use super::{
     content::Samples,
-    fetch::{BatchFetcher, Shelf},
+    fetch::{BatchFetcher, SnapshotRows},
 };
 use crate::{
-    Copies, DeviceWay, Error, Pump, RowRef, Sources, device::Source, fetch::Gathered,
-    patience::CancelToken,
+    CopyStats, DeviceWay, Error, Pump, RowRef, Sources, deadline::CancelToken, device::Source,
+    fetch::Gathered,
 };
 
 /// The length from which on a run is as fast as a large copy.
@@ -96,7 +96,7 @@ impl BatchFetcher {
             return even * rows.len() as u64;
         }
         let bytes =
-            |(place, row): (usize, &RowRef)| self.shelf_of(samples, place).place(column, *row).1;
+            |(place, row): (usize, &RowRef)| self.snapshot_of(samples, place).place(column, *row).1;
         rows.iter().enumerate().map(bytes).sum()
     }
 
@@ -110,13 +110,13 @@ impl BatchFetcher {
     ) -> Result<Option<Vec<DirectRun>>, Error> {
         let (mut runs, mut to) = (Vec::<DirectRun>::new(), 0);
         for (place, &row) in rows.iter().enumerate() {
-            let shelf = self.shelf_of(samples, place);
+            let snapshot = self.snapshot_of(samples, place);
             let dataset = samples.datasets.get(place).copied().unwrap_or(0);
-            let Some((source, extent)) = extents.find(dataset, shelf, row.shard)? else {
+            let Some((source, extent)) = extents.find(dataset, snapshot, row.shard)? else {
                 return Ok(None);
             };
-            let (begin, bytes) = shelf.place(column, row);
-            let begin = extent.file_offset(shelf.tensor(column)) + begin;
+            let (begin, bytes) = snapshot.place(column, row);
+            let begin = extent.file_offset(snapshot.tensor(column)) + begin;
             let from = usize::try_from(begin).expect("within a mapping");
             let bytes = usize::try_from(bytes).expect("within a mapping");
             match runs.last_mut() {
@@ -135,13 +135,13 @@ impl Extents<'_> {
     fn find(
         &mut self,
         dataset: u32,
-        shelf: &Shelf,
+        snapshot: &SnapshotRows,
         shard: u32,
     ) -> Result<Option<(usize, &Attached)>, Error> {
         let index = match self.known.get(&(dataset, shard)) {
             Some(&known) => known,
             None => {
-                let found = registered(shelf, shard, self.pump, self.cancel)?;
+                let found = registered(snapshot, shard, self.pump, self.cancel)?;
                 let index = found.map(|source| {
                     self.sources.push(source);
                     self.sources.len() - 1
@@ -155,13 +155,13 @@ impl Extents<'_> {
 }
 
 fn registered(
-    shelf: &Shelf,
+    snapshot: &SnapshotRows,
     shard: u32,
     pump: &Pump,
     cancel: &CancelToken,
 ) -> Result<Option<(Companion, Arc<Attached>)>, Error> {
     let waits = pump.way() == DeviceWay::Direct;
-    let Some(extent) = shelf.mapped(shard, waits.then_some(cancel)) else { return Ok(None) };
+    let Some(extent) = snapshot.mapped(shard, waits.then_some(cancel)) else { return Ok(None) };
     let registration = match waits {
         true => Some(pump.registered(&extent, cancel)?),
         false => pump.registration(&extent),
@@ -188,7 +188,7 @@ impl Direct {
         if self.columns.is_empty() {
             return Gathered::default();
         }
-        let copies = Copies::viewed(bytes);
+        let copies = CopyStats::viewed(bytes);
         copies.count();
         let sources = Sources { rows_local: rows as u64, bytes, copies, ..Sources::default() };
         Gathered { sources, longest: None }

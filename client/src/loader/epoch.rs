@@ -5,16 +5,16 @@ use std::{fmt, mem, sync::Arc, task::Poll, time::Duration};
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
-    batch::{Batch, OnHost, Place},
+    batch::{Batch, BatchMemory, OnHost},
+    caller_buffers::CallerBuffers,
     fetch::{BatchFetcher, HostChoice},
-    giving::Giving,
     pass::Pass,
     prefetch::Prefetch,
     slowest::{SlowBatch, Slowest},
 };
 use crate::{
     Error,
-    patience::CancelToken,
+    deadline::CancelToken,
     process,
     sampler::{EpochDigest, LoaderState, PassName, PlanId},
     stats::{BatchCost, LoaderStats},
@@ -35,11 +35,11 @@ pub(super) struct Progress {
 /// [`Loader::state`](super::Loader::state) says where to go on. Dropping it cancels what its
 /// threads are fetching, and does not wait for them: they end within about a tenth of a second,
 /// whatever they waited for (within a second if that was a host that does not answer).
-pub struct Epoch<P: Place = OnHost> {
+pub struct Epoch<P: BatchMemory = OnHost> {
     pass: Arc<Pass>,
     prefetch: Prefetch<Batch<P>>,
     /// Present if batches come in memory of the caller.
-    giving: Option<Giving<P::Given>>,
+    buffers: Option<CallerBuffers<P::Given>>,
     /// Of all that is fetched ahead.
     cancel: CancelToken,
     /// Batches handed out.
@@ -89,29 +89,30 @@ pub(super) struct Start {
 /// An epoch that is not begun yet, whose batches are to come in memory of the caller. Made by
 /// [`Loader::prepare`](super::Loader::prepare).
 #[must_use = "nothing is fetched before begin()"]
-pub struct PreparedEpoch<P: Place = OnHost> {
+pub struct PreparedEpoch<P: BatchMemory = OnHost> {
     pub(super) start: Start,
-    pub(super) giving: Giving<P::Given>,
+    pub(super) buffers: CallerBuffers<P::Given>,
     pub(super) by: P::By,
 }
 
-impl<P: Place> PreparedEpoch<P> {
+impl<P: BatchMemory> PreparedEpoch<P> {
     /// As [`Epoch::wanted`].
     pub fn wanted(&mut self) -> Option<usize> {
-        self.giving.wanted(0)
+        self.buffers.wanted(0)
     }
 
     /// As [`Epoch::give`].
     pub fn give(&mut self, memory: P::Given) {
-        self.giving.give(0, memory);
+        self.buffers.give(0, memory);
     }
 }
 
 impl PreparedEpoch {
     pub(super) fn new(start: Start) -> Self {
         let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
-        let giving = Giving::new(pass, fetcher, start.ahead.batches(), BatchFetcher::buffer_bytes);
-        Self { start, giving, by: () }
+        let buffers =
+            CallerBuffers::new(pass, fetcher, start.ahead.batches(), BatchFetcher::buffer_bytes);
+        Self { start, buffers, by: () }
     }
 
     /// Begins it: fetching begins at once.
@@ -119,11 +120,11 @@ impl PreparedEpoch {
     /// # Errors
     /// `ResourceExhausted` when no thread can be started.
     pub fn begin(self) -> Result<Epoch, Error> {
-        Epoch::on_host(self.start, Some(self.giving))
+        Epoch::on_host(self.start, Some(self.buffers))
     }
 }
 
-impl<P: Place> fmt::Debug for PreparedEpoch<P> {
+impl<P: BatchMemory> fmt::Debug for PreparedEpoch<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PreparedEpoch")
             .field("plan", &self.start.pass.plan())
@@ -135,11 +136,11 @@ impl Epoch {
     /// Begins an epoch whose batches are in the memory of the host.
     pub(super) fn on_host(
         start: Start,
-        giving: Option<Giving<<OnHost as Place>::Given>>,
+        buffers: Option<CallerBuffers<<OnHost as BatchMemory>::Given>>,
     ) -> Result<Self, Error> {
         let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
-        let given = giving.as_ref().map(Giving::given);
-        Self::begin(start, giving, move |batch, cancel| {
+        let given = buffers.as_ref().map(CallerBuffers::given);
+        Self::begin(start, buffers, move |batch, cancel| {
             let choice = match &given {
                 None => HostChoice::Any,
                 Some(given) => HostChoice::Given(given.take(batch)),
@@ -149,11 +150,11 @@ impl Epoch {
     }
 }
 
-impl<P: Place> Epoch<P> {
+impl<P: BatchMemory> Epoch<P> {
     /// Begins an epoch: `fetch` brings each of its batches, unless the token is used first.
     pub(super) fn begin(
         start: Start,
-        giving: Option<Giving<P::Given>>,
+        buffers: Option<CallerBuffers<P::Given>>,
         fetch: impl Fn(u64, &CancelToken) -> Result<Batch<P>, Error> + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         let Start { pass, resumed, ahead, published, slowest, .. } = start;
@@ -168,7 +169,7 @@ impl<P: Place> Epoch<P> {
         Ok(Self {
             pass,
             prefetch,
-            giving,
+            buffers,
             cancel,
             handed_out: 0,
             progress,
@@ -184,14 +185,14 @@ impl<P: Place> Epoch<P> {
     /// fetching it does once more.
     pub fn wanted(&mut self) -> Option<usize> {
         let handed_out = self.handed_out;
-        self.giving.as_mut()?.wanted(handed_out)
+        self.buffers.as_mut()?.wanted(handed_out)
     }
 
     /// Gives memory for a batch to come, of as many bytes as were [wanted](Self::wanted). A batch
     /// that has none, or too little, comes in memory of the loader's.
     pub fn give(&mut self, memory: P::Given) {
-        if let Some(giving) = &mut self.giving {
-            giving.give(self.handed_out, memory);
+        if let Some(buffers) = &mut self.buffers {
+            buffers.give(self.handed_out, memory);
         }
     }
 
@@ -251,7 +252,7 @@ impl<P: Place> Epoch<P> {
     }
 }
 
-impl<P: Place> Iterator for Epoch<P> {
+impl<P: BatchMemory> Iterator for Epoch<P> {
     type Item = Result<Batch<P>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -273,15 +274,15 @@ impl<P: Place> Iterator for Epoch<P> {
     }
 }
 
-impl<P: Place> std::iter::FusedIterator for Epoch<P> {}
+impl<P: BatchMemory> std::iter::FusedIterator for Epoch<P> {}
 
-impl<P: Place> Drop for Epoch<P> {
+impl<P: BatchMemory> Drop for Epoch<P> {
     fn drop(&mut self) {
         self.cancel.cancel();
     }
 }
 
-impl<P: Place> fmt::Debug for Epoch<P> {
+impl<P: BatchMemory> fmt::Debug for Epoch<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Epoch")
             .field("plan", &self.plan())

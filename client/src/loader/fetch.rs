@@ -12,10 +12,10 @@ use super::{
     pass::Pass,
 };
 use crate::{
-    Copies, Error, GivenMemory, HostTensor, Memory, RowRef, RowsView, Sources,
+    CallerMemory, CopyStats, Error, HostTensor, Memory, RowRef, RowsView, Sources,
     buffer::{Buffer, BufferPool},
+    deadline::CancelToken,
     fetch::Gathered,
-    patience::CancelToken,
     process,
     remote::Placed,
 };
@@ -34,7 +34,7 @@ pub(crate) type Look = dyn Fn(u32, &Range<u32>, usize) -> Option<RowsView> + Sen
 pub(crate) type Mapped = dyn Fn(u32, Option<&CancelToken>) -> Option<Arc<Attached>> + Send + Sync;
 
 /// A snapshot that rows are read from.
-pub(super) struct Shelf {
+pub(super) struct SnapshotRows {
     manifest: Manifest,
     /// The tensors of a batch, as this snapshot numbers them.
     tensors: Box<[usize]>,
@@ -47,12 +47,12 @@ pub(super) struct Shelf {
 /// Everything that fetching a batch takes, shared by the threads that do.
 pub(super) struct BatchFetcher {
     /// One for each dataset.
-    pub(super) shelves: Box<[Shelf]>,
+    pub(super) snapshots: Box<[SnapshotRows]>,
     pub(super) layout: Arc<Layout>,
     pub(super) buffers: Arc<BufferPool>,
 }
 
-impl Shelf {
+impl SnapshotRows {
     /// The tensors of `layout` in this snapshot.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ pub(super) enum HostChoice {
     /// Where its rows lie, or in a buffer of the loader.
     Any,
     /// In this memory of the caller's. Without it, in a buffer of the loader.
-    Given(Option<Box<dyn GivenMemory>>),
+    Given(Option<Box<dyn CallerMemory>>),
 }
 
 impl BatchFetcher {
@@ -187,14 +187,14 @@ impl BatchFetcher {
 
     /// These samples where they lie, if that can be.
     fn see(&self, samples: &Samples) -> Option<Result<Fetched<OnHost>, Error>> {
-        let [shelf] = &*self.shelves else {
+        let [snapshot] = &*self.snapshots else {
             return None;
         };
-        let (views, first) = shelf.see(&samples.samples)?;
+        let (views, first) = snapshot.see(&samples.samples)?;
         let rows = samples.len();
         let row_at = |row: usize| {
             let row = first.row + u32::try_from(row).expect("rows of one shard");
-            shelf.row(RowRef { row, ..first })
+            snapshot.row(RowRef { row, ..first })
         };
         let ragged = Ragged::new(&self.layout, rows, row_at);
         Some(ragged.map(|ragged| {
@@ -222,7 +222,7 @@ impl BatchFetcher {
     fn read(
         &self,
         samples: &Samples,
-        given: Option<Box<dyn GivenMemory>>,
+        given: Option<Box<dyn CallerMemory>>,
         cancel: &CancelToken,
     ) -> Result<(Buffer, Ragged, Gathered), Error> {
         let rows = self.locate(samples);
@@ -254,32 +254,32 @@ impl BatchFetcher {
             false => Vec::new(),
         };
         let wanted = Wanted { columns: &columns, begins: &begins };
-        match &*self.shelves {
-            [shelf] => {
+        match &*self.snapshots {
+            [snapshot] => {
                 let placed = Placed::all(rows).beginning(&begins);
-                (shelf.gather)(placed, &shelf.tensors_of(&columns), &mut parts, cancel)
+                (snapshot.gather)(placed, &snapshot.tensors_of(&columns), &mut parts, cancel)
             }
             _ => self.gather_mixed(rows, &samples.datasets, wanted, &mut parts, cancel),
         }
     }
 
     /// The shelf of the sample at a place of a batch.
-    pub(super) fn shelf_of(&self, samples: &Samples, place: usize) -> &Shelf {
+    pub(super) fn snapshot_of(&self, samples: &Samples, place: usize) -> &SnapshotRows {
         match samples.datasets.get(place) {
-            Some(&dataset) => &self.shelves[dataset as usize],
-            None => &self.shelves[0],
+            Some(&dataset) => &self.snapshots[dataset as usize],
+            None => &self.snapshots[0],
         }
     }
 
     /// Which row each sample is, in its snapshot.
     pub(super) fn locate(&self, samples: &Samples) -> Vec<RowRef> {
         let located = samples.samples.iter().enumerate();
-        located.map(|(place, &sample)| self.shelf_of(samples, place).locate(sample)).collect()
+        located.map(|(place, &sample)| self.snapshot_of(samples, place).locate(sample)).collect()
     }
 
     /// Where the ragged ones of these rows lie in their buffer.
     pub(super) fn ragged(&self, samples: &Samples, rows: &[RowRef]) -> Result<Ragged, Error> {
-        let row_at = |place: usize| self.shelf_of(samples, place).row(rows[place]);
+        let row_at = |place: usize| self.snapshot_of(samples, place).row(rows[place]);
         Ragged::new(&self.layout, rows.len(), row_at)
     }
 
@@ -293,7 +293,7 @@ impl BatchFetcher {
         cancel: &CancelToken,
     ) -> Result<Gathered, Error> {
         let mut gathered = Gathered::default();
-        for (dataset, shelf) in (0..).zip(&self.shelves) {
+        for (dataset, snapshot) in (0..).zip(&self.snapshots) {
             let places: Vec<u32> = (0..)
                 .zip(datasets)
                 .filter(|(_, of)| **of == dataset)
@@ -304,8 +304,8 @@ impl BatchFetcher {
             }
             let rows: Vec<RowRef> = places.iter().map(|&place| rows[place as usize]).collect();
             let placed = Placed::at(&rows, &places).beginning(wanted.begins);
-            let tensors = shelf.tensors_of(wanted.columns);
-            gathered += (shelf.gather)(placed, &tensors, parts, cancel)?;
+            let tensors = snapshot.tensors_of(wanted.columns);
+            gathered += (snapshot.gather)(placed, &tensors, parts, cancel)?;
         }
         Ok(gathered)
     }
@@ -314,7 +314,7 @@ impl BatchFetcher {
 /// What seeing rows where they lie comes to.
 fn seen(views: &[RowsView], rows: usize) -> Gathered {
     let bytes = views.iter().map(|view| view.len() as u64).sum();
-    let copies = Copies::viewed(bytes);
+    let copies = CopyStats::viewed(bytes);
     copies.count();
     let sources = Sources { rows_local: rows as u64, bytes, copies, ..Sources::default() };
     Gathered { sources, longest: None }
@@ -339,8 +339,8 @@ pub(crate) fn take(
     check_rows(rows)?;
     let layout = Layout::new(manifest, tensors, rows)?;
     let buffers = BufferPool::new(0);
-    let shelf = Shelf::new(manifest.clone(), Arc::clone(gather), None, None, &layout)?;
-    let fetcher = BatchFetcher { shelves: [shelf].into(), layout, buffers };
+    let snapshot = SnapshotRows::new(manifest.clone(), Arc::clone(gather), None, None, &layout)?;
+    let fetcher = BatchFetcher { snapshots: [snapshot].into(), layout, buffers };
     let samples = Samples { samples: samples.to_vec(), ..Samples::default() };
     let (buffer, ragged, _) = fetcher.read(&samples, None, cancel)?;
     Ok(fetcher.layout.lift(&Memory::buffer(buffer), samples.len(), &ragged))
@@ -351,7 +351,7 @@ pub(crate) fn take(
 ///
 /// # Errors
 /// As [`Layout::new`], and `ResourceExhausted` for more bytes of ragged rows than a batch may have.
-pub(crate) fn lend(
+pub(crate) fn private_views(
     manifest: &Manifest,
     look: impl Fn(usize) -> Option<RowsView>,
     (shard, rows): (u32, &Range<u32>),

@@ -150,14 +150,14 @@ impl Layout {
     /// The tensors of `rows` rows that are seen where they lie, in the order of the columns.
     ///
     /// # Errors
-    /// As [`RowsView::lend`].
+    /// As [`RowsView::private_view`].
     pub(super) fn lift_views(
         &self,
         views: &[RowsView],
         rows: usize,
         ragged: &Ragged,
     ) -> Result<Vec<HostTensor>, Error> {
-        let lent = views.iter().map(RowsView::lend).collect::<Result<Vec<_>, _>>()?;
+        let lent = views.iter().map(RowsView::private_view).collect::<Result<Vec<_>, _>>()?;
         Ok(self.name_each(lent, rows, ragged).collect())
     }
 

@@ -19,20 +19,20 @@ use larder_dataset::Dtype;
 
 use super::{
     Start,
-    batch::{Batch, Place},
+    batch::{Batch, BatchMemory},
+    caller_buffers::CallerBuffers,
     content::Samples,
     direct::Direct,
     epoch::{Epoch, PreparedEpoch},
     fetch::{BatchFetcher, Fetched},
-    giving::Giving,
     layout::{ColumnRows, Layout, Ragged, with_slack},
     pass::Pass,
 };
 use crate::{
-    Copies, DeviceSlice, Error, Pump, ReadyBlock,
+    CopyStats, DeviceSlice, Error, Pump, ReadyBlock,
     buffer::ALIGNMENT,
+    deadline::CancelToken,
     device::{Block, Run, Source, Transfer},
-    patience::CancelToken,
 };
 
 /// The rows of a batch in the memory of a device.
@@ -41,7 +41,7 @@ pub struct OnDevice {
     places: Places,
 }
 
-impl Place for OnDevice {
+impl BatchMemory for OnDevice {
     type Given = ReadyBlock;
     type By = Arc<Pump>;
 }
@@ -120,12 +120,12 @@ impl Epoch<OnDevice> {
     /// Begins an epoch whose batches are in the memory of a device.
     pub(super) fn on_device(
         start: Start,
-        giving: Option<Giving<ReadyBlock>>,
+        buffers: Option<CallerBuffers<ReadyBlock>>,
         pump: Arc<Pump>,
     ) -> Result<Self, Error> {
         let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
-        let given = giving.as_ref().map(Giving::given);
-        Self::begin(start, giving, move |batch, cancel| {
+        let given = buffers.as_ref().map(CallerBuffers::given);
+        Self::begin(start, buffers, move |batch, cancel| {
             let given = given.as_ref().and_then(|given| given.take(batch));
             fetcher.batch(&pass, batch, |samples| fetcher.to_device(samples, given, &pump, cancel))
         })
@@ -135,8 +135,9 @@ impl Epoch<OnDevice> {
 impl PreparedEpoch<OnDevice> {
     pub(super) fn new(start: Start, by: Arc<Pump>) -> Self {
         let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
-        let giving = Giving::new(pass, fetcher, start.ahead.batches(), BatchFetcher::block_bytes);
-        Self { start, giving, by }
+        let buffers =
+            CallerBuffers::new(pass, fetcher, start.ahead.batches(), BatchFetcher::block_bytes);
+        Self { start, buffers, by }
     }
 
     /// Begins it: fetching begins at once.
@@ -144,7 +145,7 @@ impl PreparedEpoch<OnDevice> {
     /// # Errors
     /// `ResourceExhausted` when no thread can be started.
     pub fn begin(self) -> Result<Epoch<OnDevice>, Error> {
-        Epoch::on_device(self.start, Some(self.giving), self.by)
+        Epoch::on_device(self.start, Some(self.buffers), self.by)
     }
 }
 
@@ -198,7 +199,7 @@ impl BatchFetcher {
         }
         pump.send(transfer, &mut block)?;
         let bytes = places.bytes();
-        let sent = Copies::sent(bytes, bytes - direct_bytes);
+        let sent = CopyStats::sent(bytes, bytes - direct_bytes);
         sent.count();
         gathered.sources.copies += sent;
         let memory = DeviceSlice::whole(Arc::new(block));

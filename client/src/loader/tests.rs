@@ -18,8 +18,8 @@ use super::*;
 use crate::{
     Hop, LongestWait, RowRef, Sources,
     dataset::all_samples,
+    deadline::Deadline,
     fetch::Gathered,
-    patience::Patience,
     sampler::{Last, Order},
 };
 
@@ -519,7 +519,7 @@ fn the_batch_that_was_waited_for_is_remembered_with_what_it_waited_for() {
     let slow: Arc<Gather> = Arc::new(move |rows, tensors, out, cancel| {
         let mut gathered = inner(rows, tensors, out, cancel)?;
         if calls.fetch_add(1, SeqCst) == 4 {
-            Patience::new(wait * 2, cancel).sleep(wait);
+            Deadline::new(wait * 2, cancel).sleep(wait);
             gathered.sources.wait_nodes = wait;
             gathered.longest = Some(told.clone());
         }

@@ -26,7 +26,7 @@ const STICKY: u32 = 0o1000;
 
 /// A folder above a socket.
 #[derive(Debug, Clone, Copy)]
-struct Folder {
+struct Owner {
     user: u32,
     mode: u32,
 }
@@ -63,11 +63,11 @@ fn refused(path: &Path, listener: u32, why: &str) -> String {
 }
 
 /// The folders above a path, the nearest first.
-fn chain(path: &Path) -> io::Result<Vec<Folder>> {
+fn chain(path: &Path) -> io::Result<Vec<Owner>> {
     let path = path::absolute(path)?;
     let look = |folder: &Path| {
         let found = folder.metadata()?;
-        Ok(Folder { user: found.uid(), mode: found.mode() })
+        Ok(Owner { user: found.uid(), mode: found.mode() })
     };
     path.ancestors().skip(1).map(look).collect()
 }
@@ -76,7 +76,7 @@ fn is_trusted(user: u32, own: u32) -> bool {
     user == ROOT || user == own
 }
 
-fn judge(listener: u32, own: u32, folders: &[Folder]) -> Result<(), String> {
+fn judge(listener: u32, own: u32, folders: &[Owner]) -> Result<(), String> {
     let Some((nearest, above)) = folders.split_first() else {
         return Err("its folder is not known".to_owned());
     };
@@ -112,7 +112,7 @@ mod tests {
 
     /// What is thought of a node that listens below these folders, the nearest first.
     fn judged(listener: u32, folders: &[(u32, u32)]) -> Result<(), String> {
-        let folders: Vec<_> = folders.iter().map(|&(user, mode)| Folder { user, mode }).collect();
+        let folders: Vec<_> = folders.iter().map(|&(user, mode)| Owner { user, mode }).collect();
         judge(listener, OURS, &folders)
     }
 

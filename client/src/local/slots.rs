@@ -14,7 +14,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use larder_extent::Attached;
 
-use super::places::{Place, Places};
+use super::mapping_slots::{MappingSlot, MappingSlots};
 
 /// Shards of one chunk of the table. Chunks are made when one of theirs is first asked for, so that
 /// a dataset of millions of shards costs what is used of it.
@@ -45,15 +45,15 @@ pub(crate) struct Slots {
     chunks: Box<[OnceLock<Box<[Slot]>>]>,
     mapped: AtomicUsize,
     /// One is taken for each map, and for each shard that was asked for.
-    places: Arc<Places>,
+    places: Arc<MappingSlots>,
 }
 
 impl Slots {
     pub(crate) fn new(shards: u32) -> Self {
-        Self::within(shards, Places::of_process())
+        Self::within(shards, MappingSlots::of_process())
     }
 
-    fn within(shards: u32, places: Arc<Places>) -> Self {
+    fn within(shards: u32, places: Arc<MappingSlots>) -> Self {
         let chunks = (shards as usize).div_ceil(CHUNK_SHARDS);
         let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
         Self { chunks, mapped: AtomicUsize::new(0), places }
@@ -99,7 +99,7 @@ impl Slots {
     /// lock.
     pub(crate) fn put(&self, shard: u32, map: Attached) -> (Weak<Attached>, Option<Arc<Attached>>) {
         let slot = self.slot(shard);
-        let map = Arc::new(map.kept_with(Place::taken(&self.places)));
+        let map = Arc::new(map.kept_with(MappingSlot::taken(&self.places)));
         let put = Arc::downgrade(&map);
         let replaced = slot.map.swap(Some(map));
         if replaced.is_none() {
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn places_are_shared_by_the_tables_of_a_process_and_given_back() {
-        let places = Places::new(2);
+        let places = MappingSlots::new(2);
         let [one, other] = [0, 1].map(|_| Slots::within(100, Arc::clone(&places)));
         assert!(one.claim(7, SECOND) && other.claim(7, SECOND));
         assert!(!one.claim(8, SECOND) && !other.claim(8, SECOND));
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_map_has_its_place_for_as_long_as_somebody_uses_it() {
-        let slots = Slots::within(100, Places::new(1));
+        let slots = Slots::within(100, MappingSlots::new(1));
         assert!(slots.claim(7, SECOND));
         slots.put(7, map());
         assert!(!slots.claim(8, SECOND));

@@ -20,7 +20,7 @@ use super::{
     receive::{Run, is_contiguous, receive, receive_ragged, receive_row},
     stream::Stream,
 };
-use crate::{Copies, patience::CancelToken};
+use crate::{CopyStats, deadline::CancelToken};
 
 /// What is read ahead of a frame: headers and most tables come with one system call, and little
 /// payload is copied twice.
@@ -191,7 +191,7 @@ impl Connection {
         };
         let first = progress.rows;
         job.advance(progress, done);
-        wanted.copies += Copies::remote(lengths.sum(&at[..done]) as u64, times);
+        wanted.copies += CopyStats::remote(lengths.sum(&at[..done]) as u64, times);
         received.map_err(|failure| match failure {
             Failure::Corrupt { row, .. } => Failure::Corrupt { slot, row: first + row },
             other => other,
@@ -224,7 +224,7 @@ impl Connection {
             },
         )?;
         job.advance_within(progress, bytes, place.len());
-        wanted.copies += Copies::remote(bytes as u64, 1);
+        wanted.copies += CopyStats::remote(bytes as u64, 1);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use larder_base::SnapshotId;
 use larder_wire::data::RowRef;
 
 use super::Batch;
-use crate::Copies;
+use crate::CopyStats;
 
 /// All that one gather wants, and the batch that it goes to.
 pub(crate) struct Wanted<'a, 'b> {
@@ -19,7 +19,7 @@ pub(crate) struct Wanted<'a, 'b> {
     pub(crate) tensors: &'a [u16],
     pub(crate) batch: Batch<'a, 'b>,
     /// What was put into the batch so far.
-    pub(crate) copies: Copies,
+    pub(crate) copies: CopyStats,
 }
 
 /// Rows of a batch to be fetched, for some of its tensors: a rectangle, so that it fits one

@@ -8,7 +8,7 @@ use std::{
 use larder_base::limits;
 
 use super::Connection;
-use crate::patience::Patience;
+use crate::deadline::Deadline;
 
 /// At most [`limits::CONNECTIONS_PER_NODE_MAX`] connections; who finds all in use waits.
 ///
@@ -40,13 +40,13 @@ impl Pool {
     }
 
     /// A slot, waiting for one if need be, but not longer than `patience`.
-    pub(crate) fn take(self: &Arc<Self>, patience: &Patience) -> Option<Slot> {
+    pub(crate) fn take(self: &Arc<Self>, deadline: &Deadline) -> Option<Slot> {
         let mut state = self.state();
         loop {
             if let Some(slot) = self.take_from(&mut state) {
                 return Some(slot);
             }
-            let waited = self.freed.wait_timeout(state, patience.slice()?);
+            let waited = self.freed.wait_timeout(state, deadline.slice()?);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -109,10 +109,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::patience::CancelToken;
+    use crate::deadline::CancelToken;
 
-    fn patience(seconds: u64, cancel: &CancelToken) -> Patience {
-        Patience::new(Duration::from_secs(seconds), cancel)
+    fn deadline(seconds: u64, cancel: &CancelToken) -> Deadline {
+        Deadline::new(Duration::from_secs(seconds), cancel)
     }
 
     #[test]
@@ -121,10 +121,10 @@ mod tests {
         let slots: Vec<_> =
             (0..limits::CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();
         assert!(pool.try_take().is_none());
-        assert!(pool.take(&patience(0, &CancelToken::never())).is_none());
+        assert!(pool.take(&deadline(0, &CancelToken::never())).is_none());
         let cancelled = CancelToken::new();
         cancelled.cancel();
-        assert!(pool.take(&patience(3600, &cancelled)).is_none());
+        assert!(pool.take(&deadline(3600, &cancelled)).is_none());
         drop(slots);
         assert!(pool.try_take().is_some());
     }
@@ -135,7 +135,7 @@ mod tests {
         let slots: Vec<_> =
             (0..limits::CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| pool.take(&patience(60, &CancelToken::never())).is_some());
+            let waiting = scope.spawn(|| pool.take(&deadline(60, &CancelToken::never())).is_some());
             drop(slots);
             assert!(waiting.join().unwrap());
         });

@@ -12,7 +12,7 @@ use larder_base::limits;
 use larder_extent::fork_count;
 
 use crate::{
-    patience::{CancelToken, Patience},
+    deadline::{CancelToken, Deadline},
     process,
 };
 
@@ -21,7 +21,7 @@ use crate::{
 pub(super) struct Stream {
     socket: TcpStream,
     /// Of the call that uses it now, or that did last.
-    patience: Patience,
+    deadline: Deadline,
     /// How long that call goes on without getting further.
     longest: Duration,
     /// The [`fork_count`] of who made it.
@@ -35,19 +35,19 @@ impl Stream {
         socket.set_read_timeout(Some(limits::CANCEL_CHECK_INTERVAL))?;
         socket.set_write_timeout(Some(limits::CANCEL_CHECK_INTERVAL))?;
         let longest = limits::HANDSHAKE_TIMEOUT;
-        let patience = Patience::new(longest, cancel);
-        Ok(Self { socket, patience, longest, forks: fork_count() })
+        let deadline = Deadline::new(longest, cancel);
+        Ok(Self { socket, deadline, longest, forks: fork_count() })
     }
 
     /// From now on it serves another call, which goes on for `longest` without getting further.
     pub(super) fn serve(&mut self, cancel: &CancelToken, longest: Duration) {
-        self.patience = Patience::new(longest, cancel);
+        self.deadline = Deadline::new(longest, cancel);
         self.longest = longest;
     }
 
     /// The call got further.
     pub(super) fn progress(&mut self) {
-        self.patience = Patience::new(self.longest, self.patience.cancel());
+        self.deadline = Deadline::new(self.longest, self.deadline.cancel());
     }
 
     /// Goes on with what times out, which has moved no byte then.
@@ -57,10 +57,10 @@ impl Stream {
     ) -> io::Result<T> {
         let mut silent_at = None;
         loop {
-            if self.patience.cancel().is_cancelled() {
+            if self.deadline.cancel().is_cancelled() {
                 return Err(io::Error::other("nobody needs the answer any more"));
             }
-            if self.patience.left().is_zero() {
+            if self.deadline.left().is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             let error = match step(&mut self.socket) {
@@ -172,7 +172,7 @@ mod tests {
         let read = |stream: &mut Stream| stream.read(&mut [0]).map_err(|error| error.kind());
         stream.serve(&cancel, HOUR);
         assert_eq!(read(&mut stream), Ok(1));
-        stream.patience = Patience::new(Duration::ZERO, &cancel);
+        stream.deadline = Deadline::new(Duration::ZERO, &cancel);
         assert_eq!(read(&mut stream), Err(io::ErrorKind::TimedOut));
         stream.progress();
         assert_eq!(read(&mut stream), Ok(1));

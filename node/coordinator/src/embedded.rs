@@ -1,378 +1,349 @@
-//! The coordinator in one of the nodes: a [`Ledger`] with leases.
+//! A node's coordinator: it serves as the coordinator, or it follows the node that does. The folder
+//! keeps the role, so a restart keeps it too. The role may change while the coordinator runs.
 //!
-//! The ledger keeps record, blobs and announcements over a restart. It does not keep when
-//! announcements expire, so a restart gives each its full time again. Leases use this process's
-//! monotonic clock.
+//! ```text
+//! unused folder, no --join ──▶ Serving (generation 1)
+//!                                  │  a greater generation is heard of      ▲
+//!                                  ▼                                        │ take_over (by an
+//! unused folder, --join ─────▶ Following ───────────────────────────────────┘ operator)
+//! ```
 //!
-//! Thread rule: changes run one after the other in the ledger; a task checks the leases.
+//! A serving coordinator that learns that its generation is over never serves again on that record.
+//! The folder keeps this, so the next start follows too. [`takeover`](takeover) explains why this
+//! is safe.
+//!
+//! Thread rule: async, inside a runtime; a role change holds a lock across its awaits.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod durable_state;
+mod follower;
+mod leader;
+mod leases;
+pub(super) mod service;
+mod state_dir;
+pub(super) mod takeover;
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use bytes::Bytes;
-use larder_base::{BootId, ErrorKind, limits};
-use larder_wire::control::{Announcements, StoredRecord};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use larder_base::{BootId, Error, ErrorKind, limits};
+use larder_wire::control::LocateResponse;
+use tokio::sync::{Mutex, Semaphore};
 
-use super::leases::Leases;
-use super::ledger::Ledger;
-use super::message::{Kept, announcement_message, blob_field, blob_ids, stored};
-use super::types::{
-    self, Announcement, BlobId, CoordinatorError, Replaced, Revision, View, no_room_for_blobs,
-};
-use super::watch::Publisher;
-use crate::clock;
+use takeover::announce_leader;
 
-/// A serving coordinator. Its lease task ends when it is dropped.
-#[derive(Debug)]
-pub(super) struct Embedded {
-    core: Arc<Core>,
-    /// Cancelled when another coordinator has replaced it, and on drop.
-    ended: CancellationToken,
-    _end: DropGuard,
+use super::Coordinator;
+use super::message::PersistedState;
+use super::peer::LeaderAddress;
+use super::token::JoinToken;
+use super::types::{Announcement, BlobId, CoordinatorError, Replaced, Revision, View};
+use super::watch::{Publisher, Watch};
+use durable_state::DurableState;
+use follower::Follower;
+use leader::{Leader, superseded};
+
+/// Options of a coordinator.
+#[derive(Debug, Clone)]
+pub struct EmbeddedOptions {
+    /// The folder for its state. No other process may use it.
+    pub state: PathBuf,
+    /// This node's name.
+    pub node_id: String,
+    /// URL of this node's control port for other nodes: `http://host:port`.
+    pub address: String,
+    /// The token that other nodes must send, and that is sent to them.
+    pub token: JoinToken,
+    /// Nodes of the cluster to follow, `http://host:port`. None founds a cluster in an unused
+    /// folder.
+    pub join: Vec<String>,
 }
 
+/// A coordinator. Its tasks end when it is dropped.
 #[derive(Debug)]
-struct Core {
-    ledger: Arc<Ledger>,
-    leases: Mutex<Leases>,
-    publisher: Arc<Publisher>,
-    generation: u32,
+pub struct EmbeddedCoordinator {
+    options: EmbeddedOptions,
+    pub(crate) durable: Arc<DurableState>,
+    pub(crate) publisher: Arc<Publisher>,
+    role: ArcSwap<Role>,
+    /// Held while the role changes.
+    changing: Mutex<()>,
+    /// Limits the blobs in transfer.
+    transfers: Arc<Semaphore>,
+    /// Limits the watches of other nodes.
+    watches: Arc<Semaphore>,
 }
 
-impl Embedded {
-    /// Serves the state of the ledger, in which this node is the coordinator. Call it inside a
-    /// runtime.
-    pub(super) fn start(ledger: &Arc<Ledger>, publisher: &Arc<Publisher>) -> Self {
-        let core = Core::new(ledger, publisher);
-        let ended = CancellationToken::new();
-        let looking = look_at_leases(Arc::clone(&core));
-        tokio::spawn(ended.clone().run_until_cancelled_owned(looking));
-        Self { core, _end: ended.clone().drop_guard(), ended }
+/// The role of a coordinator.
+#[derive(Debug)]
+pub(crate) enum Role {
+    /// It is the coordinator.
+    Serving(Leader),
+    /// Another node is the coordinator.
+    Following(Follower),
+}
+
+impl Role {
+    /// Ends its tasks, though calls may still be running.
+    fn end(&self) {
+        match self {
+            Self::Serving(leader) => leader.ended().cancel(),
+            Self::Following(follower) => follower.end(),
+        }
+    }
+}
+
+impl EmbeddedCoordinator {
+    /// Opens the folder and continues in its role. In an unused folder it founds a cluster, or
+    /// joins one. Call it inside a runtime.
+    ///
+    /// # Errors
+    /// When the folder can't be used or is damaged.
+    pub async fn start(options: EmbeddedOptions) -> Result<Arc<Self>, Error> {
+        let state = options.state.clone();
+        let opened = tokio::task::spawn_blocking(move || DurableState::open(&state)).await;
+        let opened = opened.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
+        let durable = Arc::new(opened?);
+        if !durable.was_used() && options.join.is_empty() {
+            found(&durable).await?;
+        }
+        give_up_own(&options, &durable).await?;
+        check_way(&options, &durable.kept())?;
+        let publisher = Arc::new(Publisher::new());
+        let role = begin(&options, &durable, &publisher)?;
+        Ok(Arc::new(Self {
+            options,
+            durable,
+            publisher,
+            role: ArcSwap::from_pointee(role),
+            changing: Mutex::new(()),
+            transfers: Arc::new(Semaphore::new(limits::BLOB_TRANSFERS_MAX)),
+            watches: Arc::new(Semaphore::new(limits::WATCHES_MAX)),
+        }))
     }
 
-    /// Returns its generation.
+    pub(super) fn role(&self) -> Arc<Role> {
+        self.role.load_full()
+    }
+
+    /// Returns true if this coordinator is the coordinator.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        matches!(&*self.role(), Role::Serving(_))
+    }
+
+    /// Ends its tasks and the watches of other nodes, even if it is still referenced.
+    pub fn stop(&self) {
+        self.role().end();
+    }
+
+    /// Returns the greatest generation known here.
     pub(super) fn generation(&self) -> u32 {
-        self.core.generation
+        self.durable.kept().generation
     }
 
-    /// Returns a token that is cancelled when another coordinator has replaced it.
-    pub(super) fn ended(&self) -> &CancellationToken {
-        &self.ended
+    /// Returns the generation and the coordinator's address, as known here.
+    pub(super) fn whereabouts(&self) -> LeaderAddress {
+        let kept = self.durable.kept();
+        let coordinator = if kept.coordinates { &self.options.address } else { &kept.coordinator };
+        LeaderAddress { generation: kept.generation, coordinator: coordinator.clone() }
     }
 
-    pub(super) fn read(&self) -> Result<View, CoordinatorError> {
-        self.core.ledger.check()?;
-        self.core.check(&self.core.ledger.kept())?;
-        self.core.ledger.kept().view().map_err(CoordinatorError::Refused)
+    /// Returns the same for a remote caller, with the revision of the copy here and the promise
+    /// made.
+    #[must_use]
+    pub fn located(&self) -> LocateResponse {
+        let role = self.role();
+        let place = self.whereabouts();
+        let kept = self.durable.kept();
+        let seen = self.publisher.view().record.as_ref().map(|record| record.revision);
+        LocateResponse {
+            node_id: self.options.node_id.clone(),
+            generation: place.generation,
+            coordinator: place.coordinator,
+            coordinates: kept.coordinates,
+            revision: seen.max(kept.revision()).map_or(0, |revision| revision.0),
+            promised: kept.promised,
+            promised_to: kept.promised_to.clone(),
+            reaches: match &*role {
+                Role::Serving(_) => true,
+                Role::Following(follower) => follower.reaches(),
+            },
+        }
     }
 
-    pub(super) async fn replace(
+    /// Adopts a greater generation: a serving coordinator stops serving, and follows. Runs to its
+    /// end even if the caller is gone, so that saved and actual role agree.
+    pub(super) async fn follow(
+        self: &Arc<Self>,
+        place: LeaderAddress,
+    ) -> Result<(), CoordinatorError> {
+        let coordinator = Arc::clone(self);
+        let followed = tokio::spawn(async move { coordinator.follow_now(place).await }).await;
+        followed.unwrap_or_else(|death| Err(CoordinatorError::unknown(death.to_string())))
+    }
+
+    async fn follow_now(&self, place: LeaderAddress) -> Result<(), CoordinatorError> {
+        let _changing = self.changing.lock().await;
+        let served = self.serves();
+        let step = move |_: &DurableState, kept: &mut PersistedState| {
+            let newer = place.generation > kept.generation;
+            let more = place.generation == kept.generation
+                && !kept.coordinates
+                && !place.coordinator.is_empty();
+            if newer || more {
+                kept.generation = place.generation;
+                kept.coordinator = place.coordinator;
+                kept.coordinates = false;
+                kept.announcements = None;
+                kept.supersedes.clear();
+            }
+            Ok(kept.clone())
+        };
+        let kept = self.durable.change(step, |_| ()).await?;
+        if served && !kept.coordinates {
+            tracing::error!("{}; this node follows it from now on", superseded(0, &kept));
+        }
+        // A follower restarts as well, to ask at the new place at once.
+        if !kept.coordinates {
+            self.take_role()?;
+        }
+        Ok(())
+    }
+
+    /// Begins the role that the durable names, in place of the present one.
+    pub(super) fn take_role(&self) -> Result<(), CoordinatorError> {
+        let role = begin(&self.options, &self.durable, &self.publisher);
+        let before = self.role.swap(Arc::new(role.map_err(CoordinatorError::Refused)?));
+        before.end();
+        Ok(())
+    }
+}
+
+/// Begins generation 1.
+async fn found(durable: &Arc<DurableState>) -> Result<(), Error> {
+    let first = |kept: &mut PersistedState| {
+        kept.generation = 1;
+        kept.coordinates = true;
+    };
+    keep(durable, first).await
+}
+
+async fn keep(
+    durable: &Arc<DurableState>,
+    step: impl FnOnce(&mut PersistedState) + Send + 'static,
+) -> Result<(), Error> {
+    let step = move |_: &DurableState, kept: &mut PersistedState| {
+        step(kept);
+        Ok(())
+    };
+    let kept = durable.change(step, |_| ()).await;
+    kept.map_err(|why| Error::new(ErrorKind::Unavailable, why.to_string()))
+}
+
+/// Gives up a takeover that was running when this process ended. The nodes that promised may learn
+/// it.
+async fn give_up_own(options: &EmbeddedOptions, durable: &Arc<DurableState>) -> Result<(), Error> {
+    let promise = durable.kept().promise();
+    let Some(own) = promise.filter(|promise| promise.node_id == options.node_id) else {
+        return Ok(());
+    };
+    keep(durable, move |kept| kept.release(&own)).await
+}
+
+/// Refuses a coordinator that does not coordinate and has no node to ask.
+fn check_way(options: &EmbeddedOptions, kept: &PersistedState) -> Result<(), Error> {
+    if kept.coordinates || !options.join.is_empty() || !kept.coordinator.is_empty() {
+        return Ok(());
+    }
+    let what = format!(
+        "--state {}: this node does not coordinate (generation {} is known), and which one does is not known: name a \
+         node of the cluster with --join",
+        options.state.display(),
+        kept.generation
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, what))
+}
+
+/// Begins the role that the durable names.
+fn begin(
+    options: &EmbeddedOptions,
+    durable: &Arc<DurableState>,
+    publisher: &Arc<Publisher>,
+) -> Result<Role, Error> {
+    let kept = durable.kept().clone();
+    let publisher = &Arc::new(publisher.successor());
+    if kept.coordinates {
+        if !options.join.is_empty() {
+            tracing::info!(
+                "this node coordinates the cluster of its --state folder: --join is not needed"
+            );
+        }
+        let leader = Leader::start(durable, publisher);
+        announce_leader(durable, options);
+        return Ok(Role::Serving(leader));
+    }
+    let EmbeddedOptions { token, join, address, .. } = options;
+    Ok(Role::Following(Follower::start(durable, publisher, token, join, address)))
+}
+
+#[tonic::async_trait]
+impl Coordinator for EmbeddedCoordinator {
+    async fn read(&self) -> Result<View, CoordinatorError> {
+        match &*self.role() {
+            Role::Serving(leader) => leader.read(),
+            Role::Following(follower) => follower.read().await,
+        }
+    }
+
+    async fn replace(
         &self,
         expected: Option<Revision>,
         record: Bytes,
         blobs: Vec<BlobId>,
     ) -> Result<Replaced, CoordinatorError> {
-        types::check_record(&record, &blobs)?;
-        let step = move |ledger: &Ledger, kept: &mut Kept| {
-            if kept.revision() != expected {
-                let present = kept.record.clone().map(stored).transpose();
-                return Ok(Replaced::Moved(present.map_err(CoordinatorError::Refused)?));
-            }
-            let missing: Vec<BlobId> =
-                blobs.iter().copied().filter(|id| !ledger.folder().has_blob(*id)).collect();
-            if !missing.is_empty() {
-                return Ok(Replaced::Missing(missing));
-            }
-            let revision = kept.number_after(expected.map(|expected| expected.0));
-            let blobs = blobs.iter().map(blob_field).collect();
-            kept.record = Some(StoredRecord { revision, record, blobs });
-            Ok(Replaced::Done(Revision(revision)))
-        };
-        self.core.change(step).await
-    }
-
-    pub(super) async fn put_blob(&self, bytes: Bytes) -> Result<BlobId, CoordinatorError> {
-        types::check_blob(bytes.len() as u64)?;
-        let step = move |ledger: &Ledger, _: &mut Kept| {
-            let id = BlobId::of(&bytes);
-            let there = ledger.folder().blobs().map_err(unreadable)?;
-            if !there.contains(&id) && there.len() >= limits::BLOBS_KEPT_MAX {
-                return Err(no_room_for_blobs());
-            }
-            ledger.folder().put_blob(id, &bytes).map_err(|why| ledger.not_saved(why))?;
-            Ok(id)
-        };
-        self.core.change(step).await
-    }
-
-    pub(super) async fn blob(&self, id: BlobId) -> Result<Option<Bytes>, CoordinatorError> {
-        let ledger = Arc::clone(&self.core.ledger);
-        let read = tokio::task::spawn_blocking(move || ledger.folder().blob(id)).await;
-        let read = read.map_err(|why| CoordinatorError::away(why.to_string()))?;
-        read.map_err(CoordinatorError::Refused)
-    }
-
-    pub(super) async fn sweep(&self, at: Revision) -> Result<Option<u64>, CoordinatorError> {
-        let step = move |ledger: &Ledger, kept: &mut Kept| {
-            let Some(record) = kept.record.as_ref().filter(|record| record.revision == at.0) else {
-                return Ok(None);
-            };
-            let needed = blob_ids(&record.blobs).map_err(CoordinatorError::Refused)?;
-            sweep_all_but(ledger, &needed).map(Some)
-        };
-        self.core.change(step).await
-    }
-
-    pub(super) async fn announce(&self, node: Announcement) -> Result<(), CoordinatorError> {
-        types::check_announcement(&node)?;
-        let core = Arc::clone(&self.core);
-        let step = move |_: &Ledger, kept: &mut Kept| {
-            let message = announcement_message(&node);
-            let mut all = kept.announcements.clone().unwrap_or_default();
-            let place = all.nodes.binary_search_by(|other| other.node_id.cmp(&node.node_id));
-            match place {
-                Ok(place) if all.nodes[place] == message => {}
-                Ok(place) => all.nodes[place] = message,
-                Err(_) if all.nodes.len() >= limits::ANNOUNCEMENTS_MAX => {
-                    let max = limits::ANNOUNCEMENTS_MAX;
-                    let why = format!("{max} nodes are announced, which is the limit");
-                    return Err(CoordinatorError::refused(ErrorKind::ResourceExhausted, why));
-                }
-                Err(place) => all.nodes.insert(place, message),
-            }
-            kept.announce(all);
-            core.leases().renew(&node.node_id, clock::now(), node.ttl);
-            Ok(())
-        };
-        self.core.change(step).await
-    }
-
-    pub(super) async fn withdraw(
-        &self,
-        node_id: &str,
-        boot: BootId,
-    ) -> Result<(), CoordinatorError> {
-        let node_id = node_id.to_owned();
-        let step = move |_: &Ledger, kept: &mut Kept| {
-            let mut all = kept.announcements.clone().unwrap_or_default();
-            all.nodes.retain(|node| node.node_id != node_id || node.boot_id != boot.as_bytes()[..]);
-            kept.announce(all);
-            Ok(())
-        };
-        self.core.change(step).await
-    }
-}
-
-impl Kept {
-    /// Sets the announcements. A changed set gets the next stamp.
-    pub(super) fn announce(&mut self, mut all: Announcements) {
-        let before = self.announcements.as_ref();
-        let unchanged = before.map_or(all.nodes.is_empty(), |before| before.nodes == all.nodes);
-        if !unchanged {
-            all.stamp = self.number_after(before.map(|before| before.stamp));
-            self.announcements = Some(all);
-        }
-    }
-}
-
-impl Core {
-    fn new(ledger: &Arc<Ledger>, publisher: &Arc<Publisher>) -> Arc<Self> {
-        let now = clock::now();
-        let mut leases = Leases::new(now);
-        let generation = {
-            let kept = ledger.kept();
-            for node in kept.announcements.iter().flat_map(|all| &all.nodes) {
-                let ttl = std::time::Duration::from_millis(node.ttl_ms);
-                leases.renew(&node.node_id, now, ttl);
-            }
-            kept.generation
-        };
-        let core = Arc::new(Self {
-            ledger: Arc::clone(ledger),
-            leases: Mutex::new(leases),
-            publisher: Arc::clone(publisher),
-            generation,
-        });
-        core.publish(&ledger.kept());
-        core
-    }
-
-    fn leases(&self) -> MutexGuard<'_, Leases> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Checks that this is still the coordinator, by the saved state.
-    fn check(&self, kept: &Kept) -> Result<(), CoordinatorError> {
-        if kept.coordinates && kept.generation == self.generation {
-            return Ok(());
-        }
-        Err(superseded(self.generation, kept))
-    }
-
-    /// Runs a change by this coordinator. Refused after another has replaced it.
-    async fn change<T: Send + 'static>(
-        self: &Arc<Self>,
-        step: impl FnOnce(&Ledger, &mut Kept) -> Result<T, CoordinatorError> + Send + 'static,
-    ) -> Result<T, CoordinatorError> {
-        let (core, publisher) = (Arc::clone(self), Arc::clone(self));
-        let fenced = move |ledger: &Ledger, kept: &mut Kept| {
-            core.check(kept)?;
-            step(ledger, kept)
-        };
-        let then = move |kept: &Kept| {
-            publisher.tidy_leases(kept);
-            publisher.publish(kept);
-        };
-        self.ledger.change(fenced, then).await
-    }
-
-    /// Ends the leases of nodes that are no longer announced, after the change was saved. If the
-    /// save fails, the announcement stays, and its lease is checked again.
-    fn tidy_leases(&self, kept: &Kept) {
-        let nodes = kept.announcements.iter().flat_map(|all| &all.nodes);
-        let announced: HashSet<&str> = nodes.map(|node| node.node_id.as_str()).collect();
-        self.leases().retain(|id| announced.contains(id));
-    }
-
-    fn publish(&self, kept: &Kept) {
-        match kept.view() {
-            Ok(view) => self.publisher.here(view),
-            Err(why) => self.publisher.away(&why.to_string()),
+        match &*self.role() {
+            Role::Serving(leader) => leader.replace(expected, record, blobs).await,
+            Role::Following(follower) => follower.replace(expected, record, blobs).await,
         }
     }
 
-    /// Ends the announcements with expired leases.
-    async fn expire(self: &Arc<Self>) -> Result<(), CoordinatorError> {
-        let over = self.leases().over(clock::now());
-        if over.is_empty() {
-            return Ok(());
-        }
-        let core = Arc::clone(self);
-        let step = move |_: &Ledger, kept: &mut Kept| {
-            // Some may have been renewed while other changes ran.
-            let (leases, now) = (core.leases(), clock::now());
-            let over: Vec<String> = over.into_iter().filter(|id| leases.is_over(id, now)).collect();
-            drop(leases);
-            let mut all = kept.announcements.clone().unwrap_or_default();
-            all.nodes.retain(|node| !over.contains(&node.node_id));
-            kept.announce(all);
-            Ok(over)
-        };
-        let over = self.change(step).await?;
-        if !over.is_empty() {
-            tracing::warn!("no sign of life from {}", over.join(", "));
-        }
-        Ok(())
-    }
-}
-
-async fn look_at_leases(core: Arc<Core>) {
-    let mut ticks = tokio::time::interval(limits::LEASE_CHECK_INTERVAL);
-    // After a pause run one check, not one for each missed tick.
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        if let Err(why) = core.expire().await {
-            tracing::warn!("announcements that are over could not be ended: {why}");
+    async fn put_blob(&self, bytes: Bytes) -> Result<BlobId, CoordinatorError> {
+        match &*self.role() {
+            Role::Serving(leader) => leader.put_blob(bytes).await,
+            Role::Following(follower) => follower.put_blob(bytes).await,
         }
     }
-}
 
-/// Returns the error of a coordinator that was replaced.
-pub(super) fn superseded(generation: u32, kept: &Kept) -> CoordinatorError {
-    let place = match kept.coordinator.as_str() {
-        "" => "another node".to_owned(),
-        place => place.to_owned(),
-    };
-    let why = format!(
-        "this coordinator's generation {generation} is over: {place} took over with generation {}",
-        kept.generation
-    );
-    CoordinatorError::away(why)
-}
-
-/// Deletes all blobs but these. Returns their number.
-pub(super) fn sweep_all_but(ledger: &Ledger, needed: &[BlobId]) -> Result<u64, CoordinatorError> {
-    let mut swept = 0;
-    for id in ledger.folder().blobs().map_err(unreadable)? {
-        if !needed.contains(&id) {
-            ledger.folder().remove_blob(id).map_err(unreadable)?;
-            swept += 1;
+    async fn blob(&self, id: BlobId) -> Result<Option<Bytes>, CoordinatorError> {
+        match &*self.role() {
+            Role::Serving(leader) => leader.blob(id).await,
+            Role::Following(follower) => follower.blob(id).await,
         }
     }
-    Ok(swept)
-}
 
-#[expect(clippy::needless_pass_by_value, reason = "the shape of an error mapping")]
-fn unreadable(why: std::io::Error) -> CoordinatorError {
-    CoordinatorError::refused(ErrorKind::Unavailable, format!("its folder can't be used: {why}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    /// Starts a coordinator that checks its leases only when the test asks for it.
-    async fn coordinator(state: &std::path::Path) -> Embedded {
-        let ledger = Arc::new(Ledger::open(state).unwrap());
-        let found = |_: &Ledger, kept: &mut Kept| {
-            (kept.generation, kept.coordinates) = (1, true);
-            Ok(())
-        };
-        ledger.change(found, |_| ()).await.unwrap();
-        let ended = CancellationToken::new();
-        let core = Core::new(&ledger, &Arc::new(Publisher::new()));
-        Embedded { core, _end: ended.clone().drop_guard(), ended }
+    async fn sweep(&self, at: Revision) -> Result<Option<u64>, CoordinatorError> {
+        match &*self.role() {
+            Role::Serving(leader) => leader.sweep(at).await,
+            Role::Following(follower) => follower.sweep(at).await,
+        }
     }
 
-    fn boot() -> BootId {
-        BootId::from_bytes([1; 16])
+    async fn announce(&self, announcement: Announcement) -> Result<(), CoordinatorError> {
+        match &*self.role() {
+            Role::Serving(leader) => leader.announce(announcement).await,
+            Role::Following(follower) => follower.announce(announcement).await,
+        }
     }
 
-    async fn announce(coordinator: &Embedded, node_id: &str) {
-        let (node_id, word, ttl) = (node_id.to_owned(), Bytes::new(), limits::ANNOUNCEMENT_TTL_MAX);
-        coordinator.announce(Announcement { node_id, boot: boot(), word, ttl }).await.unwrap();
+    async fn withdraw(&self, node_id: &str, boot: BootId) -> Result<(), CoordinatorError> {
+        match &*self.role() {
+            Role::Serving(leader) => leader.withdraw(node_id, boot).await,
+            Role::Following(follower) => follower.withdraw(node_id, boot).await,
+        }
     }
 
-    fn end_lease(coordinator: &Embedded, node_id: &str) {
-        coordinator.core.leases().renew(node_id, clock::now(), Duration::ZERO);
-    }
-
-    fn announced(coordinator: &Embedded) -> Vec<String> {
-        coordinator.read().unwrap().alive.nodes.into_keys().collect()
-    }
-
-    #[tokio::test]
-    async fn an_end_that_the_disk_did_not_take_comes_when_it_does() {
-        let home = tempfile::tempdir().unwrap();
-        let coordinator = coordinator(home.path()).await;
-        announce(&coordinator, "dead").await;
-        announce(&coordinator, "lives").await;
-        end_lease(&coordinator, "dead");
-        // A folder blocks the path of the next write.
-        let in_the_way = home.path().join("state.tmp");
-        std::fs::create_dir(&in_the_way).unwrap();
-        coordinator.core.expire().await.unwrap_err();
-        assert_eq!(announced(&coordinator), ["dead", "lives"]);
-        std::fs::remove_dir(&in_the_way).unwrap();
-        coordinator.core.expire().await.unwrap();
-        assert_eq!(announced(&coordinator), ["lives"]);
-    }
-
-    #[tokio::test]
-    async fn node_that_failed_to_withdraw_expires_later() {
-        let home = tempfile::tempdir().unwrap();
-        let coordinator = coordinator(home.path()).await;
-        announce(&coordinator, "leaves").await;
-        end_lease(&coordinator, "leaves");
-        let in_the_way = home.path().join("state.tmp");
-        std::fs::create_dir(&in_the_way).unwrap();
-        coordinator.withdraw("leaves", boot()).await.unwrap_err();
-        std::fs::remove_dir(&in_the_way).unwrap();
-        coordinator.core.expire().await.unwrap();
-        assert!(announced(&coordinator).is_empty());
+    fn watch(&self) -> Watch {
+        self.publisher.watch()
     }
 }

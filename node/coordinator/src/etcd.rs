@@ -15,9 +15,9 @@
 //! belong to the operation of etcd. Its history is not used.
 
 mod announce;
+mod connection;
 mod follow;
 mod keys;
-mod line;
 mod wire;
 
 use std::sync::Arc;
@@ -37,8 +37,8 @@ use super::types::{
 };
 use super::watch::{Publisher, Watch};
 use announce::Leases;
+use connection::EtcdConnection;
 use keys::Keys;
-use line::Line;
 use wire::{KeyValue, Op, TxnRequest};
 
 /// Tries for a blob, in case another node sweeps its pieces during the write.
@@ -99,7 +99,7 @@ pub struct Etcd {
 /// The state that calls and the watch share.
 #[derive(Debug)]
 struct Store {
-    line: Line,
+    line: EtcdConnection,
     keys: Keys,
 }
 
@@ -110,8 +110,10 @@ impl Etcd {
     /// # Errors
     /// An endpoint is no address, the prefix is empty, or a certificate can't be read.
     pub fn start(options: &EtcdOptions) -> Result<Self, Error> {
-        let store =
-            Arc::new(Store { line: Line::new(options)?, keys: Keys::new(&options.prefix)? });
+        let store = Arc::new(Store {
+            line: EtcdConnection::new(options)?,
+            keys: Keys::new(&options.prefix)?,
+        });
         let publisher = Arc::new(Publisher::new());
         let end = CancellationToken::new();
         let following = follow::follow(Arc::clone(&store), Arc::clone(&publisher));

@@ -7,9 +7,9 @@
 //! The coordinator keeps bytes and does not interpret them. [`Coordinator`] has two
 //! implementations, and one test suite runs over both:
 //!
-//! - [`Seat`]: one of the nodes keeps the state in files and serves it to the others over gRPC. A
-//!   seat [serves](embedded) or [follows](remote). If the serving node is lost, an operator has a
-//!   follower [take over](takeover).
+//! - [`EmbeddedCoordinator`]: one of the nodes keeps the state in files and serves it to the others
+//!   over gRPC. A coordinator [serves](embedded::leader) or [follows](embedded::follower). If the
+//!   serving node is lost, an operator has a follower [take over](takeover).
 //! - [`Etcd`]: etcd keeps the state.
 //!
 //! Guarantees to callers:
@@ -30,22 +30,16 @@
 mod clock;
 mod embedded;
 mod etcd;
-mod folder;
-mod leases;
-mod ledger;
 mod message;
 mod peer;
-mod remote;
-mod seat;
-mod service;
 mod token;
 mod types;
 mod watch;
 
+pub use embedded::service::{Guarded, Service, TokenInterceptor};
+pub use embedded::takeover::{Peer, Takeover};
+pub use embedded::{EmbeddedCoordinator, EmbeddedOptions};
 pub use etcd::{Etcd, EtcdOptions, EtcdTls, Password};
-pub use seat::takeover::{Peer, Takeover};
-pub use seat::{Seat, SeatOptions};
-pub use service::{Doorkeeper, Guarded, Service};
 pub use token::JoinToken;
 pub use types::{Alive, Announcement, BlobId, CoordinatorError, Replaced, Revision, Stored, View};
 pub use watch::Watch;

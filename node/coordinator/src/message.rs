@@ -10,13 +10,13 @@ use larder_wire::control::{
 
 use super::types::{Alive, Announcement, BlobId, Revision, Stored, View};
 
-/// The state that a seat keeps in its folder.
+/// The state that a coordinator keeps in its folder.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Kept {
+pub(super) struct PersistedState {
     /// The greatest generation heard of.
     #[prost(uint32, tag = "1")]
     pub(super) generation: u32,
-    /// Whether this seat is the coordinator of that generation.
+    /// Whether this coordinator is the coordinator of that generation.
     #[prost(bool, tag = "2")]
     pub(super) coordinates: bool,
     /// If not: the address of that coordinator, as far as known.
@@ -51,13 +51,13 @@ pub(super) struct Promise {
     pub(super) address: String,
 }
 
-impl Kept {
+impl PersistedState {
     /// Returns the revision of the local record.
     pub(super) fn revision(&self) -> Option<Revision> {
         self.record.as_ref().map(|record| Revision(record.revision))
     }
 
-    /// Returns the promise that binds this seat. It then ignores coordinators of earlier
+    /// Returns the promise that binds this coordinator. It then ignores coordinators of earlier
     /// generations.
     pub(super) fn promise(&self) -> Option<Promise> {
         let binds = self.promised > self.generation && !self.promised_to.is_empty();
@@ -75,7 +75,7 @@ impl Kept {
         }
     }
 
-    /// Returns the least generation that this seat accepts.
+    /// Returns the least generation that this coordinator accepts.
     pub(super) fn least_generation(&self) -> u32 {
         self.promise().map_or(self.generation, |promise| promise.generation)
     }

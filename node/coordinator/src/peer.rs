@@ -1,4 +1,4 @@
-//! Calls from one node's seat to another's, and the meaning of their failures.
+//! Calls from one node's coordinator to another's, and the meaning of their failures.
 
 use std::error::Error as _;
 use std::future::Future;
@@ -36,7 +36,7 @@ pub(super) enum Effect {
 
 /// The place of the coordinator, as some node states it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Whereabouts {
+pub(super) struct LeaderAddress {
     pub(super) generation: u32,
     /// `http://host:port`; empty if unknown.
     pub(super) coordinator: String,
@@ -47,7 +47,7 @@ pub(super) struct Whereabouts {
 pub(super) struct Fault {
     pub(super) error: CoordinatorError,
     /// Set if the node does not coordinate: the place of the coordinator.
-    pub(super) elsewhere: Option<Whereabouts>,
+    pub(super) elsewhere: Option<LeaderAddress>,
 }
 
 /// An answer, with the generation of the answering node.
@@ -189,10 +189,10 @@ pub(super) fn generation(metadata: &MetadataMap) -> Option<u32> {
 }
 
 /// Returns the coordinator's place, if a refusal names it.
-fn whereabouts(metadata: &MetadataMap) -> Option<Whereabouts> {
+fn whereabouts(metadata: &MetadataMap) -> Option<LeaderAddress> {
     let generation = generation(metadata)?;
     let coordinator = metadata.get(COORDINATOR_METADATA).and_then(|place| place.to_str().ok());
-    Some(Whereabouts { generation, coordinator: coordinator.unwrap_or_default().to_owned() })
+    Some(LeaderAddress { generation, coordinator: coordinator.unwrap_or_default().to_owned() })
 }
 
 /// Maps a failed call to an error for its caller.

@@ -1,9 +1,9 @@
 //! The coordinator's contract, tested with every implementation, and tests of each implementation.
 
 mod contract;
+mod embedded;
 mod etcd;
 mod process;
-mod seats;
 mod settings;
 mod takeover;
 

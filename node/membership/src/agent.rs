@@ -6,7 +6,7 @@
 //! ```text
 //!   a planned change, seen from the record            who does what
 //!
-//!   ring 7 ── staged ──▶ ring 7 + change ─────────▶   a steward asks the planner, puts plan and target,
+//!   ring 7 ── staged ──▶ ring 7 + change ─────────▶   the agent asks the planner, puts plan and target,
 //!                          │      ▲                   and replaces the record; receivers pull,
 //!                          │      └ paused, rated     reads go by ring 7
 //!                 aborted  │
@@ -32,17 +32,17 @@
 //! Thread rule: one owner; nothing locks or waits. Non-goals: sockets, renewing announcements
 //! between two of ours, choosing among several holders of a shard, evicting.
 
+mod cleanup;
 mod commands;
-mod dropper;
 mod event;
 mod intent;
 mod liveness;
-mod mover;
 mod order;
 mod proposal;
+mod reconcile;
 mod rules;
 mod shard;
-mod steward;
+mod transfers;
 mod view;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -54,17 +54,17 @@ use crate::{
 pub use event::{
     Alive, Answer, Command, Effect, Event, Outcome, Pulled, RingOf, Steer, Stored, Ticket,
 };
-pub use mover::Progress;
 pub use order::LastUses;
 pub use rules::{Rule, Rules, Unbroken};
 pub use shard::Shard;
+pub use transfers::Progress;
 
-use dropper::Dropper;
-use intent::{Duty, Waiting};
+use cleanup::CopyCleanup;
+use intent::{Action, Waiting};
 use larder_base::{Member, SnapshotId, limits::RECORD_DATASETS_MAX};
 use liveness::Liveness;
-use mover::{Mover, Pace};
 use proposal::Proposal;
+use transfers::{ShardTransfers, TransferPace};
 use view::{Link, View};
 
 /// Who an agent is.
@@ -75,16 +75,16 @@ pub struct Identity {
     /// This start of it.
     pub boot: BootId,
     /// The cluster that it founds if there is no record; a node that was told to join one has none.
-    pub founds: Option<Founding>,
+    pub founds: Option<Bootstrap>,
 }
 
 /// A cluster that is to be founded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Founding {
+pub struct Bootstrap {
     /// Its name, for ever.
     pub cluster: [u8; 16],
     /// How many owners each shard is to have.
-    pub copies: u8,
+    pub replicas: u8,
 }
 
 /// The state machine of one node.
@@ -97,10 +97,10 @@ pub struct Agent<R = Unbroken> {
     view: Option<View>,
     link: Link,
     liveness: Liveness,
-    mover: Mover,
-    dropper: Dropper,
+    transfers: ShardTransfers,
+    cleanup: CopyCleanup,
     /// What the cluster needs, and since when this agent knows.
-    duty: Option<(Duty, Now)>,
+    action: Option<(Action, Now)>,
     proposal: Option<Proposal>,
     /// After a refusal nothing is proposed before this.
     rest_until: Now,
@@ -151,9 +151,9 @@ impl<R: Rules> Agent<R> {
             view: None,
             link: Link::new(timing),
             liveness,
-            mover: Mover::new(timing),
-            dropper: Dropper::default(),
-            duty: None,
+            transfers: ShardTransfers::new(timing),
+            cleanup: CopyCleanup::default(),
+            action: None,
             proposal: None,
             rest_until: now,
             commands: VecDeque::new(),
@@ -197,13 +197,13 @@ impl<R: Rules> Agent<R> {
 
     /// How far the change in flight has come, as far as it brings shards here.
     pub fn progress(&self) -> Option<Progress> {
-        self.mover.progress(self.record()?.change.as_ref()?.plan)
+        self.transfers.progress(self.record()?.change.as_ref()?.plan)
     }
 
     /// When this agent wants a [`Event::Tick`] before the next that it gets anyway: to reach the
     /// rate of a change, which is cut into whole shards.
     pub fn due(&self) -> Option<Now> {
-        self.mover.due()
+        self.transfers.due()
     }
 
     /// Whether this node is announced, as far as this agent was told.
@@ -224,7 +224,7 @@ impl<R: Rules> Agent<R> {
             self.liveness.doubt(now);
             self.link.unsteady(now);
             self.link.ask_soon();
-            self.duty = None;
+            self.action = None;
         }
     }
 
@@ -239,12 +239,12 @@ impl<R: Rules> Agent<R> {
             Event::Back => self.back(),
             Event::Proposed(ticket, outcome) => self.proposed(ticket, outcome, out),
             Event::Planned(ticket, planned) => self.planned(ticket, planned, out),
-            Event::Blob(id, Some(bytes)) => self.mover.arrived(id, &bytes, &self.me.member.id),
+            Event::Blob(id, Some(bytes)) => self.transfers.arrived(id, &bytes, &self.me.member.id),
             Event::Blob(_, None) => {}
             Event::Installed(version) => self.installed = self.installed.max(version),
-            Event::Pulled(shard, pulled) => self.mover.pulled(now, shard, pulled, &self.rules),
-            Event::LastUses(plan, uses) => self.mover.sort(plan, &uses, &self.rules),
-            Event::Lost(shard) => self.mover.lost(now, shard, &self.rules),
+            Event::Pulled(shard, pulled) => self.transfers.pulled(now, shard, pulled, &self.rules),
+            Event::LastUses(plan, uses) => self.transfers.sort(plan, &uses, &self.rules),
+            Event::Lost(shard) => self.transfers.lost(now, shard, &self.rules),
             Event::Command(ticket, command) => self.command(ticket, command, out),
             Event::Opened(dataset) => self.open(dataset),
             Event::Stop => {
@@ -287,19 +287,19 @@ impl<R: Rules> Agent<R> {
     }
 
     fn move_on(&mut self, out: &mut Vec<Effect>) {
-        self.mover.fetch(self.now, out);
+        self.transfers.fetch(self.now, out);
         let change = self.record().and_then(|record| record.change.as_ref()).map(|change| {
             let rate = change.rate.map(|rate| rate / u64::from(change.receivers.max(1)));
-            (change.plan, Pace { paused: change.paused, rate })
+            (change.plan, TransferPace { paused: change.paused, rate })
         });
-        self.mover.ask(self.now, change, out);
+        self.transfers.ask(self.now, change, out);
         let yields = self.record().is_none_or(|record| !record.is_pressed());
-        self.mover.pull(self.now, change, yields, &self.rules, out);
+        self.transfers.pull(self.now, change, yields, &self.rules, out);
     }
 
     /// Says that this node lives, when that is due or something new is to be said.
     fn announce(&mut self, out: &mut Vec<Effect>) {
-        let moved = self.mover.moved().into_iter();
+        let moved = self.transfers.moved().into_iter();
         let settled = moved.map(|(plan, gaps)| Settled { plan, gaps, clean: self.clean(plan) });
         let settled = settled.collect();
         let word = Announcement { boot: self.me.boot, version: self.installed, settled };

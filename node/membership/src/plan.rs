@@ -161,7 +161,7 @@ pub struct Task {
     /// What their ring goes by.
     pub scheme: Scheme,
     /// How many owners each shard is to have.
-    pub copies: u8,
+    pub replicas: u8,
     /// The exceptions in place.
     pub placement: Option<BlobId>,
     /// What is to change.

@@ -263,9 +263,9 @@ impl Change {
     }
 
     /// How many are to own each shard, where it changes that of the record that it is in.
-    pub fn copies(&self, record: &Record) -> Option<u8> {
-        let copies = self.scheme.copies;
-        (copies != record.scheme.copies).then_some(copies)
+    pub fn replicas(&self, record: &Record) -> Option<u8> {
+        let replicas = self.scheme.replicas;
+        (replicas != record.scheme.replicas).then_some(replicas)
     }
 
     /// Whether this node is to leave the ring by it.

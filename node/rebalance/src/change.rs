@@ -12,7 +12,7 @@ pub struct Change {
     /// What is to be done; each names another member. None at all asks for an even placement only.
     pub steps: Vec<Step>,
     /// How many owners each shard is to have from now on; if none, as many as before.
-    pub copies: Option<u8>,
+    pub replicas: Option<u8>,
     /// It takes effect before anything has moved, as when members are dead: what has a holder stays
     /// where it is, and only what lost one gets another.
     pub at_once: bool,
@@ -80,8 +80,8 @@ impl Change {
             return Err(invalid("the change leaves no member; add one in the same change"));
         }
         let next = ring.next(members)?;
-        match self.copies {
-            Some(copies) => next.with_copies(copies),
+        match self.replicas {
+            Some(replicas) => next.with_replicas(replicas),
             None => Ok(next),
         }
     }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     fn applied(steps: Vec<Step>) -> Result<Ring, String> {
-        let change = Change { ring_version: 7, steps, copies: None, at_once: false };
+        let change = Change { ring_version: 7, steps, replicas: None, at_once: false };
         change.apply(&ring()).map_err(|error| error.to_string())
     }
 
@@ -153,11 +153,11 @@ mod tests {
         let elsewhere = Member { zone: "east".to_owned(), ..member("a") };
         let after = applied(vec![Step::Replace(elsewhere.clone())]).unwrap();
         assert_eq!(after.member("a"), Some(&elsewhere));
-        let change = |copies| Change { ring_version: 7, steps: vec![], copies, at_once: false };
+        let change = |replicas| Change { ring_version: 7, steps: vec![], replicas, at_once: false };
         let twice = change(Some(2)).apply(&ring()).unwrap();
-        assert_eq!(twice.copies(), 2);
+        assert_eq!(twice.replicas(), 2);
         let kept = Change { ring_version: 8, ..change(None) }.apply(&twice).unwrap();
-        assert_eq!(kept.copies(), 2);
+        assert_eq!(kept.replicas(), 2);
         assert!(change(Some(9)).apply(&ring()).is_err());
     }
 
@@ -172,7 +172,7 @@ mod tests {
         let weightless = Step::Reweight { id: "a".to_owned(), weight: 0 };
         assert!(refused(vec![weightless]).contains("weight 0"));
         assert!(refused(vec![Step::Replace(member("x"))]).contains("'x' is no member"));
-        let stale = Change { ring_version: 6, steps: Vec::new(), copies: None, at_once: false };
+        let stale = Change { ring_version: 6, steps: Vec::new(), replicas: None, at_once: false };
         let stale = stale.apply(&ring()).unwrap_err();
         assert!(stale.to_string().contains("the ring is at 7"));
     }

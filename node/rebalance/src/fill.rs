@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::board::{Board, percent};
+use crate::draft::{Draft, percent};
 
 /// The walk fills nobody above this, in percent of the share. What has no holder must go somewhere
 /// anyhow, so placing it more evenly than is asked for moves nothing more; it costs an exception
@@ -11,42 +11,42 @@ const FILL_PERCENT: u64 = 105;
 
 /// Finds all owners that are missing: first those of the walk that have room, then the emptiest,
 /// with the largest shards first.
-pub(crate) fn fill(board: &mut Board<'_>) {
+pub(crate) fn fill(draft: &mut Draft<'_>) {
     let mut left: Vec<u32> = Vec::new();
-    for lot in 0..board.lots.len() {
-        if board.is_vacant(lot) {
-            fill_by_walk(board, lot);
+    for shard in 0..draft.unplaced.len() {
+        if draft.is_vacant(shard) {
+            fill_by_walk(draft, shard);
         }
-        if board.is_vacant(lot) {
-            left.push(u32::try_from(lot).expect("at most 2^24 shards"));
+        if draft.is_vacant(shard) {
+            left.push(u32::try_from(shard).expect("at most 2^24 shards"));
         }
     }
-    left.sort_by_key(|&lot| Reverse(board.lots[lot as usize].bytes));
-    board.loads.rank();
-    for lot in left {
-        while board.is_vacant(lot as usize) {
-            fill_emptiest(board, lot as usize);
+    left.sort_by_key(|&shard| Reverse(draft.unplaced[shard as usize].bytes));
+    draft.loads.rank();
+    for shard in left {
+        while draft.is_vacant(shard as usize) {
+            fill_emptiest(draft, shard as usize);
         }
     }
 }
 
-fn fill_by_walk(board: &mut Board<'_>, lot: usize) {
-    for at in 0..board.copies {
-        let member = board.natural(lot)[at];
-        let full = percent(board.loads.share(member), FILL_PERCENT);
-        let room = board.loads.bytes(member) + board.lots[lot].bytes <= full;
-        if room && board.may_own(lot, member) {
-            board.assign(lot, member);
+fn fill_by_walk(draft: &mut Draft<'_>, shard: usize) {
+    for at in 0..draft.replicas {
+        let member = draft.natural(shard)[at];
+        let full = percent(draft.loads.share(member), FILL_PERCENT);
+        let room = draft.loads.bytes(member) + draft.unplaced[shard].bytes <= full;
+        if room && draft.may_own(shard, member) {
+            draft.assign(shard, member);
         }
     }
 }
 
 /// Someone must own it: the emptiest with room, else the emptiest.
-fn fill_emptiest(board: &mut Board<'_>, lot: usize) {
-    let bytes = board.lots[lot].bytes;
-    let mut able = board.loads.emptiest().filter(|&member| board.may_own(lot, member)).peekable();
+fn fill_emptiest(draft: &mut Draft<'_>, shard: usize) {
+    let bytes = draft.unplaced[shard].bytes;
+    let mut able = draft.loads.emptiest().filter(|&member| draft.may_own(shard, member)).peekable();
     let emptiest = able.peek().copied().expect("owners that keep apart can always be completed");
-    let member = able.find(|&member| board.loads.has_room(member, bytes)).unwrap_or(emptiest);
+    let member = able.find(|&member| draft.loads.has_room(member, bytes)).unwrap_or(emptiest);
     drop(able);
-    board.assign(lot, member);
+    draft.assign(shard, member);
 }

@@ -37,16 +37,16 @@
 //!
 //! [`Placement`]: larder_base::Placement
 
-mod board;
 mod change;
+mod draft;
+mod drain_overfull;
 mod fill;
+mod fill_underfull;
 mod keep;
 mod outcome;
 mod plan;
 mod planner;
-mod raise;
 mod shares;
-mod shed;
 mod summary;
 
 pub use change::{Change, Step};

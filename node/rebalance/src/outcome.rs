@@ -1,4 +1,4 @@
-//! What a finished board says: the moves, the exceptions, the figures.
+//! What a finished draft says: the moves, the exceptions, the figures.
 
 use larder_base::{
     SnapshotId,
@@ -7,36 +7,36 @@ use larder_base::{
 };
 
 use crate::{
-    board::{Board, Lot},
     change::Change,
+    draft::{Draft, UnplacedShard},
     keep::Present,
     plan::Move,
     shares,
     summary::Summary,
 };
 
-/// The owners that were decided on, by lot, in the order in which they are asked.
+/// The owners that were decided on, by shard, in the order in which they are asked.
 ///
 /// Shards whose places are one, which no table tells apart, go by the first of them.
-pub(crate) fn decided(board: &Board<'_>) -> Vec<Owners> {
-    let mut decided: Vec<Owners> = Vec::with_capacity(board.lots.len());
-    for (lot, one) in board.lots.iter().enumerate() {
-        let twin = lot > 0 && board.lots[lot - 1].place == one.place;
-        decided.push(if twin { decided[lot - 1] } else { board.in_order(lot) });
+pub(crate) fn decided(draft: &Draft<'_>) -> Vec<Owners> {
+    let mut decided: Vec<Owners> = Vec::with_capacity(draft.unplaced.len());
+    for (shard, one) in draft.unplaced.iter().enumerate() {
+        let twin = shard > 0 && draft.unplaced[shard - 1].place == one.place;
+        decided.push(if twin { decided[shard - 1] } else { draft.in_order(shard) });
     }
     decided
 }
 
-/// The lots whose owners are not those of the walk, as a table.
+/// The unplaced whose owners are not those of the walk, as a table.
 pub(crate) fn exceptions(
-    board: &Board<'_>,
+    draft: &Draft<'_>,
     decided: &[Owners],
     snapshot: SnapshotId,
 ) -> Exceptions {
-    let mut table = ExceptionsBuilder::new(board.ring, snapshot, board.ring.copies());
-    for (lot, owners) in decided.iter().enumerate() {
-        if **owners != *board.natural(lot) {
-            table.except(board.lots[lot].place, *owners);
+    let mut table = ExceptionsBuilder::new(draft.ring, snapshot, draft.ring.replicas());
+    for (shard, owners) in decided.iter().enumerate() {
+        if **owners != *draft.natural(shard) {
+            table.except(draft.unplaced[shard].place, *owners);
         }
     }
     table.build()
@@ -44,7 +44,7 @@ pub(crate) fn exceptions(
 
 /// Every copy that has another owner than at present, and where it is to come from.
 pub(crate) fn moves(
-    lots: &[Lot],
+    unplaced: &[UnplacedShard],
     decided: &[Owners],
     present: &Present<'_>,
     change: &Change,
@@ -52,8 +52,8 @@ pub(crate) fn moves(
     let gone: Vec<bool> =
         present.ring().members().iter().map(|member| change.is_gone(&member.id)).collect();
     let mut moves = Vec::new();
-    for (lot, (one, owners)) in lots.iter().zip(decided).enumerate() {
-        let held = present.owners(lot);
+    for (shard, (one, owners)) in unplaced.iter().zip(decided).enumerate() {
+        let held = present.owners(shard);
         let is_new = |to: &u16| held.iter().all(|&from| present.next(from) != Some(*to));
         if one.settled.is_some() || !owners.iter().any(&is_new) {
             continue;
@@ -72,18 +72,18 @@ pub(crate) fn moves(
 
 /// The figures of one snapshot.
 pub(crate) fn summary(
-    board: Board<'_>,
+    draft: Draft<'_>,
     present: Option<&Present<'_>>,
     moves: &[Move],
     exceptions: (u64, u64),
 ) -> Summary {
-    let lots = board.lots;
+    let unplaced = draft.unplaced;
     let (held_before, shares_before) =
-        present.map_or_else(Default::default, |present| before(lots, present));
-    let bytes_ideal = present.map_or(0, |present| ideal(&board, present, &shares_before));
-    let (held, shares) = board.loads.into_parts();
+        present.map_or_else(Default::default, |present| before(unplaced, present));
+    let bytes_ideal = present.map_or(0, |present| ideal(&draft, present, &shares_before));
+    let (held, shares) = draft.loads.into_parts();
     Summary {
-        shards: lots.len() as u64,
+        shards: unplaced.len() as u64,
         bytes: held.iter().sum(),
         moves: moves.len() as u64,
         bytes_moved: moves.iter().map(|each| each.bytes).sum(),
@@ -91,7 +91,7 @@ pub(crate) fn summary(
         bytes_ideal,
         exceptions_before: exceptions.0,
         exceptions: exceptions.1,
-        shard_bytes_max: lots.iter().map(|lot| lot.bytes).max().unwrap_or(0),
+        shard_bytes_max: unplaced.iter().map(|shard| shard.bytes).max().unwrap_or(0),
         held_before,
         shares_before,
         held,
@@ -100,22 +100,22 @@ pub(crate) fn summary(
 }
 
 /// What everyone holds at present, and its share.
-fn before(lots: &[Lot], present: &Present<'_>) -> (Vec<u64>, Vec<u64>) {
+fn before(unplaced: &[UnplacedShard], present: &Present<'_>) -> (Vec<u64>, Vec<u64>) {
     let mut held = vec![0; present.ring().members().len()];
-    for (lot, one) in lots.iter().enumerate() {
-        present.owners(lot).iter().for_each(|&owner| held[usize::from(owner)] += one.bytes);
+    for (shard, one) in unplaced.iter().enumerate() {
+        present.owners(shard).iter().for_each(|&owner| held[usize::from(owner)] += one.bytes);
     }
-    let bytes = lots.iter().map(|lot| lot.bytes).sum();
-    (held, shares(present.ring(), bytes, present.copies()))
+    let bytes = unplaced.iter().map(|shard| shard.bytes).sum();
+    (held, shares(present.ring(), bytes, present.replicas()))
 }
 
 /// What the shares of those grow by that grow.
-fn ideal(board: &Board<'_>, present: &Present<'_>, before: &[u64]) -> u64 {
-    let members = (0_u16..).zip(board.ring.members());
+fn ideal(draft: &Draft<'_>, present: &Present<'_>, before: &[u64]) -> u64 {
+    let members = (0_u16..).zip(draft.ring.members());
     let grows = members.map(|(index, member)| {
         let before = present.ring().index(&member.id).map_or(0, |index| before[index]);
         // Shares are rounded up, by less than a byte.
-        board.loads.share(index).saturating_sub(before + 1)
+        draft.loads.share(index).saturating_sub(before + 1)
     });
     grows.sum()
 }

@@ -10,12 +10,12 @@ use larder_base::{
 
 use crate::{
     Change, Plan, SnapshotPlan,
-    board::{Board, Lot},
+    draft::{Draft, UnplacedShard},
+    drain_overfull::drain_overfull,
     fill::fill,
+    fill_underfull::fill_underfull,
     keep::{Present, keep},
     outcome,
-    raise::raise,
-    shed::shed,
 };
 
 /// A shard and what it takes.
@@ -59,15 +59,15 @@ pub fn plan(ring: &Arc<Ring>, change: Change, snapshots: &[Snapshot<'_>]) -> Res
     }
     let digest = ring.digest();
     for snapshot in &sorted {
-        check(snapshot, ring, digest, next.copies())?;
+        check(snapshot, ring, digest, next.replicas())?;
     }
     let mut settled = HashMap::new();
     let share = sorted.len() > 1;
     let plans = sorted.iter().map(|snapshot| {
-        let lots = lots(snapshot, &settled);
-        let (plan, decided) = plan_one(&next, ring, &change, snapshot, &lots);
+        let unplaced = unplaced(snapshot, &settled);
+        let (plan, decided) = plan_one(&next, ring, &change, snapshot, &unplaced);
         if share {
-            settled.extend(lots.iter().map(|lot| lot.id).zip(decided));
+            settled.extend(unplaced.iter().map(|shard| shard.id).zip(decided));
         }
         plan
     });
@@ -75,13 +75,13 @@ pub fn plan(ring: &Arc<Ring>, change: Change, snapshots: &[Snapshot<'_>]) -> Res
     Ok(Plan::new(change, ring.clone(), next, plans))
 }
 
-fn check(snapshot: &Snapshot<'_>, ring: &Ring, digest: u64, copies: usize) -> Result<(), Error> {
+fn check(snapshot: &Snapshot<'_>, ring: &Ring, digest: u64, replicas: usize) -> Result<(), Error> {
     let (Snapshot { id, shards, present }, version) = (snapshot, ring.version());
     if shards.len() > larder_base::limits::SHARDS_MAX as usize {
         return Err(invalid(format!("snapshot {id} has {} shards: too many", shards.len())));
     }
     let bytes: u128 = shards.iter().map(|shard| u128::from(shard.bytes)).sum();
-    if bytes * copies as u128 > u128::from(BYTES_MAX) {
+    if bytes * replicas as u128 > u128::from(BYTES_MAX) {
         return Err(invalid(format!("snapshot {id} has {bytes} bytes: too many")));
     }
     let here = |ring: &Ring| ring.version() == version && ring.digest() == digest;
@@ -92,43 +92,43 @@ fn check(snapshot: &Snapshot<'_>, ring: &Ring, digest: u64, copies: usize) -> Re
 }
 
 /// The shards of a snapshot in the order of their places, each once.
-fn lots(snapshot: &Snapshot<'_>, settled: &HashMap<ShardId, Owners>) -> Vec<Lot> {
-    let lot = |&SizedShard { id, bytes }: &SizedShard| {
+fn unplaced(snapshot: &Snapshot<'_>, settled: &HashMap<ShardId, Owners>) -> Vec<UnplacedShard> {
+    let shard = |&SizedShard { id, bytes }: &SizedShard| {
         let settled = settled.get(&id).copied();
-        Lot { place: place_of(id), id, bytes, settled }
+        UnplacedShard { place: place_of(id), id, bytes, settled }
     };
-    let mut lots: Vec<Lot> = snapshot.shards.iter().map(lot).collect();
-    lots.sort_unstable_by_key(|lot| (lot.place, lot.id));
-    lots.dedup_by_key(|lot| lot.id);
-    lots
+    let mut unplaced: Vec<UnplacedShard> = snapshot.shards.iter().map(shard).collect();
+    unplaced.sort_unstable_by_key(|shard| (shard.place, shard.id));
+    unplaced.dedup_by_key(|shard| shard.id);
+    unplaced
 }
 
-/// The plan of one snapshot, and the owners of its lots.
+/// The plan of one snapshot, and the owners of its unplaced.
 fn plan_one(
     next: &Arc<Ring>,
     ring: &Ring,
     change: &Change,
     snapshot: &Snapshot<'_>,
-    lots: &[Lot],
+    unplaced: &[UnplacedShard],
 ) -> (SnapshotPlan, Vec<Owners>) {
-    let present = snapshot.present.map(|placement| Present::new(placement, lots, next));
-    let mut board = Board::new(next, lots);
-    keep(&mut board, present.as_ref());
-    fill(&mut board);
+    let present = snapshot.present.map(|placement| Present::new(placement, unplaced, next));
+    let mut draft = Draft::new(next, unplaced);
+    keep(&mut draft, present.as_ref());
+    fill(&mut draft);
     if !change.at_once {
-        raise(&mut board, ring);
-        shed(&mut board);
+        fill_underfull(&mut draft, ring);
+        drain_overfull(&mut draft);
     }
 
-    let decided = outcome::decided(&board);
-    let exceptions = outcome::exceptions(&board, &decided, snapshot.id);
+    let decided = outcome::decided(&draft);
+    let exceptions = outcome::exceptions(&draft, &decided, snapshot.id);
     let moves = present
         .as_ref()
-        .map(|present| outcome::moves(lots, &decided, present, change))
+        .map(|present| outcome::moves(unplaced, &decided, present, change))
         .unwrap_or_default();
     let before = snapshot.present.and_then(Placement::exceptions).map_or(0, Exceptions::len);
     let counted = (before as u64, exceptions.len() as u64);
-    let summary = outcome::summary(board, present.as_ref(), &moves, counted);
+    let summary = outcome::summary(draft, present.as_ref(), &moves, counted);
     let placement = Placement::new(next.clone(), exceptions).expect("exceptions to this ring");
     (SnapshotPlan { snapshot: snapshot.id, placement, moves, summary }, decided)
 }

@@ -10,16 +10,16 @@ struct Part {
     high: u128,
 }
 
-/// The bytes that each member of a ring is to hold of shards of `bytes` in all, with `copies`
+/// The bytes that each member of a ring is to hold of shards of `bytes` in all, with `replicas`
 /// owners each: in proportion to its weight, as far as copies that keep apart allow. Rounded up.
-pub fn shares(ring: &Ring, bytes: u64, copies: usize) -> Vec<u64> {
-    let copies = ring.spread().copies(copies);
-    let (one, all) = (u128::from(bytes), u128::from(bytes) * copies as u128);
+pub fn shares(ring: &Ring, bytes: u64, replicas: usize) -> Vec<u64> {
+    let replicas = ring.spread().owner_count(replicas);
+    let (one, all) = (u128::from(bytes), u128::from(bytes) * replicas as u128);
     let spread = ring.spread();
     let zones = groups(spread.zones(), 0..ring.members().len(), |member| spread.zone(member));
     // With zones enough each holds a shard once at most; with too few each holds it once at least.
-    let scarce = spread.zones() <= copies;
-    let zone_copies = if scarce { copies - (spread.zones() - 1) } else { 1 };
+    let scarce = spread.zones() <= replicas;
+    let zone_copies = if scarce { replicas - (spread.zones() - 1) } else { 1 };
     let parts = zones.iter().map(|members| Part {
         low: if scarce { one } else { 0 },
         high: one * zone_copies.min(members.len()) as u128,
@@ -27,7 +27,7 @@ pub fn shares(ring: &Ring, bytes: u64, copies: usize) -> Vec<u64> {
     });
     let mut shares = vec![0; ring.members().len()];
     for (members, share) in zones.iter().zip(share_out(all, &parts.collect::<Vec<_>>())) {
-        share_zone(ring, members, share, one, copies, &mut shares);
+        share_zone(ring, members, share, one, replicas, &mut shares);
     }
     shares
 }
@@ -38,13 +38,13 @@ fn share_zone(
     members: &[usize],
     share: u128,
     one: u128,
-    copies: usize,
+    replicas: usize,
     shares: &mut [u64],
 ) {
     let spread = ring.spread();
     let mut hosts = groups(spread.hosts(), members.iter().copied(), |member| spread.host(member));
     hosts.retain(|members| !members.is_empty());
-    let enough = spread.hosts() >= copies;
+    let enough = spread.hosts() >= replicas;
     let parts = hosts.iter().map(|members| Part {
         low: 0,
         high: if enough { one } else { one * members.len() as u128 },

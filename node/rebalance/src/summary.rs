@@ -1,6 +1,6 @@
 //! The figures of a plan.
 
-use crate::{SKEW_PERCENT_MAX, board::percent};
+use crate::{SKEW_PERCENT_MAX, draft::percent};
 
 /// What a plan does to the shards of one snapshot, or of all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

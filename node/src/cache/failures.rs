@@ -18,7 +18,7 @@ pub struct Failure {
     /// Its index in that snapshot.
     pub shard: u32,
     /// The read that failed, if it was a single read.
-    pub place: Option<Place>,
+    pub place: Option<FailedRead>,
     /// Why.
     pub why: Arc<Error>,
     /// Number of tries.
@@ -29,7 +29,7 @@ pub struct Failure {
 
 /// A read of the origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct FailedRead {
     /// The object.
     pub object: OriginUri,
     /// The byte of the object at which the read begins.

@@ -8,13 +8,13 @@ use larder_base::{Error, ErrorKind, ShardId};
 use larder_extent::Sealed;
 use larder_store::{NoRoom, OrphanToken, Outcome, Waiter, Why};
 
-use super::books::{Books, EvictedShard, Kept, Look};
-use super::{Cache, Group, Remains};
+use super::state::{CacheState, EvictedShard, Look, ResidentShard};
+use super::{Cache, Group, Reclaimable};
 use crate::cache::{Priority, Pushed, Queued, ShardPlan};
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::errors;
-use crate::flight::Flight;
+use crate::in_flight::InFlightFill;
 
 /// The state of one requested shard.
 #[derive(Debug)]
@@ -28,24 +28,24 @@ pub enum Found {
 }
 
 /// A flight with a waiting reader. While this lives, a fill worker that dies is replaced. Derefs to
-/// [`Flight`].
+/// [`InFlightFill`].
 #[derive(Debug)]
 pub struct Awaited {
-    flight: Arc<Flight>,
+    flight: Arc<InFlightFill>,
     place: Option<(Arc<Cache>, Waiter<ShardId>)>,
 }
 
 impl Awaited {
     /// The flight, without this caller's place among those who wait.
-    pub(super) fn flight(&self) -> Arc<Flight> {
+    pub(super) fn flight(&self) -> Arc<InFlightFill> {
         Arc::clone(&self.flight)
     }
 }
 
 impl Deref for Awaited {
-    type Target = Flight;
+    type Target = InFlightFill;
 
-    fn deref(&self) -> &Flight {
+    fn deref(&self) -> &InFlightFill {
         &self.flight
     }
 }
@@ -76,9 +76,9 @@ struct Missing {
     bytes: u64,
 }
 
-/// Results of the books that are handled after the lock is released.
+/// Results of the cache state that are handled after the lock is released.
 #[derive(Default)]
-struct Aside {
+struct AfterUnlock {
     evicted: Vec<EvictedShard>,
     displaced: Vec<Queued>,
     unused: Vec<OrphanToken>,
@@ -145,8 +145,8 @@ impl Cache {
                 Err(why) => found[index] = over(id, Arc::new(why)),
             }
         }
-        let (mut discarded, mut books) = (Vec::new(), self.lock());
-        vouched.retain(|&(index, shard, id)| match books.look(id, group, now) {
+        let (mut discarded, mut state) = (Vec::new(), self.lock());
+        vouched.retain(|&(index, shard, id)| match state.look(id, group, now) {
             Look::Absent => true,
             Look::Here(sealed) => {
                 found[index] = Found::Resident(sealed);
@@ -157,7 +157,7 @@ impl Cache {
                 false
             }
         });
-        drop(books);
+        drop(state);
         for (index, shard, id, what) in discarded {
             if self.part_with(id, what) {
                 vouched.push((index, shard, id));
@@ -188,13 +188,13 @@ impl Cache {
         missing
     }
 
-    fn put_away(&self, aside: Aside) {
+    fn put_away(&self, aside: AfterUnlock) {
         self.queued.add_permits(aside.queued);
         for evicted in aside.evicted {
             self.bury(evicted);
         }
         for token in aside.unused {
-            self.free(token, Remains::Nothing);
+            self.free(token, Reclaimable::Nothing);
         }
         let why = Error::new(
             ErrorKind::ResourceExhausted,
@@ -210,12 +210,12 @@ impl Cache {
 impl Asking<'_> {
     /// Requests each shard from the store. Returns those without room, and whether any was evicted.
     fn admit(&self, missing: Vec<Missing>, found: &mut [Found]) -> LeftOut {
-        let mut aside = Aside::default();
+        let mut aside = AfterUnlock::default();
         let mut left_out = Vec::new();
         {
-            let mut books = self.cache.lock();
+            let mut state = self.cache.lock();
             for one in missing {
-                match self.admit_one(&mut books, &one, &mut aside) {
+                match self.admit_one(&mut state, &one, &mut aside) {
                     Some(what) => found[one.index] = what,
                     None => left_out.push(one),
                 }
@@ -230,23 +230,28 @@ impl Asking<'_> {
     }
 
     /// Requests one shard. Returns `None` if there is no room for it.
-    fn admit_one(&self, books: &mut Books, one: &Missing, aside: &mut Aside) -> Option<Found> {
-        let held = books.failures.held(one.id, self.now);
-        if let Some(why) = books.closed.clone().or(held) {
+    fn admit_one(
+        &self,
+        state: &mut CacheState,
+        one: &Missing,
+        aside: &mut AfterUnlock,
+    ) -> Option<Found> {
+        let held = state.failures.held(one.id, self.now);
+        if let Some(why) = state.closed.clone().or(held) {
             return Some(over(one.id, why));
         }
-        let make = || Arc::new(Flight::new(one.id));
+        let make = || Arc::new(InFlightFill::new(one.id));
         let (group, now) = (self.group, self.now);
-        match books.store.request(one.id, group, one.bytes, now, make) {
+        match state.store.request(one.id, group, one.bytes, now, make) {
             Outcome::Resident(kept) => Some(just_came_in(kept)),
             Outcome::InFlight { handle, waiter } => {
-                books.queue.raise(one.id, self.priority);
+                state.queue.raise(one.id, self.priority);
                 Some(self.awaited(one, handle, waiter))
             }
             Outcome::Admitted { handle, permit } => {
                 let (dataset, shard) = (Arc::clone(self.dataset), one.shard);
                 let queued = Queued { dataset, shard, flight: handle, permit };
-                Some(self.enqueue(books, one, queued, aside))
+                Some(self.enqueue(state, one, queued, aside))
             }
             Outcome::NoRoom { reason, evicted } => {
                 aside.evicted.extend(evicted);
@@ -260,16 +265,16 @@ impl Asking<'_> {
     /// Finds a place in the queue for a shard that was just admitted.
     fn enqueue(
         &self,
-        books: &mut Books,
+        state: &mut CacheState,
         one: &Missing,
         queued: Queued,
-        aside: &mut Aside,
+        aside: &mut AfterUnlock,
     ) -> Found {
-        match books.queue.push(queued, self.priority) {
+        match state.queue.push(queued, self.priority) {
             Pushed::Queued => aside.queued += 1,
             Pushed::Displaced(other) => aside.displaced.push(other),
             Pushed::Full(queued) => {
-                let orphan = books.store.give_up(queued.permit, self.now);
+                let orphan = state.store.give_up(queued.permit, self.now);
                 let orphan = orphan.expect("the permit was made a moment ago");
                 aside.unused.push(orphan.token);
                 return Found::NotKept;
@@ -277,7 +282,7 @@ impl Asking<'_> {
         }
         // Another task performs the fill, so the caller is its first waiter.
         let make = || unreachable!("the shard was just admitted");
-        let again = books.store.request(one.id, self.group, one.bytes, self.now, make);
+        let again = state.store.request(one.id, self.group, one.bytes, self.now, make);
         let Outcome::InFlight { handle, waiter } = again else {
             unreachable!("the shard was just admitted");
         };
@@ -285,7 +290,7 @@ impl Asking<'_> {
     }
 
     /// The place of one who waits, and says what for and how urgently.
-    fn awaited(&self, one: &Missing, flight: Arc<Flight>, waiter: Waiter<ShardId>) -> Found {
+    fn awaited(&self, one: &Missing, flight: Arc<InFlightFill>, waiter: Waiter<ShardId>) -> Found {
         // A checksum covers the whole shard, so nothing leaves before all of it is compared.
         if self.dataset.manifest().shard(one.shard).checksum.is_some() {
             flight.withhold();
@@ -305,11 +310,11 @@ struct LeftOut {
 }
 
 /// A shard that was not here a moment ago.
-fn just_came_in(kept: Kept) -> Found {
+fn just_came_in(kept: ResidentShard) -> Found {
     if kept.condemned { Found::NotKept } else { Found::Resident(kept.sealed) }
 }
 
 fn over(id: ShardId, why: Arc<Error>) -> Found {
-    let flight = Arc::new(Flight::failed(id, why));
+    let flight = Arc::new(InFlightFill::failed(id, why));
     Found::InFlight(Awaited { flight, place: None })
 }

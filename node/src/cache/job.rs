@@ -1,4 +1,4 @@
-//! One fill performed by a worker. It ends in the books even if the worker dies.
+//! One fill performed by a worker. It ends in the cache state even if the worker dies.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use larder_base::{Error, ErrorKind, ShardId};
 use larder_extent::Sealed;
 use larder_store::{FillPermit, HandOver, StalePermit};
 
-use super::books::Kept;
-use super::{Cache, Remains};
-use crate::cache::{Failure, Place, Queued};
+use super::state::ResidentShard;
+use super::{Cache, Reclaimable};
+use crate::cache::{FailedRead, Failure, Queued};
 use crate::clock;
 use crate::dataset::Dataset;
-use crate::flight::Flight;
+use crate::in_flight::InFlightFill;
 
 /// How many workers one shard may kill. After that the shard is assumed to be the cause.
 const WORKERS_MAX: u32 = 3;
@@ -22,7 +22,7 @@ pub(crate) struct Job {
     cache: Arc<Cache>,
     dataset: Arc<Dataset>,
     shard: u32,
-    flight: Arc<Flight>,
+    flight: Arc<InFlightFill>,
     permit: Option<FillPermit<ShardId>>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Job {
 #[derive(Debug)]
 pub(crate) struct GaveUp {
     pub(crate) why: Error,
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<FailedRead>,
     pub(crate) attempts: u32,
 }
 
@@ -57,12 +57,12 @@ impl Cache {
     pub(super) fn abandon(
         &self,
         permit: FillPermit<ShardId>,
-        flight: &Arc<Flight>,
+        flight: &Arc<InFlightFill>,
         why: &Arc<Error>,
     ) {
         let given_up = self.lock().store.give_up(permit, clock::now());
         let begun = flight.fail(Arc::clone(why));
-        let remains = Remains::Flight(Arc::clone(flight), begun);
+        let remains = Reclaimable::InFlightFill(Arc::clone(flight), begun);
         if let Ok(orphan) = given_up {
             self.free(orphan.token, remains);
         }
@@ -75,7 +75,7 @@ fn died() -> Arc<Error> {
 
 impl Job {
     /// Returns the flight of the shard to fill.
-    pub(crate) fn flight(&self) -> &Arc<Flight> {
+    pub(crate) fn flight(&self) -> &Arc<InFlightFill> {
         &self.flight
     }
 
@@ -95,11 +95,11 @@ impl Job {
         };
         let (page_size, sealed) = (sealed.page_size(), Arc::new(sealed));
         let now = clock::now();
-        let kept = Kept::new(Arc::clone(&sealed));
+        let kept = ResidentShard::new(Arc::clone(&sealed));
         let completed = {
-            let mut books = self.cache.lock();
-            books.page_size = Some(page_size);
-            books.store.complete(permit, kept, now)
+            let mut state = self.cache.lock();
+            state.page_size = Some(page_size);
+            state.store.complete(permit, kept, now)
         };
         if let Ok(flight) = completed {
             self.cache.counters.fills_completed.add(1);
@@ -140,26 +140,26 @@ impl Job {
     /// again with the parts that are in. Without any, the shard is absent again.
     fn hand_over(&self, permit: FillPermit<ShardId>) {
         let (cache, flight) = (&self.cache, &self.flight);
-        let mut books = cache.lock();
-        let closed = books.closed.clone();
-        match books.store.fail(permit, clock::now()) {
+        let mut state = cache.lock();
+        let closed = state.closed.clone();
+        match state.store.fail(permit, clock::now()) {
             Ok(HandOver::Retry { handle: flight, permit, .. })
                 if closed.is_none() && flight.attempts() < WORKERS_MAX =>
             {
                 let (dataset, shard) = (Arc::clone(&self.dataset), self.shard);
-                books.queue.push_again(Queued { dataset, shard, flight, permit });
-                drop(books);
+                state.queue.push_again(Queued { dataset, shard, flight, permit });
+                drop(state);
                 cache.counters.fills_handed_over.add(1);
                 cache.queued.add_permits(1);
             }
             Ok(HandOver::Retry { permit, .. }) => {
-                drop(books);
+                drop(state);
                 cache.abandon(permit, flight, &closed.unwrap_or_else(died));
             }
             Ok(HandOver::Dropped(orphan)) => {
-                drop(books);
+                drop(state);
                 let begun = flight.fail(closed.unwrap_or_else(died));
-                let remains = Remains::Flight(Arc::clone(flight), begun);
+                let remains = Reclaimable::InFlightFill(Arc::clone(flight), begun);
                 cache.free(orphan.token, remains);
             }
             Err(StalePermit) => {}

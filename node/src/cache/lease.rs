@@ -1,4 +1,4 @@
-//! Leases: the shards that clients on this host hold, in the books.
+//! Leases: the shards that clients on this host hold, in the cache state.
 
 use std::sync::Arc;
 
@@ -6,20 +6,21 @@ use larder_base::{Error, ErrorKind, ShardId};
 use larder_extent::Sealed;
 use larder_store::{HolderView, LeaseRefused, Released};
 
-use super::books::EvictedShard;
+use super::state::EvictedShard;
 use super::{Awaited, Cache, Found, Group, HolderId};
 use crate::cache::Priority;
 use crate::clock;
 use crate::dataset::Dataset;
-use crate::flight::{Flight, Waited};
+use crate::in_flight::{InFlightFill, Waited};
 
 /// The answer to a client's request to hold a shard.
 #[derive(Debug)]
 pub enum Leased {
     /// The client holds it: send it a descriptor.
     Granted(Arc<Sealed>),
-    /// It is being filled ([`Flight::is_queued`] tells how far). Ask again, or wait for the flight.
-    Pending(Arc<Flight>),
+    /// It is being filled ([`InFlightFill::is_queued`] tells how far). Ask again, or wait for the
+    /// flight.
+    Pending(Arc<InFlightFill>),
     /// It will not be kept for now.
     NotKept,
     /// The client holds too much already.
@@ -73,30 +74,30 @@ impl Cache {
         holder: HolderId,
     ) -> Result<Arc<Sealed>, LeaseRefused> {
         let id = dataset.manifest().shard(shard).id;
-        let (now, mut books) = (clock::now(), self.lock());
-        let there = books.store.get(id, Group::Shards(dataset.snapshot()), now);
+        let (now, mut state) = (clock::now(), self.lock());
+        let there = state.store.get(id, Group::Shards(dataset.snapshot()), now);
         if there.is_none_or(|kept| kept.condemned) {
             return Err(LeaseRefused::NotResident);
         }
-        books.store.lease(id, holder, now).map(|kept| kept.sealed)
+        state.store.lease(id, holder, now).map(|kept| kept.sealed)
     }
 
     /// Ends one lease. Returns true if there was one.
     pub fn release(&self, holder: HolderId, id: ShardId) -> bool {
-        let (now, mut books) = (clock::now(), self.lock());
-        let released = books.store.release(id, holder, now);
-        let evicted = books.evict_condemned(&[id], now);
-        drop(books);
+        let (now, mut state) = (clock::now(), self.lock());
+        let released = state.store.release(id, holder, now);
+        let evicted = state.evict_condemned(&[id], now);
+        drop(state);
         self.after_release(evicted);
         released
     }
 
     /// Ends all leases of a holder after its process is gone. Returns the shards that it held.
     pub fn release_all(&self, holder: HolderId) -> Released<ShardId> {
-        let (now, mut books) = (clock::now(), self.lock());
-        let released = books.store.release_all(holder, now);
-        let evicted = books.evict_condemned(&released.ids, now);
-        drop(books);
+        let (now, mut state) = (clock::now(), self.lock());
+        let released = state.store.release_all(holder, now);
+        let evicted = state.evict_condemned(&released.ids, now);
+        drop(state);
         self.after_release(evicted);
         released
     }

@@ -9,9 +9,9 @@ use larder_extent::{
 };
 use larder_store::{FillPermit, Outcome};
 
-use super::books::Kept;
-use super::{Cache, Group, Remains};
-use crate::flight::Flight;
+use super::state::ResidentShard;
+use super::{Cache, Group, Reclaimable};
+use crate::in_flight::InFlightFill;
 use crate::{clock, errors};
 
 impl Cache {
@@ -32,16 +32,16 @@ impl Cache {
         };
         match filled(id_of(snapshot), layout, manifest) {
             Ok(sealed) => {
-                let (sealed, now, mut books) = (Arc::new(sealed), clock::now(), self.lock());
-                books.store.open_group(Group::Manifest(snapshot), now);
-                let kept = Kept::new(Arc::clone(&sealed));
-                let _ = books.store.complete(permit, kept, now);
+                let (sealed, now, mut state) = (Arc::new(sealed), clock::now(), self.lock());
+                state.store.open_group(Group::Manifest(snapshot), now);
+                let kept = ResidentShard::new(Arc::clone(&sealed));
+                let _ = state.store.complete(permit, kept, now);
                 Ok(sealed)
             }
             Err(why) => {
                 let given_up = self.lock().store.give_up(permit, clock::now());
                 if let Ok(orphan) = given_up {
-                    self.free(orphan.token, Remains::Nothing);
+                    self.free(orphan.token, Reclaimable::Nothing);
                 }
                 Err(errors::of_extent(why).context("the manifest's memory"))
             }
@@ -50,10 +50,10 @@ impl Cache {
 
     /// Evicts a manifest: now, or once no client maps it and memory is needed.
     pub(crate) fn drop_manifest(&self, snapshot: SnapshotId) {
-        let mut books = self.lock();
-        books.store.close_group(Group::Manifest(snapshot), clock::now());
-        let evicted = books.store.evict(id_of(snapshot), clock::now());
-        drop(books);
+        let mut state = self.lock();
+        state.store.close_group(Group::Manifest(snapshot), clock::now());
+        let evicted = state.store.evict(id_of(snapshot), clock::now());
+        drop(state);
         if let Ok(evicted) = evicted {
             self.bury(evicted);
         }
@@ -64,7 +64,7 @@ impl Cache {
         let mut reason = None;
         // The second try uses the room that the first made.
         for _ in 0..2 {
-            let make = || Arc::new(Flight::new(id));
+            let make = || Arc::new(InFlightFill::new(id));
             let outcome = self.lock().store.request(id, group, bytes, clock::now(), make);
             match outcome {
                 Outcome::Resident(kept) => {

@@ -7,7 +7,7 @@ use larder_base::ShardId;
 use larder_store::FillPermit;
 
 use crate::dataset::Dataset;
-use crate::flight::Flight;
+use crate::in_flight::InFlightFill;
 
 /// How urgent a fill is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,19 +26,19 @@ pub(crate) struct Queued {
     pub(crate) dataset: Arc<Dataset>,
     /// The index of the shard in that dataset.
     pub(crate) shard: u32,
-    pub(crate) flight: Arc<Flight>,
+    pub(crate) flight: Arc<InFlightFill>,
     pub(crate) permit: FillPermit<ShardId>,
 }
 
-type Place = (Priority, u64);
+type QueueKey = (Priority, u64);
 
 /// A queue of at most `limit` fills: in order of priority, then of arrival.
 #[derive(Debug)]
 pub(crate) struct Queue {
     limit: usize,
     arrivals: u64,
-    fills: BTreeMap<Place, Queued>,
-    places: HashMap<ShardId, Place>,
+    fills: BTreeMap<QueueKey, Queued>,
+    places: HashMap<ShardId, QueueKey>,
 }
 
 /// The outcome of adding a fill to the queue.
@@ -122,12 +122,12 @@ mod tests {
 
     use super::*;
     use crate::clock;
-    use crate::testing::{Folder, Kitchen};
+    use crate::testing::{CacheFixture, Folder};
 
     /// Creates fills by number, as a store admits them.
     struct Admission {
-        store: Store<ShardId, u8, Arc<Flight>, ()>,
-        kitchen: Kitchen,
+        store: Store<ShardId, u8, Arc<InFlightFill>, ()>,
+        fixture: CacheFixture,
         now: Instant,
     }
 
@@ -135,15 +135,15 @@ mod tests {
         fn new() -> Self {
             let store = Store::new(Budget::new(1 << 20), KeepWhatYouHave::default(), 0);
             let folder = Folder::new(2, 64, 4096, false);
-            Self { store, kitchen: Kitchen::unmanned(&folder, 0), now: clock::now() }
+            Self { store, fixture: CacheFixture::unmanned(&folder, 0), now: clock::now() }
         }
 
         fn fill(&mut self, number: u8) -> Queued {
             let id = ShardId::from_bytes([number; 16]);
-            let make = || Arc::new(Flight::new(id));
+            let make = || Arc::new(InFlightFill::new(id));
             let outcome = self.store.request(id, 0, 1, self.now, make);
             let Outcome::Admitted { handle, permit } = outcome else { panic!("{outcome:?}") };
-            let dataset = Arc::clone(&self.kitchen.dataset);
+            let dataset = Arc::clone(&self.fixture.dataset);
             Queued { dataset, shard: 0, flight: handle, permit }
         }
     }

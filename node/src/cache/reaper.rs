@@ -13,36 +13,36 @@ use larder_extent::{Filling, Retired, Sealed};
 use larder_store::OrphanToken;
 
 use super::Cache;
-use crate::flight::Flight;
+use crate::in_flight::InFlightFill;
 
 /// The memory behind an orphan.
 #[derive(Debug)]
-pub(super) enum Remains {
+pub(super) enum Reclaimable {
     /// None was allocated.
     Nothing,
     /// A flight that ended without a shard, and the extent it began. Readers may still copy from
     /// the extent. A blocking thread may still work on it, or on an extent that is not yet visible.
-    Flight(Arc<Flight>, Option<Arc<Filling>>),
+    InFlightFill(Arc<InFlightFill>, Option<Arc<Filling>>),
     /// A shard that was served. Threads of this process may still read it.
     Sealed(Arc<Sealed>),
     /// No thread of this process holds it; other processes may.
     Retired(Retired),
 }
 
-impl Remains {
+impl Reclaimable {
     /// Returns the memory to the kernel if it has no holder any more. Else returns the remains.
     pub(super) fn try_free(self) -> Result<(), Self> {
         match self {
             Self::Nothing => Ok(()),
-            Self::Flight(flight, Some(filling)) => match Arc::try_unwrap(filling) {
+            Self::InFlightFill(flight, Some(filling)) => match Arc::try_unwrap(filling) {
                 Ok(filling) => {
                     drop(filling);
-                    Self::Flight(flight, None).try_free()
+                    Self::InFlightFill(flight, None).try_free()
                 }
-                Err(filling) => Err(Self::Flight(flight, Some(filling))),
+                Err(filling) => Err(Self::InFlightFill(flight, Some(filling))),
             },
-            Self::Flight(flight, None) if !flight.is_worked_on() => Ok(()),
-            flight @ Self::Flight(_, None) => Err(flight),
+            Self::InFlightFill(flight, None) if !flight.is_worked_on() => Ok(()),
+            flight @ Self::InFlightFill(_, None) => Err(flight),
             Self::Sealed(sealed) => match Arc::try_unwrap(sealed) {
                 Ok(sealed) => Self::Retired(sealed.retire()).try_free(),
                 Err(sealed) => Err(Self::Sealed(sealed)),
@@ -55,17 +55,17 @@ impl Remains {
 
 /// The orphans, and the thread that frees them.
 #[derive(Default)]
-pub(super) struct Reaper(Arc<Ward>);
+pub(super) struct Reaper(Arc<PendingReclaim>);
 
 #[derive(Default)]
-struct Ward {
+struct PendingReclaim {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    orphans: Vec<(OrphanToken, Remains)>,
+    orphans: Vec<(OrphanToken, Reclaimable)>,
     /// A client released a shard since the last look.
     kicked: bool,
     stopped: bool,
@@ -85,7 +85,7 @@ impl Reaper {
         thread::Builder::new().name("larder-reaper".to_owned()).spawn(run).map(drop)
     }
 
-    pub(super) fn add(&self, token: OrphanToken, remains: Remains) {
+    pub(super) fn add(&self, token: OrphanToken, remains: Reclaimable) {
         self.0.lock().orphans.push((token, remains));
         self.0.changed.notify_one();
     }
@@ -108,9 +108,9 @@ impl fmt::Debug for Reaper {
     }
 }
 
-impl Ward {
+impl PendingReclaim {
     /// Waits until the next look is due, and takes all orphans. Returns `None` once stopped.
-    fn next_round(&self) -> Option<Vec<(OrphanToken, Remains)>> {
+    fn next_round(&self) -> Option<Vec<(OrphanToken, Reclaimable)>> {
         let idle = |state: &mut State| state.orphans.is_empty() && !state.stopped;
         let state = self.changed.wait_while(self.lock(), idle);
         let state = state.unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +127,10 @@ impl Ward {
 }
 
 /// Frees the orphans that are free. Returns the others.
-fn reap(cache: &Cache, orphans: Vec<(OrphanToken, Remains)>) -> Vec<(OrphanToken, Remains)> {
+fn reap(
+    cache: &Cache,
+    orphans: Vec<(OrphanToken, Reclaimable)>,
+) -> Vec<(OrphanToken, Reclaimable)> {
     let mut left = Vec::new();
     for (token, remains) in orphans {
         match remains.try_free() {

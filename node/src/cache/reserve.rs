@@ -6,7 +6,7 @@ use larder_base::{Error, ShardId, SnapshotId};
 use larder_store::FillPermit;
 
 use super::manifest::Admission;
-use super::{Cache, Group, Remains};
+use super::{Cache, Group, Reclaimable};
 use crate::clock;
 
 /// Bytes of the budget. Drop gives them back.
@@ -38,7 +38,7 @@ impl Drop for Reserved {
         let Some(permit) = self.permit.take() else { return };
         let given_up = self.cache.lock().store.give_up(permit, clock::now());
         if let Ok(orphan) = given_up {
-            self.cache.free(orphan.token, Remains::Nothing);
+            self.cache.free(orphan.token, Reclaimable::Nothing);
         }
     }
 }

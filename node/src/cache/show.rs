@@ -11,7 +11,7 @@ use larder_store::{ShardView, Tally};
 use super::{Cache, Group};
 use crate::cache::Failure;
 use crate::clock;
-use crate::flight::Flight;
+use crate::in_flight::InFlightFill;
 
 /// The memory of a node and its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,15 +34,15 @@ impl Cache {
     /// Returns the memory in use, by state.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let books = self.lock();
-        let budget = books.store.budget();
+        let state = self.lock();
+        let budget = state.store.budget();
         Usage {
             limit_bytes: budget.limit_bytes(),
             resident: budget.resident(),
             filling: budget.filling(),
             orphaned: budget.orphaned(),
-            queued: books.queue.len(),
-            page_size: books.page_size,
+            queued: state.queue.len(),
+            page_size: state.page_size,
         }
     }
 
@@ -56,17 +56,17 @@ impl Cache {
     /// is read without notice, so it counts as used now.
     #[must_use]
     pub fn idle_times(&self) -> Vec<(ShardId, Duration)> {
-        let (now, books) = (clock::now(), self.lock());
+        let (now, state) = (clock::now(), self.lock());
         let idle = |(id, holders, last_used)| match holders {
             0 => (id, now.saturating_duration_since(last_used)),
             _ => (id, Duration::ZERO),
         };
-        books.store.residents().map(idle).collect()
+        state.store.residents().map(idle).collect()
     }
 
     /// Returns the fills that have not ended.
     #[must_use]
-    pub fn flights(&self) -> HashMap<ShardId, Arc<Flight>> {
+    pub fn flights(&self) -> HashMap<ShardId, Arc<InFlightFill>> {
         self.lock().store.fills().map(|(id, flight)| (id, Arc::clone(flight))).collect()
     }
 

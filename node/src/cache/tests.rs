@@ -12,7 +12,7 @@ use larder_extent::{Attached, ExtentId, Filling, PagePreference};
 use super::{Found, HolderId, Leased};
 use crate::clock;
 use crate::dataset::Dataset;
-use crate::testing::{Folder, Kitchen, landed, until};
+use crate::testing::{CacheFixture, Folder, landed, until};
 use crate::{
     cache::{Priority, ShardPlan},
     fill::RowWanted,
@@ -29,35 +29,35 @@ fn small() -> Folder {
 #[test]
 fn a_filled_shard_has_the_rows_of_its_file() {
     let folder = small();
-    let kitchen = Kitchen::new(&folder, 16 * MIB);
-    assert_eq!(kitchen.dataset.manifest().shard_count(), 16);
+    let fixture = CacheFixture::new(&folder, 16 * MIB);
+    assert_eq!(fixture.dataset.manifest().shard_count(), 16);
     for shard in 0..16 {
-        let sealed = kitchen.get(shard).unwrap();
-        folder.check(&kitchen.dataset, shard, &sealed);
-        assert!(matches!(kitchen.find(shard), Found::Resident(_)));
+        let sealed = fixture.get(shard).unwrap();
+        folder.check(&fixture.dataset, shard, &sealed);
+        assert!(matches!(fixture.find(shard), Found::Resident(_)));
     }
-    assert_eq!(kitchen.counters.fills_completed.get(), 16);
-    assert_eq!(kitchen.counters.origin_bytes.get(), 1024 * 4096);
+    assert_eq!(fixture.counters.fills_completed.get(), 16);
+    assert_eq!(fixture.counters.origin_bytes.get(), 1024 * 4096);
 }
 
 #[test]
 fn a_cold_shard_is_read_once_for_64_threads() {
     let folder = small();
-    let kitchen = Kitchen::new(&folder, 16 * MIB);
+    let fixture = CacheFixture::new(&folder, 16 * MIB);
     let start = Barrier::new(64);
     let ask = || {
         start.wait();
-        folder.check(&kitchen.dataset, 3, &kitchen.get(3).unwrap());
+        folder.check(&fixture.dataset, 3, &fixture.get(3).unwrap());
     };
     thread::scope(|scope| (0..64).for_each(|_| drop(scope.spawn(ask))));
-    assert_eq!(kitchen.counters.origin_bytes.get(), 256 << 10);
-    assert_eq!(kitchen.counters.origin_requests.get(), 1);
+    assert_eq!(fixture.counters.origin_bytes.get(), 256 << 10);
+    assert_eq!(fixture.counters.origin_requests.get(), 1);
 }
 
 #[test]
 fn background_fill_is_throttled_until_a_reader_waits() {
-    let kitchen = Kitchen::unmanned(&small(), 1 << 20);
-    let is_hurried = |priority| match kitchen.cache.find(&kitchen.dataset, &[0], priority).pop() {
+    let fixture = CacheFixture::unmanned(&small(), 1 << 20);
+    let is_hurried = |priority| match fixture.cache.find(&fixture.dataset, &[0], priority).pop() {
         Some(Found::InFlight(flight)) => flight.is_hurried(),
         _ => panic!("it is not in flight"),
     };
@@ -70,35 +70,35 @@ fn background_fill_is_throttled_until_a_reader_waits() {
 #[test]
 fn rows_of_a_shard_without_room_are_read_by_range() {
     let folder = small();
-    let one = Kitchen::extent_bytes(&folder, 64);
-    let kitchen = Kitchen::new(&folder, 2 * one + 4096);
-    kitchen.get(0).unwrap();
-    kitchen.get(1).unwrap();
-    assert!(matches!(kitchen.find(2), Found::NotKept));
-    assert!(matches!(kitchen.cache.lease(&kitchen.dataset, 2, ANN), Leased::NotKept));
+    let one = CacheFixture::extent_bytes(&folder, 64);
+    let fixture = CacheFixture::new(&folder, 2 * one + 4096);
+    fixture.get(0).unwrap();
+    fixture.get(1).unwrap();
+    assert!(matches!(fixture.find(2), Found::NotKept));
+    assert!(matches!(fixture.cache.lease(&fixture.dataset, 2, ANN), Leased::NotKept));
     let rows = [(2, 5), (2, 6), (15, 63), (2, 0)];
     let wanted: Vec<_> = (0..)
         .zip(rows)
         .map(|(index, (shard, row))| RowWanted { shard, row, tensor: 0, at: index * 4096 })
         .collect();
-    let requests = kitchen.counters.origin_requests.get();
-    let _room = kitchen.read_through.reserve(4 * 4096);
+    let requests = fixture.counters.origin_requests.get();
+    let _room = fixture.read_through.reserve(4 * 4096);
     let mut target = vec![0; 4 * 4096];
-    kitchen.read_through.read_rows(&kitchen.dataset, &wanted, &mut target).unwrap();
+    fixture.read_through.read_rows(&fixture.dataset, &wanted, &mut target).unwrap();
     for ((shard, row), bytes) in rows.into_iter().zip(target.chunks(4096)) {
         assert_eq!(bytes, folder.row(shard as usize * 64 + row as usize));
     }
-    assert_eq!(kitchen.counters.origin_requests.get() - requests, 3, "neighbours go together");
-    assert_eq!(kitchen.cache.usage().resident.shards, 3, "two shards and the manifest");
+    assert_eq!(fixture.counters.origin_requests.get() - requests, 3, "neighbours go together");
+    assert_eq!(fixture.cache.usage().resident.shards, 3, "two shards and the manifest");
 }
 
 #[test]
 fn rows_that_overlap_in_their_target_are_refused() {
     let folder = small();
-    let kitchen = Kitchen::new(&folder, MIB);
+    let fixture = CacheFixture::new(&folder, MIB);
     let wanted = |row, at| RowWanted { shard: 0, row, tensor: 0, at };
     for rows in [[wanted(0, 0), wanted(7, 4095)], [wanted(0, 0), wanted(7, 4097)]] {
-        let refused = kitchen.read_through.read_rows(&kitchen.dataset, &rows, &mut [0; 8192]);
+        let refused = fixture.read_through.read_rows(&fixture.dataset, &rows, &mut [0; 8192]);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Internal);
     }
 }
@@ -106,12 +106,12 @@ fn rows_that_overlap_in_their_target_are_refused() {
 #[test]
 fn a_fill_whose_worker_dies_goes_on_with_the_parts_that_are_in() {
     let folder = Folder::new(24, 1 << 20, 32 * MIB, false);
-    let kitchen = Kitchen::unmanned(&folder, 32 * MIB);
-    let Found::InFlight(flight) = kitchen.find(0) else { panic!("not in flight") };
-    let plan = ShardPlan::new(kitchen.dataset.manifest(), 0).unwrap();
+    let fixture = CacheFixture::unmanned(&folder, 32 * MIB);
+    let Found::InFlight(flight) = fixture.find(0) else { panic!("not in flight") };
+    let plan = ShardPlan::new(fixture.dataset.manifest(), 0).unwrap();
     let first_bytes = plan.reads[0].bytes;
     let doomed = async {
-        let job = kitchen.cache.next_job().await;
+        let job = fixture.cache.next_job().await;
         let id = ExtentId::from_bytes(*flight.id().as_bytes());
         let filling =
             Filling::create(id, plan.layout.clone(), plan.parts(), PagePreference::Auto).unwrap();
@@ -124,203 +124,203 @@ fn a_fill_whose_worker_dies_goes_on_with_the_parts_that_are_in() {
         let _half_done = filling.take_part(1).unwrap();
         job
     };
-    drop(kitchen.runtime.block_on(doomed));
-    assert_eq!(kitchen.cache.usage().queued, 1);
-    kitchen.start_workers();
-    folder.check(&kitchen.dataset, 0, &landed(&flight).unwrap());
-    let read = kitchen.counters.origin_bytes.get();
+    drop(fixture.runtime.block_on(doomed));
+    assert_eq!(fixture.cache.usage().queued, 1);
+    fixture.start_workers();
+    folder.check(&fixture.dataset, 0, &landed(&flight).unwrap());
+    let read = fixture.counters.origin_bytes.get();
     assert_eq!(read, 24 * MIB - first_bytes, "the first part is not read again");
-    assert_eq!(kitchen.counters.fills_handed_over.get(), 1);
+    assert_eq!(fixture.counters.fills_handed_over.get(), 1);
 }
 
 #[test]
 fn fill_without_readers_is_dropped_with_its_worker() {
     let folder = small();
-    let kitchen = Kitchen::unmanned(&folder, MIB);
-    drop(kitchen.find(0));
-    drop(kitchen.runtime.block_on(kitchen.cache.next_job()));
-    assert_eq!(kitchen.cache.usage().filling.bytes, 0);
-    assert_eq!(kitchen.cache.usage().orphaned.bytes, 0);
-    assert_eq!(kitchen.cache.usage().queued, 0);
+    let fixture = CacheFixture::unmanned(&folder, MIB);
+    drop(fixture.find(0));
+    drop(fixture.runtime.block_on(fixture.cache.next_job()));
+    assert_eq!(fixture.cache.usage().filling.bytes, 0);
+    assert_eq!(fixture.cache.usage().orphaned.bytes, 0);
+    assert_eq!(fixture.cache.usage().queued, 0);
 }
 
 #[test]
 fn a_shard_that_kills_its_workers_is_given_up() {
     let folder = small();
-    let kitchen = Kitchen::unmanned(&folder, MIB);
-    let Found::InFlight(flight) = kitchen.find(0) else { panic!("not in flight") };
+    let fixture = CacheFixture::unmanned(&folder, MIB);
+    let Found::InFlight(flight) = fixture.find(0) else { panic!("not in flight") };
     for _ in 0..3 {
-        let job = kitchen.runtime.block_on(kitchen.cache.next_job());
+        let job = fixture.runtime.block_on(fixture.cache.next_job());
         job.flight().begin_attempt();
         drop(job);
     }
     assert_eq!(landed(&flight).unwrap_err().kind(), ErrorKind::Internal);
-    assert_eq!(kitchen.cache.usage().filling.bytes, 0);
+    assert_eq!(fixture.cache.usage().filling.bytes, 0);
 }
 
 #[test]
 fn a_changed_file_is_told_listed_and_not_read_again_at_once() {
     let folder = small();
-    let kitchen = Kitchen::new(&folder, MIB);
+    let fixture = CacheFixture::new(&folder, MIB);
     OpenOptions::new().append(true).open(folder.file()).unwrap().write_all(b"more").unwrap();
-    let why = kitchen.get(4).unwrap_err();
+    let why = fixture.get(4).unwrap_err();
     assert_eq!(why.kind(), ErrorKind::DataChanged);
     assert!(why.message().contains("rows.npy"), "{why}");
-    let listed = kitchen.cache.failures();
+    let listed = fixture.cache.failures();
     assert_eq!((listed.len(), listed[0].shard, listed[0].attempts), (1, 4, 2));
     let place = listed[0].place.as_ref().unwrap();
-    let manifest = kitchen.dataset.manifest();
+    let manifest = fixture.dataset.manifest();
     let read = manifest.row_read(4, 0, 0);
     assert_eq!(place.object, folder.uri().join("rows.npy").unwrap());
     assert_eq!((place.offset, place.bytes), (read.object_offset, 256 << 10));
-    let requests = kitchen.counters.origin_requests.get();
-    assert_eq!(kitchen.get(4).unwrap_err().kind(), ErrorKind::DataChanged);
-    assert_eq!(kitchen.counters.origin_requests.get(), requests);
-    until("the memory is back", || kitchen.cache.usage().orphaned.bytes == 0);
-    assert_eq!(kitchen.cache.usage().filling.bytes, 0);
+    let requests = fixture.counters.origin_requests.get();
+    assert_eq!(fixture.get(4).unwrap_err().kind(), ErrorKind::DataChanged);
+    assert_eq!(fixture.counters.origin_requests.get(), requests);
+    until("the memory is back", || fixture.cache.usage().orphaned.bytes == 0);
+    assert_eq!(fixture.cache.usage().filling.bytes, 0);
 }
 
 #[test]
 fn a_file_that_is_gone_is_as_changed() {
     let folder = small();
-    let kitchen = Kitchen::new(&folder, MIB);
+    let fixture = CacheFixture::new(&folder, MIB);
     fs::remove_file(folder.file()).unwrap();
-    assert_eq!(kitchen.get(0).unwrap_err().kind(), ErrorKind::DataChanged);
+    assert_eq!(fixture.get(0).unwrap_err().kind(), ErrorKind::DataChanged);
 }
 
 #[test]
 fn a_pinned_checksum_holds_or_nothing_is_handed_out() {
     let folder = Folder::new(256, 1000, 128_000, true);
-    let kitchen = Kitchen::new(&folder, MIB);
-    folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
+    let fixture = CacheFixture::new(&folder, MIB);
+    folder.check(&fixture.dataset, 0, &fixture.get(0).unwrap());
     folder.damage();
-    let why = kitchen.get(1).unwrap_err();
+    let why = fixture.get(1).unwrap_err();
     assert_eq!(why.kind(), ErrorKind::DataLoss);
-    assert_eq!(kitchen.counters.origin_bytes.get(), 3 * 128_000, "it was read twice");
-    until("the memory is back", || kitchen.cache.usage().orphaned.bytes == 0);
+    assert_eq!(fixture.counters.origin_bytes.get(), 3 * 128_000, "it was read twice");
+    until("the memory is back", || fixture.cache.usage().orphaned.bytes == 0);
 }
 
 #[test]
 fn a_wrong_checksum_fails_only_the_snapshot_that_pins_it() {
     let folder = Folder::new(256, 1000, 128_000, false);
-    let kitchen = Kitchen::unmanned(&folder, MIB);
+    let fixture = CacheFixture::unmanned(&folder, MIB);
     folder.damage();
     folder.index(128_000, true);
-    let wrong = kitchen.open(&folder);
+    let wrong = fixture.open(&folder);
     folder.damage();
     let id = |dataset: &Dataset| dataset.manifest().shard(1).id;
-    assert_ne!(id(&wrong), id(&kitchen.dataset), "the checksum is part of the id");
-    kitchen.start_workers();
-    let Some(Found::InFlight(flight)) = kitchen.cache.find(&wrong, &[1], Priority::Demand).pop()
+    assert_ne!(id(&wrong), id(&fixture.dataset), "the checksum is part of the id");
+    fixture.start_workers();
+    let Some(Found::InFlight(flight)) = fixture.cache.find(&wrong, &[1], Priority::Demand).pop()
     else {
         panic!("not in flight")
     };
     let why = landed(&flight).unwrap_err();
     assert_eq!(why.kind(), ErrorKind::DataLoss, "{why}");
     assert!(why.message().ends_with("index the dataset again"), "{why}");
-    folder.check(&kitchen.dataset, 1, &kitchen.get(1).unwrap());
+    folder.check(&fixture.dataset, 1, &fixture.get(1).unwrap());
 }
 
 #[test]
 fn bytes_that_a_client_maps_are_orphaned_until_it_lets_go() {
     let folder = small();
-    let one = Kitchen::extent_bytes(&folder, 64);
-    let kitchen = Kitchen::new(&folder, one);
-    let sealed = kitchen.get(0).unwrap();
-    let id = kitchen.dataset.manifest().shard(0).id;
+    let one = CacheFixture::extent_bytes(&folder, 64);
+    let fixture = CacheFixture::new(&folder, one);
+    let sealed = fixture.get(0).unwrap();
+    let id = fixture.dataset.manifest().shard(0).id;
     let attached = Attached::shared(sealed.open_for_peer().unwrap(), sealed.id()).unwrap();
-    kitchen.cache.discard(id);
-    assert_eq!(kitchen.cache.usage().orphaned.bytes, one);
+    fixture.cache.discard(id);
+    assert_eq!(fixture.cache.usage().orphaned.bytes, one);
     drop(sealed);
-    assert!(matches!(kitchen.find(1), Found::NotKept), "the bytes are not free");
+    assert!(matches!(fixture.find(1), Found::NotKept), "the bytes are not free");
     assert_eq!(attached.row(0, 9), folder.row(9));
     drop(attached);
-    kitchen.cache.release(ANN, id);
-    until("the bytes are free", || kitchen.cache.usage().orphaned.bytes == 0);
-    folder.check(&kitchen.dataset, 1, &kitchen.get(1).unwrap());
+    fixture.cache.release(ANN, id);
+    until("the bytes are free", || fixture.cache.usage().orphaned.bytes == 0);
+    folder.check(&fixture.dataset, 1, &fixture.get(1).unwrap());
 }
 
 #[test]
 fn corrupt_shard_is_recalled_and_evicted_with_its_last_lease() {
     let folder = small();
-    let kitchen = Kitchen::new(&folder, MIB);
+    let fixture = CacheFixture::new(&folder, MIB);
     let recalls = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&recalls);
-    kitchen.cache.on_recall(Box::new(move |_| {
+    fixture.cache.on_recall(Box::new(move |_| {
         count.fetch_add(1, Ordering::Relaxed);
     }));
-    kitchen.get(0).unwrap();
-    let id = kitchen.dataset.manifest().shard(0).id;
-    let Leased::Granted(leased) = kitchen.cache.lease(&kitchen.dataset, 0, ANN) else {
+    fixture.get(0).unwrap();
+    let id = fixture.dataset.manifest().shard(0).id;
+    let Leased::Granted(leased) = fixture.cache.lease(&fixture.dataset, 0, ANN) else {
         panic!("not leased");
     };
     drop(leased);
-    kitchen.cache.discard(id);
-    kitchen.cache.discard(id);
+    fixture.cache.discard(id);
+    fixture.cache.discard(id);
     assert_eq!(recalls.load(Ordering::Relaxed), 1);
-    assert!(matches!(kitchen.find(0), Found::NotKept));
-    assert!(matches!(kitchen.cache.lease(&kitchen.dataset, 0, ANN), Leased::NotKept));
-    assert_eq!(kitchen.cache.release_all(ANN).ids, [id]);
-    until("it is gone", || kitchen.cache.usage().orphaned.bytes == 0);
-    folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
-    assert_eq!(kitchen.counters.fills_completed.get(), 2);
+    assert!(matches!(fixture.find(0), Found::NotKept));
+    assert!(matches!(fixture.cache.lease(&fixture.dataset, 0, ANN), Leased::NotKept));
+    assert_eq!(fixture.cache.release_all(ANN).ids, [id]);
+    until("it is gone", || fixture.cache.usage().orphaned.bytes == 0);
+    folder.check(&fixture.dataset, 0, &fixture.get(0).unwrap());
+    assert_eq!(fixture.counters.fills_completed.get(), 2);
 }
 
 /// Creates a shard that was found corrupt while leased. Its last lease ended without an eviction.
-fn condemned_and_left(kitchen: &Kitchen) -> ShardId {
-    kitchen.get(0).unwrap();
-    let id = kitchen.dataset.manifest().shard(0).id;
-    assert!(matches!(kitchen.cache.lease(&kitchen.dataset, 0, ANN), Leased::Granted(_)));
-    kitchen.cache.discard(id);
-    assert!(matches!(kitchen.find(0), Found::NotKept));
-    assert!(kitchen.cache.lock().store.release(id, ANN, clock::now()));
+fn condemned_and_left(fixture: &CacheFixture) -> ShardId {
+    fixture.get(0).unwrap();
+    let id = fixture.dataset.manifest().shard(0).id;
+    assert!(matches!(fixture.cache.lease(&fixture.dataset, 0, ANN), Leased::Granted(_)));
+    fixture.cache.discard(id);
+    assert!(matches!(fixture.find(0), Found::NotKept));
+    assert!(fixture.cache.lock().store.release(id, ANN, clock::now()));
     id
 }
 
 #[test]
 fn corrupt_shard_without_leases_is_filled_again_on_request() {
     let folder = small();
-    let kitchen = Kitchen::new(&folder, MIB);
-    condemned_and_left(&kitchen);
-    folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
-    assert_eq!(kitchen.counters.fills_completed.get(), 2);
+    let fixture = CacheFixture::new(&folder, MIB);
+    condemned_and_left(&fixture);
+    folder.check(&fixture.dataset, 0, &fixture.get(0).unwrap());
+    assert_eq!(fixture.counters.fills_completed.get(), 2);
 }
 
 #[test]
 fn corrupt_shard_evicted_otherwise_is_filled_again() {
     let folder = small();
-    let kitchen = Kitchen::new(&folder, MIB);
-    let id = condemned_and_left(&kitchen);
-    assert!(kitchen.cache.let_go(id));
-    folder.check(&kitchen.dataset, 0, &kitchen.get(0).unwrap());
-    assert!(matches!(kitchen.find(0), Found::Resident(_)));
+    let fixture = CacheFixture::new(&folder, MIB);
+    let id = condemned_and_left(&fixture);
+    assert!(fixture.cache.let_go(id));
+    folder.check(&fixture.dataset, 0, &fixture.get(0).unwrap());
+    assert!(matches!(fixture.find(0), Found::Resident(_)));
 }
 
 #[test]
 fn a_lease_beyond_the_quota_is_refused() {
     let folder = small();
-    let kitchen = Kitchen::new(&folder, Kitchen::extent_bytes(&folder, 64));
-    kitchen.get(0).unwrap();
-    let refused = kitchen.cache.lease(&kitchen.dataset, 0, ANN);
+    let fixture = CacheFixture::new(&folder, CacheFixture::extent_bytes(&folder, 64));
+    fixture.get(0).unwrap();
+    let refused = fixture.cache.lease(&fixture.dataset, 0, ANN);
     let Leased::OverQuota(why) = refused else { panic!("{refused:?}") };
     assert_eq!(why.kind(), ErrorKind::ResourceExhausted);
-    assert_eq!(kitchen.cache.leased_by(ANN), 0);
+    assert_eq!(fixture.cache.leased_by(ANN), 0);
 }
 
 #[test]
 fn budget_is_never_exceeded_under_many_requests() {
     let folder = small();
-    let kitchen = Kitchen::new(&folder, 5 * Kitchen::extent_bytes(&folder, 64));
+    let fixture = CacheFixture::new(&folder, 5 * CacheFixture::extent_bytes(&folder, 64));
     let done = AtomicBool::new(false);
     let ask = |seed: u64| {
         let mut random = fastrand::Rng::with_seed(seed);
         for _ in 0..200 {
             let shard = random.u32(..16);
-            match kitchen.find(shard) {
-                Found::Resident(sealed) => folder.check(&kitchen.dataset, shard, &sealed),
+            match fixture.find(shard) {
+                Found::Resident(sealed) => folder.check(&fixture.dataset, shard, &sealed),
                 Found::InFlight(flight) => drop(landed(&flight)),
                 Found::NotKept if random.u8(..4) == 0 => {
-                    kitchen.cache.discard(kitchen.dataset.manifest().shard(random.u32(..16)).id);
+                    fixture.cache.discard(fixture.dataset.manifest().shard(random.u32(..16)).id);
                 }
                 Found::NotKept => {}
             }
@@ -328,7 +328,7 @@ fn budget_is_never_exceeded_under_many_requests() {
     };
     let watch = || {
         while !done.load(Ordering::Relaxed) {
-            let usage = kitchen.cache.usage();
+            let usage = fixture.cache.usage();
             let used = usage.resident.bytes + usage.filling.bytes + usage.orphaned.bytes;
             assert!(used <= usage.limit_bytes, "{usage:?}");
             thread::yield_now();
@@ -341,16 +341,16 @@ fn budget_is_never_exceeded_under_many_requests() {
         done.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(Result::is_ok));
     });
-    until("all that left is free", || kitchen.cache.usage().orphaned.bytes == 0);
+    until("all that left is free", || fixture.cache.usage().orphaned.bytes == 0);
 }
 
 #[test]
 fn closing_the_cache_fails_waiting_and_new_requests() {
     let folder = small();
-    let kitchen = Kitchen::unmanned(&folder, MIB);
-    let Found::InFlight(flight) = kitchen.find(0) else { panic!("not in flight") };
-    kitchen.cache.close();
+    let fixture = CacheFixture::unmanned(&folder, MIB);
+    let Found::InFlight(flight) = fixture.find(0) else { panic!("not in flight") };
+    fixture.cache.close();
     assert_eq!(landed(&flight).unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(kitchen.get(1).unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(kitchen.cache.usage().filling.bytes, 0);
+    assert_eq!(fixture.get(1).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(fixture.cache.usage().filling.bytes, 0);
 }

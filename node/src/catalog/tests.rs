@@ -4,44 +4,44 @@ use larder_base::ErrorKind;
 use larder_dataset::{DatasetRef, OriginUri};
 
 use super::*;
-use crate::testing::{Folder, Kitchen};
+use crate::testing::{CacheFixture, Folder};
 
 fn reference(text: &str) -> DatasetRef {
     DatasetRef::parse(text).unwrap()
 }
 
 /// Creates a folder of four shards, and a cache with room for manifests only.
-fn pantry() -> (Folder, Kitchen) {
+fn pantry() -> (Folder, CacheFixture) {
     let folder = Folder::new(64, 64, 4096, false);
-    let kitchen = Kitchen::unmanned(&folder, 0);
-    (folder, kitchen)
+    let fixture = CacheFixture::unmanned(&folder, 0);
+    (folder, fixture)
 }
 
 #[test]
 fn dataset_is_open_once_under_all_its_names() {
-    let (folder, kitchen) = pantry();
-    let snapshot = kitchen.dataset.snapshot();
+    let (folder, fixture) = pantry();
+    let snapshot = fixture.dataset.snapshot();
     for text in [folder.uri().to_string(), format!("{}@{snapshot}", folder.uri())] {
-        let opened = kitchen.runtime.block_on(kitchen.catalog.open(&reference(&text), None));
+        let opened = fixture.runtime.block_on(fixture.catalog.open(&reference(&text), None));
         let opened = opened.unwrap();
-        assert!(Arc::ptr_eq(&opened.dataset, &kitchen.dataset), "{text}");
+        assert!(Arc::ptr_eq(&opened.dataset, &fixture.dataset), "{text}");
         assert!(!opened.indexed_now);
     }
-    assert_eq!(kitchen.catalog.list().len(), 1);
-    assert!(kitchen.catalog.get(snapshot).is_some());
+    assert_eq!(fixture.catalog.list().len(), 1);
+    assert!(fixture.catalog.get(snapshot).is_some());
 }
 
 #[test]
 fn the_manifest_that_clients_map_is_the_one_that_was_published() {
-    let (_folder, kitchen) = pantry();
-    let mapped = Manifest::parse(kitchen.dataset.manifest_extent().region(0).to_vec().into());
-    assert_eq!(mapped.unwrap().snapshot(), kitchen.dataset.snapshot());
-    assert_eq!(kitchen.cache.usage().resident.shards, 1);
+    let (_folder, fixture) = pantry();
+    let mapped = Manifest::parse(fixture.dataset.manifest_extent().region(0).to_vec().into());
+    assert_eq!(mapped.unwrap().snapshot(), fixture.dataset.snapshot());
+    assert_eq!(fixture.cache.usage().resident.shards, 1);
 }
 
 #[test]
 fn dataset_outside_the_prefixes_is_refused_and_they_are_named() {
-    let (folder, kitchen) = pantry();
+    let (folder, fixture) = pantry();
     let (inside, elsewhere) = (folder.uri(), Folder::new(64, 64, 4096, false));
     let outside = [
         (elsewhere.uri().to_string(), None),
@@ -51,8 +51,8 @@ fn dataset_outside_the_prefixes_is_refused_and_they_are_named() {
     ];
     for (uri, manifest) in outside {
         let wanted = reference(&uri);
-        let opened = kitchen.catalog.open(&wanted, manifest.as_ref());
-        let refused = kitchen.runtime.block_on(opened).unwrap_err();
+        let opened = fixture.catalog.open(&wanted, manifest.as_ref());
+        let refused = fixture.runtime.block_on(opened).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{uri}");
         assert!(refused.message().contains(&inside.to_string()), "{refused}");
     }
@@ -60,7 +60,7 @@ fn dataset_outside_the_prefixes_is_refused_and_they_are_named() {
 
 #[test]
 fn a_manifest_that_speaks_of_data_elsewhere_is_refused() {
-    let (folder, kitchen) = pantry();
+    let (folder, fixture) = pantry();
     let elsewhere = Folder::new(64, 64, 4096, false);
     // The allowed folder gets the other folder's manifest and tag.
     let (from, to) = (elsewhere.uri().path().to_owned(), folder.uri().path().to_owned());
@@ -68,33 +68,33 @@ fn a_manifest_that_speaks_of_data_elsewhere_is_refused() {
     std::fs::remove_dir_all(&to).unwrap();
     std::fs::rename(from, to).unwrap();
     let wanted = reference(&folder.uri().to_string());
-    let refused = kitchen.runtime.block_on(kitchen.catalog.open(&wanted, None)).unwrap_err();
+    let refused = fixture.runtime.block_on(fixture.catalog.open(&wanted, None)).unwrap_err();
     assert_ne!(refused.kind(), ErrorKind::Internal, "{refused}");
-    assert_eq!(kitchen.catalog.list().len(), 1);
+    assert_eq!(fixture.catalog.list().len(), 1);
 }
 
 #[test]
 fn a_dataset_whose_manifest_has_no_room_is_not_opened() {
-    let (folder, kitchen) = pantry();
+    let (folder, fixture) = pantry();
     let wanted = reference(&folder.uri().to_string());
-    let bytes = kitchen.cache.usage().limit_bytes;
-    kitchen.cache.drop_manifest(kitchen.dataset.snapshot());
+    let bytes = fixture.cache.usage().limit_bytes;
+    fixture.cache.drop_manifest(fixture.dataset.snapshot());
     let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(bytes - 1));
-    let refused = kitchen.runtime.block_on(catalog.open(&wanted, None)).unwrap_err();
+    let refused = fixture.runtime.block_on(catalog.open(&wanted, None)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ResourceExhausted);
     assert!(catalog.list().is_empty());
 }
 
 #[test]
 fn links_lead_out_of_the_prefixes_only_on_a_private_node() {
-    let (folder, kitchen) = pantry();
+    let (folder, fixture) = pantry();
     let elsewhere = tempfile::tempdir().unwrap();
     let (inner, path) =
         (format!("{}/inner", folder.uri()), format!("/{}/inner", folder.uri().path()));
     std::fs::copy(folder.file(), elsewhere.path().join("rows.npy")).unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), path).unwrap();
     let catalog = || Catalog::new(vec![folder.uri()], crate::testing::cache(1 << 20));
-    let open = |catalog: &Catalog| kitchen.runtime.block_on(catalog.open(&reference(&inner), None));
+    let open = |catalog: &Catalog| fixture.runtime.block_on(catalog.open(&reference(&inner), None));
     let refused = open(&catalog()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
     assert!(refused.message().contains("through a link"), "{refused}");
@@ -105,29 +105,30 @@ fn links_lead_out_of_the_prefixes_only_on_a_private_node() {
 #[test]
 fn a_large_manifest_takes_of_the_budget_while_it_is_read() {
     let cache = crate::testing::cache(1 << 20);
-    let openings = Openings::new(&cache);
-    let taken = |room: &Openings, bytes| larder_dataset::Room::for_manifest(room, bytes);
-    let small = taken(&openings, limits::MANIFEST_BYTES_FREE).unwrap();
+    let budget = NodeOpenBudget::new(&cache);
+    let taken =
+        |room: &NodeOpenBudget, bytes| larder_dataset::OpenBudget::for_manifest(room, bytes);
+    let small = taken(&budget, limits::MANIFEST_BYTES_FREE).unwrap();
     let full = 1 << 20;
-    let large = taken(&openings, full).unwrap();
-    let refused = taken(&openings, full).unwrap_err();
+    let large = taken(&budget, full).unwrap();
+    let refused = taken(&budget, full).unwrap_err();
     assert!(refused.contains("can't be kept"), "{refused}");
     drop(large);
-    drop(taken(&openings, full).unwrap());
+    drop(taken(&budget, full).unwrap());
     drop(small);
     assert_eq!(cache.usage().resident.shards, 0);
 }
 
 #[test]
 fn an_unindexed_folder_is_indexed_and_says_so() {
-    let (folder, kitchen) = pantry();
+    let (folder, fixture) = pantry();
     let inner = format!("{}/inner", folder.uri());
     let path = format!("/{}/inner", folder.uri().path());
     std::fs::create_dir(&path).unwrap();
     std::fs::copy(folder.file(), format!("{path}/rows.npy")).unwrap();
     std::fs::write(format!("{path}/notes.txt"), b"of mine").unwrap();
     let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(1 << 20));
-    let open = || kitchen.runtime.block_on(catalog.open(&reference(&inner), None)).unwrap();
+    let open = || fixture.runtime.block_on(catalog.open(&reference(&inner), None)).unwrap();
     let first = open();
     let left_out = [first.left_out[0].to_string()];
     assert!(first.indexed_now);
@@ -139,43 +140,43 @@ fn an_unindexed_folder_is_indexed_and_says_so() {
 
 #[test]
 fn the_manifest_of_an_open_snapshot_is_not_read_again() {
-    let (folder, kitchen) = pantry();
-    let snapshot = kitchen.dataset.snapshot();
+    let (folder, fixture) = pantry();
+    let snapshot = fixture.dataset.snapshot();
     let home = format!("/{}/.larder", folder.uri().path());
     std::fs::remove_file(format!("{home}/{snapshot}.manifest")).unwrap();
     let wanted = reference(&folder.uri().to_string());
-    let opened = kitchen.runtime.block_on(kitchen.catalog.open(&wanted, None)).unwrap();
-    assert!(Arc::ptr_eq(&opened.dataset, &kitchen.dataset));
+    let opened = fixture.runtime.block_on(fixture.catalog.open(&wanted, None)).unwrap();
+    assert!(Arc::ptr_eq(&opened.dataset, &fixture.dataset));
 }
 
 #[test]
 fn old_meaning_of_a_tag_is_dropped_once_it_names_another() {
-    use larder_dataset::Room;
-    let (_folder, kitchen) = pantry();
-    let asked = Asked::new(&kitchen.catalog);
-    assert!(!asked.is_answered() && !asked.names_another_than(&kitchen.dataset));
-    let kept = asked.kept(kitchen.dataset.snapshot()).unwrap();
-    assert_eq!(kept.snapshot(), kitchen.dataset.snapshot());
-    assert!(asked.is_answered() && !asked.names_another_than(&kitchen.dataset));
-    let asked = Asked::new(&kitchen.catalog);
-    assert!(asked.kept(SnapshotId::from_bytes([7; 16])).is_none());
-    drop(asked.for_manifest(1).unwrap());
-    assert!(asked.names_another_than(&kitchen.dataset));
+    use larder_dataset::OpenBudget;
+    let (_folder, fixture) = pantry();
+    let request = OpenRequest::new(&fixture.catalog);
+    assert!(!request.is_answered() && !request.names_another_than(&fixture.dataset));
+    let kept = request.kept(fixture.dataset.snapshot()).unwrap();
+    assert_eq!(kept.snapshot(), fixture.dataset.snapshot());
+    assert!(request.is_answered() && !request.names_another_than(&fixture.dataset));
+    let request = OpenRequest::new(&fixture.catalog);
+    assert!(request.kept(SnapshotId::from_bytes([7; 16])).is_none());
+    drop(request.for_manifest(1).unwrap());
+    assert!(request.names_another_than(&fixture.dataset));
 }
 
 #[test]
 fn second_resolve_answers_all_callers_that_came_meanwhile() {
-    let (folder, kitchen) = pantry();
+    let (folder, fixture) = pantry();
     let wanted = reference(&folder.uri().to_string());
-    let catalog = &kitchen.catalog;
-    kitchen.runtime.block_on(async {
+    let catalog = &fixture.catalog;
+    fixture.runtime.block_on(async {
         let queue = async || catalog.queue(&wanted, None).await;
         let Ok(Queued::Turn(first)) = queue().await else { panic!("nobody is before it") };
         let [mut second, mut third, mut fourth] = [(); 3].map(|()| Box::pin(queue()));
         for waiting in [&mut second, &mut third] {
             assert!(futures_util::poll!(waiting).is_pending());
         }
-        first.end(Ok(Arc::clone(&kitchen.dataset)));
+        first.end(Ok(Arc::clone(&fixture.dataset)));
         let Ok(Queued::Turn(turn)) = second.await else { panic!("the first began before it") };
         assert!(futures_util::poll!(&mut fourth).is_pending());
         turn.end(Err(Error::new(ErrorKind::NotFound, "gone")));

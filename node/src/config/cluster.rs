@@ -52,8 +52,8 @@ pub struct ClusterArgs {
     /// Members that own each shard, in a cluster that this node founds or a ring of --member: from
     /// 1, the default, to 8. While one of them is away its shards are read from the next instead of
     /// the origin
-    #[arg(long, env = "LARDER_COPIES", value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=8))]
-    pub copies: Option<u8>,
+    #[arg(long, env = "LARDER_REPLICAS", value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub replicas: Option<u8>,
 
     /// The domain that fails together with this node beyond its host, such as an availability zone:
     /// replicas of a shard are kept in different ones
@@ -103,7 +103,7 @@ pub struct RingShare {
 #[derive(Debug, Clone)]
 pub enum ClusterConfig {
     /// One of its nodes keeps the record.
-    Seat {
+    EmbeddedCoordinator {
         /// The folder of this node's part.
         state: PathBuf,
         /// The secret that all nodes share.
@@ -126,7 +126,7 @@ impl ClusterConfig {
     #[must_use]
     pub fn token(&self) -> Option<&JoinToken> {
         match self {
-            Self::Seat { token, .. } => Some(token),
+            Self::EmbeddedCoordinator { token, .. } => Some(token),
             Self::Etcd { token, .. } => token.as_ref(),
         }
     }
@@ -153,7 +153,7 @@ pub(super) fn parse(typed: ClusterArgs) -> Result<Option<ClusterConfig>, ConfigE
             ConfigError::new("--state", why)
         })?;
         let join = typed.join.iter().map(|text| control_address(text)).collect::<Result<_, _>>()?;
-        return Ok(Some(ClusterConfig::Seat { state, token, join }));
+        return Ok(Some(ClusterConfig::EmbeddedCoordinator { state, token, join }));
     }
     if typed.etcd.is_empty() {
         return match token {
@@ -260,7 +260,9 @@ mod tests {
     #[test]
     fn a_seat_has_a_token_and_addresses_with_ports() {
         let parsed = parse(seat(&["node-a:7070", "http://[::1]:7"])).expect("valid");
-        let Some(ClusterConfig::Seat { join, .. }) = parsed else { panic!("{parsed:?}") };
+        let Some(ClusterConfig::EmbeddedCoordinator { join, .. }) = parsed else {
+            panic!("{parsed:?}")
+        };
         assert_eq!(join, ["http://node-a:7070", "http://[::1]:7"]);
         let untold = parse(ClusterArgs { token: None, ..seat(&[]) }).expect_err("no token");
         assert!(untold.to_string().contains("--token-file"), "{untold}");

@@ -11,10 +11,10 @@ use larder_membership::{
 };
 
 use super::planning::open;
-use crate::bring::{bring, failed};
 use crate::cache::Priority;
 use crate::clock;
-use crate::copies::give_way;
+use crate::replication::give_way;
+use crate::resident::{ensure_resident, failed};
 use crate::shared::Shared;
 
 /// The part of the cache that concerns the agent.
@@ -54,7 +54,7 @@ const KEPT_FOR: Duration = limits::RING_REFRESH_INTERVAL;
 /// request the shard here, and get it.
 const WATCHED_FOR: Duration = limits::RING_REFRESH_INTERVAL.saturating_mul(3);
 
-/// Room is made for at least one part in this many of the budget at once.
+/// OpenBudget is made for at least one part in this many of the budget at once.
 const ROOM_SHARE: u64 = 16;
 
 /// How long no room is searched for after none was found.
@@ -99,10 +99,10 @@ impl Holdings {
             // It is wanted here again, so it is no old copy any more.
             state.to_drop.remove(&shard);
         }
-        let mut how = bring(&self.shared.cache, &dataset, index, priority).await;
+        let mut how = ensure_resident(&self.shared.cache, &dataset, index, priority).await;
         if how == Pulled::NoRoom {
             self.find_room(dataset.manifest().shard(index).bytes).await;
-            how = bring(&self.shared.cache, &dataset, index, priority).await;
+            how = ensure_resident(&self.shared.cache, &dataset, index, priority).await;
         }
         if how != Pulled::Verified {
             self.lock().pulled.remove(&shard.shard);
@@ -116,7 +116,7 @@ impl Holdings {
         if clock::now() < *vain_until {
             return;
         }
-        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.desk().standing());
+        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.handle().standing());
         let Some(standing) = standing else { return };
         let Some(record) = &standing.record else { return };
         if standing.installed != record.version {

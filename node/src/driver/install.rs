@@ -36,8 +36,8 @@ impl Installer {
     ) -> Self {
         let (wanted, wishes) = watch::channel(None);
         let (coordinator, in_use) = (Arc::clone(coordinator), Arc::clone(&shared.placements));
-        let copies_asked = shared.config.copies();
-        tokio::spawn(Fitter { coordinator, in_use, wishes, report, copies_asked }.run());
+        let replicas_asked = shared.config.replicas();
+        tokio::spawn(Fitter { coordinator, in_use, wishes, report, replicas_asked }.run());
         Self(wanted)
     }
 
@@ -53,7 +53,7 @@ struct Fitter {
     wishes: watch::Receiver<Wanted>,
     report: Report,
     /// The number of copies in the configuration, which counts only when a cluster is founded.
-    copies_asked: Option<u8>,
+    replicas_asked: Option<u8>,
 }
 
 impl Fitter {
@@ -61,7 +61,7 @@ impl Fitter {
         while self.wishes.changed().await.is_ok() {
             let Some((ring, previous)) = self.wishes.borrow_and_update().clone() else { continue };
             let version = ring.version;
-            self.tell_copies(ring.scheme.copies);
+            self.tell_replicas(ring.scheme.replicas);
             tokio::select! {
                 () = self.fit(ring, previous) => {
                     if self.report.send(Event::Installed(version)).await.is_err() {
@@ -75,11 +75,11 @@ impl Fitter {
     }
 
     /// Warns once if the cluster keeps another number of copies.
-    fn tell_copies(&mut self, copies: u8) {
-        if let Some(asked) = self.copies_asked.take().filter(|asked| *asked != copies) {
+    fn tell_replicas(&mut self, replicas: u8) {
+        if let Some(asked) = self.replicas_asked.take().filter(|asked| *asked != replicas) {
             tracing::warn!(
-                "--copies {asked} counts where a cluster is founded, and this one keeps {copies} of each shard: \
-                 larder ring plan --copies {asked} changes that"
+                "--replicas {asked} counts where a cluster is founded, and this one keeps {replicas} of each shard: \
+                 larder ring plan --replicas {asked} changes that"
             );
         }
     }

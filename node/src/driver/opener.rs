@@ -20,12 +20,12 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Opener {
     tries: Arc<Mutex<HashMap<SnapshotId, Try>>>,
     room: Arc<Semaphore>,
-    patience: Patience,
+    timeouts: OpenTimeouts,
 }
 
 /// Time limits of openings.
 #[derive(Debug, Clone, Copy)]
-struct Patience {
+struct OpenTimeouts {
     /// For all openings that one plan waits for.
     plan: Duration,
     /// For one dataset, from its turn on.
@@ -45,16 +45,16 @@ enum Try {
 
 impl Opener {
     pub(super) fn new() -> Self {
-        Self::with_patience(Patience {
+        Self::with_slow_reader_guard(OpenTimeouts {
             plan: limits::PLAN_OPENINGS_TIMEOUT,
             dataset: limits::PLAN_OPENING_TIMEOUT,
             retry: limits::PLAN_OPENING_RETRY,
         })
     }
 
-    fn with_patience(patience: Patience) -> Self {
+    fn with_slow_reader_guard(timeouts: OpenTimeouts) -> Self {
         let room = Arc::new(Semaphore::new(limits::PLAN_OPENINGS_MAX));
-        Self { tries: Arc::default(), room, patience }
+        Self { tries: Arc::default(), room, timeouts }
     }
 
     /// Opens each of these, unless its opening is running or failed lately. Waits until all have
@@ -82,7 +82,7 @@ impl Opener {
             }
         };
         // Datasets that are not open by then are left out.
-        let _ = time::timeout(self.patience.plan, all).await;
+        let _ = time::timeout(self.timeouts.plan, all).await;
     }
 
     /// Opens one dataset, in its turn.
@@ -93,12 +93,12 @@ impl Opener {
         let ended = CancellationToken::new();
         let ending = ended.clone().drop_guard();
         let (room, tries) = (Arc::clone(&self.room), Arc::clone(&self.tries));
-        let Patience { dataset: patience, retry, .. } = self.patience;
+        let OpenTimeouts { dataset: timeouts, retry, .. } = self.timeouts;
         tokio::spawn(async move {
             let _ending = ending;
             let _turn = room.acquire().await;
-            let opened = time::timeout(patience, open).await;
-            match opened.unwrap_or_else(|_| Err(too_slow(patience))) {
+            let opened = time::timeout(timeouts, open).await;
+            match opened.unwrap_or_else(|_| Err(too_slow(timeouts))) {
                 Ok(()) => drop(lock(&tries).remove(&snapshot)),
                 Err(why) => {
                     tracing::warn!("snapshot {snapshot} is left out of plans for {retry:?}: {why}");
@@ -125,8 +125,8 @@ fn lock(tries: &Mutex<HashMap<SnapshotId, Try>>) -> MutexGuard<'_, HashMap<Snaps
     tries.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn too_slow(patience: Duration) -> Error {
-    let message = format!("it is not open after {patience:?}");
+fn too_slow(timeouts: Duration) -> Error {
+    let message = format!("it is not open after {timeouts:?}");
     Error::new(ErrorKind::Unavailable, message)
 }
 
@@ -178,7 +178,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_plan_does_not_wait_for_a_dataset_that_hangs() {
-        let opener = Opener::with_patience(Patience { plan: SOON, dataset: NEVER, retry: NEVER });
+        let opener = Opener::with_slow_reader_guard(OpenTimeouts {
+            plan: SOON,
+            dataset: NEVER,
+            retry: NEVER,
+        });
         let begun = Begun::default();
         opener.open_all([1, 2].map(|number| begun.by(number, pending()))).await;
         begun.until(2).await;
@@ -189,7 +193,11 @@ mod tests {
 
     #[tokio::test]
     async fn all_that_can_be_opened_in_time_is() {
-        let opener = Opener::with_patience(Patience { plan: NEVER, dataset: NEVER, retry: NEVER });
+        let opener = Opener::with_slow_reader_guard(OpenTimeouts {
+            plan: NEVER,
+            dataset: NEVER,
+            retry: NEVER,
+        });
         let begun = Begun::default();
         opener.open_all((0..100).map(|number| begun.by(number, ready(Ok(()))))).await;
         assert_eq!(begun.count(), 100);
@@ -199,7 +207,11 @@ mod tests {
 
     #[tokio::test]
     async fn hung_or_failed_opening_is_not_retried_at_once() {
-        let opener = Opener::with_patience(Patience { plan: NEVER, dataset: SOON, retry: NEVER });
+        let opener = Opener::with_slow_reader_guard(OpenTimeouts {
+            plan: NEVER,
+            dataset: SOON,
+            retry: NEVER,
+        });
         let begun = Begun::default();
         opener.open_all([begun.by(1, pending())]).await;
         opener.open_all([begun.by(2, fails())]).await;
@@ -210,7 +222,8 @@ mod tests {
     #[tokio::test]
     async fn failed_opening_is_retried_after_its_time() {
         let retry = Duration::ZERO;
-        let opener = Opener::with_patience(Patience { plan: NEVER, dataset: NEVER, retry });
+        let opener =
+            Opener::with_slow_reader_guard(OpenTimeouts { plan: NEVER, dataset: NEVER, retry });
         let begun = Begun::default();
         opener.open_all([begun.by(1, fails())]).await;
         opener.open_all([begun.by(1, fails())]).await;
@@ -219,7 +232,11 @@ mod tests {
 
     #[tokio::test]
     async fn few_are_opened_at_once() {
-        let opener = Opener::with_patience(Patience { plan: SOON, dataset: NEVER, retry: NEVER });
+        let opener = Opener::with_slow_reader_guard(OpenTimeouts {
+            plan: SOON,
+            dataset: NEVER,
+            retry: NEVER,
+        });
         let begun = Begun::default();
         opener.open_all((0..=u8::MAX).map(|number| begun.by(number, pending()))).await;
         begun.until(limits::PLAN_OPENINGS_MAX).await;

@@ -15,11 +15,11 @@ use tokio::sync::Semaphore;
 use tokio::time;
 
 use super::retry::{RetryBudget, wait_after};
+use crate::byte_sink::ByteSink;
+use crate::cache::FailedRead;
 use crate::cache::GaveUp;
-use crate::cache::Place;
 use crate::counters::Counters;
 use crate::dataset::{Dataset, OriginHealth};
-use crate::target::Target;
 use crate::{clock, errors};
 
 /// Why a try failed.
@@ -48,7 +48,7 @@ impl Reader {
         dataset: &Dataset,
         read: &PartRead,
         gets: &Semaphore,
-        target: &mut impl Target,
+        target: &mut impl ByteSink,
     ) -> Result<(), GaveUp> {
         let health = dataset.health();
         let (mut tries, answers) = (1, health.answers());
@@ -115,7 +115,7 @@ impl Reader {
         &self,
         dataset: &Dataset,
         read: &PartRead,
-        target: &mut impl Target,
+        target: &mut impl ByteSink,
     ) -> Result<(), Failed> {
         let came = AtomicU64::new(0);
         let mut full = None;
@@ -139,8 +139,11 @@ impl Reader {
 }
 
 fn gave_up(dataset: &Dataset, read: &PartRead, error: FetchError, tries: u32) -> GaveUp {
-    let place =
-        Place { object: object_uri(dataset, read), offset: read.object_offset, bytes: read.bytes };
+    let place = FailedRead {
+        object: object_uri(dataset, read),
+        offset: read.object_offset,
+        bytes: read.bytes,
+    };
     GaveUp { why: errors::of_fetch(error), place: Some(place), attempts: tries }
 }
 

@@ -11,20 +11,20 @@ use tokio::{task, time};
 use tokio_util::sync::CancellationToken;
 
 use super::Reader;
-use super::lender::Lender;
+use super::peer_source::PeerSource;
 use crate::cache::{Cache, GaveUp, Job, ShardPlan};
 use crate::counters::Counters;
 use crate::errors;
-use crate::flight::{Flight, Working};
-use crate::pace::Pace;
+use crate::in_flight::{InFlightFill, Working};
 use crate::peers::Peers;
+use crate::throttle::TransferThrottle;
 
 /// The state that the workers share.
 pub(crate) struct Filler {
     reader: Arc<Reader>,
     peers: Arc<Peers>,
     counters: Arc<Counters>,
-    pace: Arc<Pace>,
+    throttle: Arc<TransferThrottle>,
     /// Fills that take memory at once: in turn, so that the first can read while the next take
     /// theirs.
     memory: Semaphore,
@@ -40,13 +40,13 @@ impl Filler {
         reader: &Arc<Reader>,
         peers: Arc<Peers>,
         counters: &Arc<Counters>,
-        pace: &Arc<Pace>,
+        throttle: &Arc<TransferThrottle>,
     ) -> Arc<Self> {
         Arc::new(Self {
             reader: Arc::clone(reader),
             peers,
             counters: Arc::clone(counters),
-            pace: Arc::clone(pace),
+            throttle: Arc::clone(throttle),
             memory: Semaphore::new(limits::FILLS_TAKING_MEMORY_MAX),
             gets: Semaphore::new(limits::FILL_WORKERS),
             hashing: Arc::new(Semaphore::new(limits::FILL_PARTS_HASHED_MAX)),
@@ -143,32 +143,33 @@ impl Filler {
         filling: &Arc<Filling>,
         may_borrow: bool,
     ) -> Result<(), GaveUp> {
-        let lender = if may_borrow { self.find_lender(job, plan, filling).await } else { None };
-        let read = |index| self.read_part(job, plan, filling, lender.as_ref(), index);
+        let peer = if may_borrow { self.find_peer(job, plan, filling).await } else { None };
+        let read = |index| self.read_part(job, plan, filling, peer.as_ref(), index);
         let parts = stream::iter((0..plan.reads.len()).map(read));
         parts.buffer_unordered(limits::FILL_WORKERS).try_collect::<()>().await
     }
 
     /// Reads the first missing part from a peer. Returns the peer that gave it.
-    async fn find_lender<'a>(
+    async fn find_peer<'a>(
         &'a self,
         job: &'a Job,
         plan: &ShardPlan,
         filling: &Arc<Filling>,
-    ) -> Option<Lender<'a>> {
+    ) -> Option<PeerSource<'a>> {
         let holders = self.peers.holders(job.dataset().snapshot(), job.flight().id());
         if holders.is_empty() {
             return None;
         }
         let mut part = (0..plan.reads.len()).find_map(|index| filling.take_part(index))?;
         let read = &plan.reads[part.index()];
-        let lender =
-            Lender::find(job, holders, (&self.counters, &self.pace), read, &mut part).await?;
+        let peer =
+            PeerSource::find(job, holders, (&self.counters, &self.throttle), read, &mut part)
+                .await?;
         // What the peer's memory has become is known only when the whole was compared with what it
         // was filled with.
         job.flight().withhold();
         self.finish(job.flight(), part).await.ok()?;
-        Some(lender)
+        Some(peer)
     }
 
     /// Reads one part, unless an earlier worker did.
@@ -177,15 +178,15 @@ impl Filler {
         job: &Job,
         plan: &ShardPlan,
         filling: &Arc<Filling>,
-        lender: Option<&Lender<'_>>,
+        peer: Option<&PeerSource<'_>>,
         index: usize,
     ) -> Result<(), GaveUp> {
         let Some(mut part) = filling.take_part(index) else {
             return Ok(());
         };
         let read = &plan.reads[index];
-        let lent = match lender {
-            Some(lender) => lender.read(read, &mut part).await,
+        let lent = match peer {
+            Some(peer) => peer.read(read, &mut part).await,
             None => false,
         };
         if !lent {
@@ -196,7 +197,7 @@ impl Filler {
 
     /// Lets others read a part that is written. What is to be hashed first may take seconds, and is
     /// hashed on a thread that may block.
-    async fn finish(&self, flight: &Arc<Flight>, part: Part) -> Result<(), Error> {
+    async fn finish(&self, flight: &Arc<InFlightFill>, part: Part) -> Result<(), Error> {
         let finished = if part.has_rows_to_hash() {
             let turn = Arc::clone(&self.hashing).acquire_owned().await;
             let turn = turn.expect("the semaphore is never closed");
@@ -235,7 +236,7 @@ async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Sealed, GaveUp> {
 /// Runs what takes, hashes or seals memory for a flight on a blocking thread. The memory stays
 /// counted for as long as the result, also when the caller is stopped and nobody takes it.
 async fn on_memory<T: Send + 'static>(
-    flight: &Arc<Flight>,
+    flight: &Arc<InFlightFill>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> (T, Working) {
     let working = flight.work();
@@ -265,7 +266,7 @@ mod tests {
 
     use super::*;
     use crate::cache::Found;
-    use crate::testing::{Folder, Kitchen, member, placed, until};
+    use crate::testing::{CacheFixture, Folder, member, placed, until};
 
     /// Returns the only part, all written, of an extent of four rows of 100 bytes.
     fn written(stride_bytes: u64) -> Part {
@@ -288,7 +289,7 @@ mod tests {
         let peers = Peers::new("n1", placed(1, vec![member("n1", "127.0.0.1:1")]));
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
         let filler = Filler::new(&reader, Arc::new(peers), &counters, &Arc::default());
-        let flight = Arc::new(Flight::new(ShardId::from_bytes([1; 16])));
+        let flight = Arc::new(InFlightFill::new(ShardId::from_bytes([1; 16])));
         runtime.block_on(async {
             let (let_go, busy) = mpsc::sync_channel(1);
             let only_thread = task::spawn_blocking(move || busy.recv());
@@ -311,17 +312,17 @@ mod tests {
     #[test]
     fn memory_in_a_thread_that_outlives_its_fill_stays_counted() {
         let folder = Folder::new(64, 4096, 256 << 10, false);
-        let one = Kitchen::extent_bytes(&folder, 64);
-        let kitchen = Kitchen::unmanned(&folder, one);
-        let Found::InFlight(awaited) = kitchen.find(0) else { panic!("not in flight") };
+        let one = CacheFixture::extent_bytes(&folder, 64);
+        let fixture = CacheFixture::unmanned(&folder, one);
+        let Found::InFlight(awaited) = fixture.find(0) else { panic!("not in flight") };
         let (begun, has_begun) = mpsc::sync_channel(1);
         let (end, may_end) = mpsc::sync_channel::<()>(1);
         let slow = move || {
             begun.send(()).unwrap();
             may_end.recv()
         };
-        kitchen.runtime.block_on(async {
-            let job = kitchen.cache.next_job().await;
+        fixture.runtime.block_on(async {
+            let job = fixture.cache.next_job().await;
             let flight = Arc::clone(job.flight());
             let fill = task::spawn(async move { on_memory(&flight, slow).await.0 });
             task::spawn_blocking(move || has_begun.recv()).await.unwrap().unwrap();
@@ -330,9 +331,9 @@ mod tests {
             job.give_up(GaveUp::from(Error::new(ErrorKind::OriginUnavailable, "too slow")));
         });
         drop(awaited);
-        until("the fill has ended", || kitchen.cache.usage().filling.bytes == 0);
-        assert_eq!(kitchen.cache.usage().orphaned.bytes, one, "a thread still works on it");
+        until("the fill has ended", || fixture.cache.usage().filling.bytes == 0);
+        assert_eq!(fixture.cache.usage().orphaned.bytes, one, "a thread still works on it");
         end.send(()).unwrap();
-        until("its memory is free", || kitchen.cache.usage().orphaned.bytes == 0);
+        until("its memory is free", || fixture.cache.usage().orphaned.bytes == 0);
     }
 }

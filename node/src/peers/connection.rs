@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time;
 
 use super::Missed;
-use crate::target::Target;
+use crate::byte_sink::ByteSink;
 
 /// Payload received at a time. It is hashed and handed on while it is in the second-level cache.
 const PIECE_BYTES: usize = 256 << 10;
@@ -64,7 +64,7 @@ impl Connection {
     pub(super) async fn read(
         &mut self,
         wanted: &ReadPart,
-        target: &mut impl Target,
+        target: &mut impl ByteSink,
     ) -> Result<Part, Missed> {
         self.request += 1;
         wanted.encode(self.request, &mut self.frame);
@@ -83,7 +83,7 @@ impl Connection {
     }
 
     /// Passes payload on piece by piece. Returns its checksum.
-    async fn receive(&mut self, bytes: u32, target: &mut impl Target) -> Result<u32, Missed> {
+    async fn receive(&mut self, bytes: u32, target: &mut impl ByteSink) -> Result<u32, Missed> {
         target.begin();
         let (mut left, mut crc) = (bytes as usize, Crc32c::new());
         while left > 0 {

@@ -16,8 +16,8 @@ use tokio::{task, time};
 use tonic::transport::{Channel, Endpoint};
 
 use super::connection::Connection;
+use crate::byte_sink::ByteSink;
 use crate::clock;
-use crate::target::Target;
 
 /// Another member of the ring.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl Peer {
     pub(crate) async fn read(
         &self,
         wanted: &ReadPart,
-        target: &mut impl Target,
+        target: &mut impl ByteSink,
         patience: Duration,
     ) -> Result<Part, Missed> {
         let _turn = self.turns.acquire().await.expect("the semaphore is never closed");
@@ -145,7 +145,7 @@ impl Peer {
     async fn try_read(
         &self,
         wanted: &ReadPart,
-        target: &mut impl Target,
+        target: &mut impl ByteSink,
         patience: Duration,
     ) -> Result<Part, Missed> {
         let idle = self.lock().idle.pop();
@@ -171,7 +171,7 @@ impl Peer {
         &self,
         mut connection: Connection,
         wanted: &ReadPart,
-        target: &mut impl Target,
+        target: &mut impl ByteSink,
     ) -> Result<Part, Missed> {
         let read = connection.read(wanted, target).await;
         if matches!(read, Ok(_) | Err(Missed::NotThere)) {

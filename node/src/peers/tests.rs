@@ -14,11 +14,11 @@ use larder_wire::data::{
 };
 
 use super::*;
+use crate::byte_sink::Piece;
 use crate::cache::Found;
 use crate::cache::Priority;
-use crate::flight::Waited;
-use crate::target::Piece;
-use crate::testing::{Folder, Kitchen, member, placed};
+use crate::in_flight::Waited;
+use crate::testing::{CacheFixture, Folder, member, placed};
 
 /// How a scripted peer answers requests for parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,21 +138,21 @@ struct Filled {
 /// Fills the first shard beside a peer that behaves as told, and compares its bytes.
 fn fill_at(priority: Priority, way: Way) -> Filled {
     let folder = folder();
-    let stocked = Kitchen::new(&folder, 64 << 20);
+    let stocked = CacheFixture::new(&folder, 64 << 20);
     let shards = 0..stocked.dataset.manifest().shard_count();
     let shards: Vec<_> = shards.map(|shard| stocked.get(shard).unwrap()).collect();
     assert!(shards[0].region(0).len() > 3 * (8 << 20), "several parts");
     let (peer, address) = FakePeer::start(way, shards);
-    let kitchen = Kitchen::unmanned(&folder, 64 << 20);
-    let before = kitchen.counters.origin_bytes.get();
-    kitchen.start_workers_among(&[("n2", address)]);
-    let found = kitchen.cache.find(&kitchen.dataset, &[0], priority).pop();
+    let fixture = CacheFixture::unmanned(&folder, 64 << 20);
+    let before = fixture.counters.origin_bytes.get();
+    fixture.start_workers_among(&[("n2", address)]);
+    let found = fixture.cache.find(&fixture.dataset, &[0], priority).pop();
     let Some(Found::InFlight(flight)) = found else { panic!("it is here already") };
     let Waited::Sealed(sealed) = flight.wait_for_all(limits::FILL_DEADLINE) else {
         panic!("it did not come")
     };
-    folder.check(&kitchen.dataset, 0, &sealed);
-    let (lent, read) = (&kitchen.counters.peer_bytes, &kitchen.counters.origin_bytes);
+    folder.check(&fixture.dataset, 0, &sealed);
+    let (lent, read) = (&fixture.counters.peer_bytes, &fixture.counters.origin_bytes);
     Filled { asked: peer.asked.load(Ordering::SeqCst), lent: lent.get(), read: read.get() - before }
 }
 
@@ -204,7 +204,7 @@ fn a_peer_that_says_nothing_is_given_up() {
 #[test]
 fn only_the_first_few_readers_ask_a_silent_peer() {
     let folder = folder();
-    let stocked = Kitchen::new(&folder, 64 << 20);
+    let stocked = CacheFixture::new(&folder, 64 << 20);
     let (fake, address) = FakePeer::start(Way::Silent, vec![stocked.get(0).unwrap()]);
     let peer = Arc::new(Peer::met("n2", &address));
     let snapshot = stocked.dataset.snapshot();
@@ -231,15 +231,15 @@ fn bytes_that_are_not_those_the_peer_got_are_all_read_again() {
 #[test]
 fn nobody_reads_what_a_peer_gave_before_all_of_it_was_compared() {
     let folder = folder();
-    let stocked = Kitchen::new(&folder, 64 << 20);
+    let stocked = CacheFixture::new(&folder, 64 << 20);
     let (peer, address) = FakePeer::start(Way::Damaged, vec![stocked.get(0).unwrap()]);
-    let kitchen = Kitchen::unmanned(&folder, 64 << 20);
-    let Found::InFlight(flight) = kitchen.find(0) else { panic!("it is here already") };
-    kitchen.start_workers_among(&[("n2", address)]);
+    let fixture = CacheFixture::unmanned(&folder, 64 << 20);
+    let Found::InFlight(flight) = fixture.find(0) else { panic!("it is here already") };
+    fixture.start_workers_among(&[("n2", address)]);
     let Waited::Sealed(sealed) = flight.wait(0, &(0..8), limits::FILL_DEADLINE) else {
         panic!("bytes of a damaged peer were to be read")
     };
-    folder.check(&kitchen.dataset, 0, &sealed);
+    folder.check(&fixture.dataset, 0, &sealed);
     assert!(peer.asked.load(Ordering::SeqCst) > 0);
 }
 

@@ -83,7 +83,7 @@ pub(super) struct Slot {
 }
 
 /// A place among the connections.
-struct Place {
+struct ConnectionSlot {
     connections: Arc<Connections>,
     number: u64,
 }
@@ -145,7 +145,7 @@ impl Connections {
         }
     }
 
-    fn take_place(self: &Arc<Self>, peer: &Arc<Peer>) -> Option<Place> {
+    fn take_place(self: &Arc<Self>, peer: &Arc<Peer>) -> Option<ConnectionSlot> {
         let mut state = self.lock();
         if state.closed || state.open.len() >= self.bounds.connections {
             return None;
@@ -153,7 +153,7 @@ impl Connections {
         let number = state.next;
         state.next += 1;
         state.open.insert(number, Arc::downgrade(peer));
-        Some(Place { connections: Arc::clone(self), number })
+        Some(ConnectionSlot { connections: Arc::clone(self), number })
     }
 
     /// Refuses further connections.
@@ -228,16 +228,16 @@ impl Drop for Slot {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.connections.lock().open.remove(&self.number);
         self.connections.changed.notify_all();
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for ConnectionSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Place({})", self.number)
+        write!(f, "ConnectionSlot({})", self.number)
     }
 }
 

@@ -44,7 +44,7 @@ fn serve(context: &Context, peer: &Peer, slot: Slot) {
 /// Waits for a request and answers it.
 fn turn(context: &Context, peer: &Peer, session: &mut Session<'_>) -> Result<(), Closing> {
     let [came, stopping] =
-        wait_any([Some(peer.fd()), Some(context.stop.fd())], session.patience())?;
+        wait_any([Some(peer.fd()), Some(context.stop.fd())], session.wait_max())?;
     if stopping {
         return Err(Closing::Silent);
     }

@@ -36,7 +36,7 @@ use super::Context;
 use super::control::Service;
 use super::control::admin::Admin;
 use super::metrics;
-use crate::cluster::Cluster;
+use crate::membership::Cluster;
 use greeting::Greeted;
 use usage::Usage;
 

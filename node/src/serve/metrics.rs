@@ -12,7 +12,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use super::{Activity, Context};
 use crate::cache::Usage;
-use crate::cluster::desk::Standing;
+use crate::membership::admin_handle::Standing;
 
 /// A counter: its name, its meaning, and a function that reads it.
 type CounterOf<T> = (&'static str, &'static str, fn(&T) -> u64);
@@ -136,7 +136,7 @@ pub(crate) fn render(context: &Context) -> String {
     let ring_version = context.shared.placements.load().ring().version();
     gauge!(RING_VERSION, "node" => node.clone()).set(number(ring_version));
     if let Some(cluster) = &context.shared.cluster {
-        let standing = cluster.desk().standing();
+        let standing = cluster.handle().standing();
         for (name, _, get) in AGREED {
             gauge!(*name, "node" => node.clone()).set(number(get(&standing)));
         }

@@ -45,7 +45,7 @@ pub(super) fn answer(
         Error::new(ErrorKind::InvalidArgument, message)
     })?;
     let may_say = asker.features.contains(Features::RESTS);
-    let rests = if may_say { context.shared.pace.rests_for(&asker.name) } else { 0 };
+    let rests = if may_say { context.shared.throttle.rests_for(&asker.name) } else { 0 };
     let part = Part { digest: sealed.digest(), crc32c: crc32c(payload), rests };
     part.encode(request, u64::from(bytes), scratch.frame());
     peer.send_both(scratch.frame_bytes(), payload)?;

@@ -2,7 +2,7 @@
 //!
 //! A peer may stop reading for a while, so a timeout alone ends nothing. At each timeout the socket
 //! checks whether the process at the other end still runs. The rate at which it receives has a
-//! [limit](Patience) as well.
+//! [limit](SlowReaderGuard) as well.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use nix::sys::sendfile::sendfile64;
 use socket2::{SockRef, TcpKeepalive};
 
-use super::patience::Patience;
+use super::slow_reader::SlowReaderGuard;
 use crate::clock;
 
 /// Unanswered probes before a silent connection is closed.
@@ -43,7 +43,7 @@ pub(super) struct Peer {
     /// The user that connected, on the unix socket.
     user: Option<u32>,
     closed: AtomicBool,
-    patience: Mutex<Patience>,
+    slow_reader: Mutex<SlowReaderGuard>,
 }
 
 impl Peer {
@@ -74,14 +74,15 @@ impl Peer {
                 }
             }
         }
-        let (closed, patience) = (AtomicBool::new(false), Mutex::new(Patience::default()));
-        Ok(Self { socket, process, user, closed, patience })
+        let (closed, slow_reader) =
+            (AtomicBool::new(false), Mutex::new(SlowReaderGuard::default()));
+        Ok(Self { socket, process, user, closed, slow_reader })
     }
 
     /// Sets another limit, for tests.
     #[cfg(test)]
-    pub(super) fn with_patience(self, patience: Patience) -> Self {
-        Self { patience: Mutex::new(patience), ..self }
+    pub(super) fn with_slow_reader_guard(self, slow_reader: SlowReaderGuard) -> Self {
+        Self { slow_reader: Mutex::new(slow_reader), ..self }
     }
 
     /// Returns the effective user id of the connected process, as the kernel reports it on the unix
@@ -133,8 +134,8 @@ impl Peer {
     }
 
     fn goes_on_after(&self, waited: Duration, sent: usize) -> bool {
-        let mut patience = self.patience.lock().unwrap_or_else(PoisonError::into_inner);
-        patience.lasts_after(waited, sent)
+        let mut slow_reader = self.slow_reader.lock().unwrap_or_else(PoisonError::into_inner);
+        slow_reader.lasts_after(waited, sent)
     }
 
     /// Closes a connection that receives too slowly, and drops its unsent data in the kernel.
@@ -315,7 +316,7 @@ mod tests {
     fn client_that_receives_too_slowly_is_disconnected() {
         let (peer, client) = pair();
         // Every rate is too slow for this limit, from the start.
-        let peer = peer.with_patience(Patience::new(Duration::ZERO, u64::MAX));
+        let peer = peer.with_slow_reader_guard(SlowReaderGuard::new(Duration::ZERO, u64::MAX));
         thread::scope(|scope| {
             let slow = || while (&client).read(&mut [0]).is_ok_and(|got| got > 0) {};
             scope.spawn(slow);
@@ -328,7 +329,7 @@ mod tests {
     #[test]
     fn client_that_reads_nothing_is_disconnected() {
         let (peer, mut client) = pair();
-        let peer = peer.with_patience(Patience::new(Duration::ZERO, 1 << 40));
+        let peer = peer.with_slow_reader_guard(SlowReaderGuard::new(Duration::ZERO, 1 << 40));
         assert_eq!(peer.send(&vec![0; 64 << 20]).unwrap_err().kind(), ErrorKind::TimedOut);
         drop(peer);
         let ended = loop {
@@ -344,7 +345,7 @@ mod tests {
     #[test]
     fn client_that_reads_on_gets_everything() {
         let (peer, mut client) = pair();
-        let peer = peer.with_patience(Patience::new(3600 * SECOND, 1));
+        let peer = peer.with_slow_reader_guard(SlowReaderGuard::new(3600 * SECOND, 1));
         thread::scope(|scope| {
             let reading = scope.spawn(move || {
                 let mut bytes = vec![0; 64 << 20];
@@ -358,7 +359,7 @@ mod tests {
     #[test]
     fn little_waits_in_the_kernel_for_a_reader_that_stopped() {
         let (peer, _client) = pair();
-        let peer = peer.with_patience(Patience::new(Duration::ZERO, 1 << 40));
+        let peer = peer.with_slow_reader_guard(SlowReaderGuard::new(Duration::ZERO, 1 << 40));
         let Socket::Tcp(tcp) = &peer.socket else { unreachable!("it is TCP") };
         assert_eq!(SockRef::from(tcp).tcp_notsent_lowat().unwrap(), limits::SEND_WAITING_BYTES);
         let (near, _far) = UnixStream::pair().unwrap();

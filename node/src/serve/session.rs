@@ -12,7 +12,7 @@ use larder_wire::data::{
 
 use super::Context;
 use super::acceptor::{Slot, frame_deadline};
-use super::allowance::Held;
+use super::byte_pool::Held;
 use super::gather::{self, Agreed, Ended};
 use super::part::{self, Asker};
 use super::peer::Peer;
@@ -146,14 +146,14 @@ impl<'a> Session<'a> {
         }
         let _gathering = self.context.activity.gathering.begin();
         self.context.activity.gathers.add(1);
-        self.context.shared.pace.note_read();
+        self.context.shared.throttle.note_read();
         let (context, peer, agreed) = (self.context, self.peer, self.agreed);
         let answered = self.dataset(wanted.snapshot).map_err(Ended::Refused).and_then(|dataset| {
             let asked = (dataset, &wanted);
             gather::answer(context, peer, agreed, request, asked, &mut self.scratch)
         });
         // The gather may have taken long.
-        context.shared.pace.note_read();
+        context.shared.throttle.note_read();
         match answered {
             Ok(()) => Ok(()),
             Err(Ended::Refused(error)) => {
@@ -213,7 +213,7 @@ impl<'a> Session<'a> {
     }
 
     /// Returns how long to wait for the next request before [`rest`](Self::rest), or after it.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn wait_max(&self) -> Duration {
         if self.scratch.is_resting() { limits::DATA_IDLE_TIMEOUT } else { limits::STAGING_IDLE }
     }
 

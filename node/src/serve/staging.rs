@@ -10,7 +10,7 @@ use std::time::Duration;
 use larder_base::limits;
 use larder_wire::data::DataRun;
 
-use super::allowance::{Allowance, Held};
+use super::byte_pool::{BytePool, Held};
 
 /// Buffers larger than this are not kept from one request to the next.
 const KEPT_BYTES: usize = 64 << 10;
@@ -18,7 +18,7 @@ const KEPT_BYTES: usize = 64 << 10;
 /// The buffers for answering requests.
 #[derive(Debug)]
 pub(super) struct Scratch {
-    allowance: Arc<Allowance>,
+    pool: Arc<BytePool>,
     frame: Vec<u8>,
     body: Vec<u8>,
     piece: Option<Piece>,
@@ -34,9 +34,9 @@ struct Piece {
 }
 
 impl Scratch {
-    pub(super) fn new(allowance: &Arc<Allowance>) -> Self {
+    pub(super) fn new(pool: &Arc<BytePool>) -> Self {
         Self {
-            allowance: Arc::clone(allowance),
+            pool: Arc::clone(pool),
             frame: Vec::new(),
             body: Vec::new(),
             piece: None,
@@ -91,7 +91,7 @@ impl Scratch {
     /// Takes the staging piece. Put it back with [`return_piece`](Self::return_piece).
     pub(super) fn take_piece(&mut self) -> StagingPiece {
         let piece = self.piece.take().unwrap_or_else(|| {
-            let held = self.allowance.take(limits::STAGING_BYTES, Duration::ZERO);
+            let held = self.pool.take(limits::STAGING_BYTES, Duration::ZERO);
             let bytes =
                 if held.is_some() { limits::STAGING_BYTES } else { limits::STAGING_BYTES_MIN };
             Piece { bytes: vec![0; bytes].into(), _held: held }
@@ -105,11 +105,11 @@ impl Scratch {
 
     /// Frees the buffers that only help while requests follow each other.
     pub(super) fn rest(&mut self) {
-        *self = Self::new(&self.allowance);
+        *self = Self::new(&self.pool);
     }
 
     pub(super) fn is_resting(&self) -> bool {
-        let Self { allowance: _, frame, body, piece, crcs, lengths } = self;
+        let Self { pool: _, frame, body, piece, crcs, lengths } = self;
         let empty = frame.capacity() + body.capacity() + crcs.capacity() + lengths.capacity() == 0;
         empty && piece.is_none()
     }

@@ -120,7 +120,7 @@ impl TestNode {
             cache,
             read_through,
             counters,
-            pace: Arc::default(),
+            throttle: Arc::default(),
             peers: Arc::new(Peers::new("n1", Arc::clone(&placements))),
             placements,
             cluster: None,
@@ -141,9 +141,10 @@ impl TestNode {
     }
 
     fn start_workers(&self) {
-        let Shared { cache, runtime, stopping, placements, counters, pace, .. } = &*self.shared;
+        let Shared { cache, runtime, stopping, placements, counters, throttle, .. } = &*self.shared;
         let peers = Arc::new(Peers::new("n1", Arc::clone(placements)));
-        Filler::new(&self.reader, peers, counters, pace).start_workers(cache, runtime, stopping);
+        Filler::new(&self.reader, peers, counters, throttle)
+            .start_workers(cache, runtime, stopping);
     }
 
     fn socket_path(&self) -> std::path::PathBuf {

@@ -91,7 +91,7 @@ impl Exceptions {
             if self.tables.place(bytes, middle) < place { low = middle + 1 } else { high = middle }
         }
         (low < to && self.tables.place(bytes, low) == place)
-            .then(|| self.tables.owners(bytes, low, self.header.copies()))
+            .then(|| self.tables.owners(bytes, low, self.header.owner_count()))
     }
 }
 
@@ -118,7 +118,7 @@ impl Placement {
     /// Makes the placement of a snapshot without exceptions. The owners of a shard are the walk's
     /// first members that keep apart, as many as the ring's copies.
     pub fn of_ring(ring: Arc<Ring>) -> Self {
-        let replicas = ring.copies();
+        let replicas = ring.replicas();
         Self { ring, exceptions: None, replicas }
     }
 

@@ -61,7 +61,7 @@ impl Ring {
     /// or a control address, or a member is malformed.
     pub fn new(version: u64, members: Vec<Member>) -> Result<Self, Error> {
         member::check(&members)?;
-        let scheme = Scheme::one_copy(points::nearest_unit(&members));
+        let scheme = Scheme::one_replica(points::nearest_unit(&members));
         Ok(Self::build(version, members, scheme))
     }
 
@@ -82,8 +82,8 @@ impl Ring {
     ///
     /// # Errors
     /// [`crate::ErrorKind::InvalidArgument`] if the number is out of range.
-    pub fn with_copies(self, copies: u8) -> Result<Self, Error> {
-        let scheme = Scheme { copies, ..self.scheme };
+    pub fn with_replicas(self, replicas: u8) -> Result<Self, Error> {
+        let scheme = Scheme { replicas, ..self.scheme };
         scheme.check(&self.members)?;
         Ok(Self { scheme, ..self })
     }
@@ -134,8 +134,8 @@ impl Ring {
     }
 
     /// Returns how many owners a shard should have, if there are enough members.
-    pub fn copies(&self) -> usize {
-        self.scheme.copies.into()
+    pub fn replicas(&self) -> usize {
+        self.scheme.replicas.into()
     }
 
     /// Returns which members share a zone or a host.
@@ -156,18 +156,20 @@ impl Ring {
 
     /// Returns the first `count` members of the walk that keep apart (see [`Spread`]). Returns
     /// fewer if the ring has fewer, and at most [`crate::limits::REPLICAS_MAX`].
-    pub fn replicas(&self, shard: ShardId, count: usize) -> impl Iterator<Item = &Member> {
+    pub fn owners(&self, shard: ShardId, count: usize) -> impl Iterator<Item = &Member> {
         let owners = self.owners_at(place_of(shard), count);
         (0..owners.len()).map(move |at| &self.members[usize::from(owners[at])])
     }
 
-    /// Returns [`Ring::replicas`] as indices, for the shards at `place` (see [`place_of`]).
+    /// Returns [`Ring::owners`] as indices, for the shards at `place` (see [`place_of`]).
     pub fn owners_at(&self, place: u64, count: usize) -> Owners {
-        match self.spread.copies(count) {
+        match self.spread.owner_count(count) {
             1 => Owners::one(self.points.owner(place)),
             // Any other member may join, so repeated members of the walk need no filter.
-            copies if self.spread.alone() => self.spread.first(self.points.around(place), copies),
-            copies => self.spread.first(self.points.walk(place), copies),
+            replicas if self.spread.alone() => {
+                self.spread.first(self.points.around(place), replicas)
+            }
+            replicas => self.spread.first(self.points.walk(place), replicas),
         }
     }
 
@@ -180,7 +182,7 @@ impl Ring {
     /// shard, and all copies of it, alike. Two nodes with different digests for one version were
     /// given different members.
     pub fn digest(&self) -> u64 {
-        self.points.digest(&self.members, &self.spread, self.scheme.copies)
+        self.points.digest(&self.members, &self.spread, self.scheme.replicas)
     }
 }
 

@@ -37,6 +37,6 @@ pub use manifest::{
     BuildError, FillPlan, GroupSpec, Manifest, ManifestBuilder, ManifestError, Object, ObjectSpec,
     PartRead, RegionPlan, RowLocator, Shard, Tensor, TensorSpec,
 };
-pub use open::{Opened, Room, open, open_in, open_with};
-pub use origin::{Fence, FetchError, ObjectInfo, Origin, OriginError, install_crypto};
+pub use open::{OpenBudget, Opened, open, open_in, open_with};
+pub use origin::{FetchError, ObjectInfo, Origin, OriginError, PathAllowlist, install_crypto};
 pub use uri::{DatasetRef, OriginUri, Scheme, UriError};

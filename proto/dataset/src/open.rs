@@ -14,7 +14,7 @@ use crate::{
 
 /// The limits and savings of a process that opens datasets for others. By default nothing is
 /// counted or kept.
-pub trait Room: Send + Sync {
+pub trait OpenBudget: Send + Sync {
     /// Returns the manifest of a snapshot that is open already, so that it need not be read again.
     /// Called after a tag was read.
     fn kept(&self, snapshot: SnapshotId) -> Option<Manifest> {
@@ -40,7 +40,7 @@ pub trait Room: Send + Sync {
 
 struct Unlimited;
 
-impl Room for Unlimited {}
+impl OpenBudget for Unlimited {}
 
 /// A manifest as it was read, and the reservation of its memory.
 struct Housed {
@@ -106,7 +106,7 @@ pub async fn open_in(
     origin: &Origin,
     dataset: &DatasetRef,
     manifest: Option<&OriginUri>,
-    room: &dyn Room,
+    room: &dyn OpenBudget,
 ) -> Result<Opened, DatasetError> {
     let found = match manifest {
         Some(object) if object.path().ends_with(".manifest") => {
@@ -144,7 +144,7 @@ async fn find_default(
     origin: &Origin,
     dataset: &DatasetRef,
     cache: Option<OriginUri>,
-    room: &dyn Room,
+    room: &dyn OpenBudget,
 ) -> Result<Option<Found>, DatasetError> {
     let beside = home_beside(dataset.uri())?;
     let mut denied = None;
@@ -172,7 +172,7 @@ async fn find(
     dataset: &DatasetRef,
     home: &OriginUri,
     location: &(dyn Fn(OriginUri) -> ManifestLocation + Sync),
-    room: &dyn Room,
+    room: &dyn OpenBudget,
 ) -> Result<Option<Found>, DatasetError> {
     let tag = tag_uri(home, dataset.tag())?;
     let (snapshot, named) = match read_tag(origin, &tag).await? {
@@ -198,7 +198,7 @@ impl ManifestLocation {
         self,
         origin: &Origin,
         (dataset, snapshot): (&DatasetRef, Option<SnapshotId>),
-        room: &dyn Room,
+        room: &dyn OpenBudget,
     ) -> Result<Found, DatasetError> {
         let object = self.uri();
         let take = |bytes| room.for_manifest(bytes);

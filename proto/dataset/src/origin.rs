@@ -9,12 +9,12 @@
 
 mod connect;
 mod credentials;
-mod fence;
 mod local;
+mod messages;
 mod objects;
+mod path_allowlist;
 mod read;
 mod special;
-mod words;
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use object_store::{GetOptions, GetResult, ObjectStore, path::Path};
 use crate::{OriginUri, Scheme};
 
 pub use connect::install_crypto;
-pub use fence::Fence;
 use local::LocalCalls;
 pub use objects::ObjectInfo;
 pub(crate) use objects::Put;
+pub use path_allowlist::PathAllowlist;
 pub use read::FetchError;
 pub(crate) use read::Target;
 
@@ -154,7 +154,7 @@ pub struct Origin {
     strict: Arc<dyn ObjectStore>,
     etags: Etags,
     /// The folders that local files must lie in, if they are restricted.
-    fence: Option<Fence>,
+    fence: Option<PathAllowlist>,
     /// Limits the calls to local files. Each of them goes through this.
     local: LocalCalls,
 }
@@ -185,7 +185,7 @@ impl Origin {
 
     /// Restricts it: no local file outside of `fence` is read or written, wherever links lead.
     #[must_use]
-    pub fn within(self, fence: Option<Fence>) -> Self {
+    pub fn within(self, fence: Option<PathAllowlist>) -> Self {
         Self { fence, ..self }
     }
 
@@ -244,10 +244,10 @@ impl OriginError {
     fn from_store(object: &OriginUri, error: &object_store::Error) -> Self {
         use object_store::Error as E;
         let object = object.clone();
-        if let Some(why) = words::link_loop(error) {
+        if let Some(why) = messages::link_loop(error) {
             return Self::Loop { prefix: object, why };
         }
-        let why = words::plain(error);
+        let why = messages::plain(error);
         match error {
             E::NotFound { .. } => Self::NotFound { object, why },
             E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
@@ -257,7 +257,7 @@ impl OriginError {
                 Self::Conflict { object, why }
             }
             E::NotSupported { .. } | E::NotImplemented { .. } => Self::Unsupported { object, why },
-            E::Generic { .. } => match words::status(error) {
+            E::Generic { .. } => match messages::status(error) {
                 Some(401 | 403) => Self::Denied { object, why, remedy: None },
                 Some(404) => Self::NotFound { object, why },
                 // Old S3 servers answer a conditional write like this.

@@ -1,6 +1,6 @@
 //! The reader's side of an extent that another process filled.
 
-mod lent;
+mod private_view;
 
 use std::any::Any;
 use std::fmt;
@@ -11,11 +11,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::layout::{EXTENT_BYTES_MAX, FIXED_BYTES, FixedHeader, Layout, decode};
-use crate::lend::Lender;
 use crate::map::{PrivateMap, ReadMap};
+use crate::private_views::PrivateViews;
 use crate::{ExtentError, ExtentId, ExtentView, memfd};
 
-pub use lent::Lent;
+pub use private_view::PrivateView;
 
 /// An extent received from the process that filled it, checked and mapped. Derefs to
 /// [`ExtentView`].
@@ -33,7 +33,7 @@ pub struct Attached {
     /// Dropped first.
     companion: Slot,
     view: ExtentView,
-    lender: Option<Lender>,
+    private_views: Option<PrivateViews>,
     /// Dropped last.
     _kept: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -47,8 +47,8 @@ impl Attached {
         Self::attach(&File::from(fd), id)
     }
 
-    /// Maps an extent a second time, private and writable, so that rows can be [lent](Self::lend).
-    /// The second mapping costs no memory until the first loan.
+    /// Maps an extent a second time, private and writable, so that rows can be
+    /// [lent](Self::private_view). The second mapping costs no memory until the first loan.
     ///
     /// # Errors
     /// As [`Attached::shared`].
@@ -57,7 +57,7 @@ impl Attached {
         let mut attached = Self::attach(&file, id)?;
         let map =
             PrivateMap::new(&file).map_err(ExtentError::os("mapping the extent privately"))?;
-        attached.lender = Some(Lender::new(map, attached.layout()));
+        attached.private_views = Some(PrivateViews::new(map, attached.layout()));
         Ok(attached)
     }
 
@@ -84,7 +84,7 @@ impl Attached {
         let layout = read_header(file, id)?;
         let map = ReadMap::shared(file).map_err(ExtentError::os("mapping the extent"))?;
         let view = ExtentView::new(id, layout, map);
-        Ok(Self { companion: Slot::default(), view, lender: None, _kept: None })
+        Ok(Self { companion: Slot::default(), view, private_views: None, _kept: None })
     }
 }
 

@@ -14,7 +14,7 @@
 //! After sealing, the kernel refuses every write to it, from every process, until the memory is
 //! freed. A mistake in lease keeping can therefore cost memory, but never show a wrong byte. The
 //! memory is free when its last mapping is gone. [`Retired::is_free`] asks the kernel, not our own
-//! books.
+//! loans.
 //!
 //! Thread rule: everything here is synchronous. It may block while memory is faulted in, hashed or
 //! unmapped (up to 0.5 s per GiB), so never call it from an async task. [`Filling`], [`Sealed`] and
@@ -45,8 +45,8 @@ mod sys;
 mod anonymous;
 mod attached;
 mod filling;
-mod lend;
 mod pagemap;
+mod private_views;
 mod rows;
 mod sealed;
 mod view;
@@ -58,7 +58,7 @@ pub mod socket;
 pub mod testing;
 
 pub use anonymous::AnonymousMap;
-pub use attached::{Attached, Companion, Lent};
+pub use attached::{Attached, Companion, PrivateView};
 pub use error::{CorruptRow, ExtentError};
 pub use filling::{CopyOutcome, Filling, Part, PartSpec};
 pub use id::ExtentId;

@@ -88,7 +88,8 @@ impl ExtentView {
     }
 
     /// Returns where the mapping lies, for registering it and for asking the kernel about it. It
-    /// cannot be written to; [`Attached::lend`](crate::Attached::lend) gives writable rows.
+    /// cannot be written to; [`Attached::private_view`](crate::Attached::private_view) gives
+    /// writable rows.
     #[must_use]
     pub fn addresses(&self) -> Range<usize> {
         self.map.addresses()

@@ -58,7 +58,7 @@ pub enum Error {
     },
     /// A side of a cut that has more samples than there are.
     #[error("a part of {first} samples of {samples}")]
-    Part {
+    Split {
         /// Samples of the first side.
         first: u64,
         /// Samples there are.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use larder_base::limits;
 
-use super::part::{Part, ShardCut};
+use super::split::{ShardCut, Split};
 use super::{DatasetShape, Error};
 
 /// What to take of a set of samples: of a snapshot, or of what an earlier selection left of it.
@@ -22,7 +22,7 @@ pub enum Selection {
     /// These samples, named in ascending order, each once.
     Indices(Arc<[u64]>),
     /// One side of a random cut in two.
-    Part(Part),
+    Split(Split),
 }
 
 impl From<Range<u64>> for Selection {
@@ -37,9 +37,9 @@ impl From<Vec<u64>> for Selection {
     }
 }
 
-impl From<Part> for Selection {
-    fn from(part: Part) -> Self {
-        Self::Part(part)
+impl From<Split> for Selection {
+    fn from(part: Split) -> Self {
+        Self::Split(part)
     }
 }
 
@@ -50,11 +50,11 @@ impl Selection {
             Self::Range(range) if range.start > range.end || range.end > samples => {
                 Err(Error::Selection { range: range.clone(), samples })
             }
-            Self::Part(part) if part.first > samples => {
-                Err(Error::Part { first: part.first, samples })
+            Self::Split(part) if part.first > samples => {
+                Err(Error::Split { first: part.first, samples })
             }
             Self::Indices(indices) => check_indices(indices, samples),
-            Self::Range(_) | Self::Part(_) => Ok(()),
+            Self::Range(_) | Self::Split(_) => Ok(()),
         }
     }
 
@@ -63,7 +63,7 @@ impl Selection {
         match self {
             Self::Range(range) => range.end - range.start,
             Self::Indices(indices) => indices.len() as u64,
-            Self::Part(part) => part.len(samples),
+            Self::Split(part) => part.len(samples),
         }
     }
 }
@@ -108,7 +108,7 @@ impl Step {
                     passed as u64
                 })
             }
-            Selection::Part(part) => part.shape(&from, source),
+            Selection::Split(part) => part.shape(&from, source),
         };
         Self { selection, from, source, to }
     }
@@ -127,7 +127,7 @@ impl Step {
                 let end = usize::try_from(taken.end).expect("as above");
                 StepInShard::Listed { first, indices: &indices[start..end] }
             }
-            Selection::Part(part) => {
+            Selection::Split(part) => {
                 let cut =
                     part.in_shard(shard, self.from.rows(shard), self.to.rows(shard), self.source);
                 StepInShard::Cut(Box::new(cut))

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use larder_base::limits;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::part::Side;
 use super::selection::{Step, StepInShard};
+use super::split::SplitSide;
 use super::{DatasetShape, Error, Selection};
 
 /// A snapshot with the selections made from it: the declared set of samples, each of which an epoch
@@ -46,7 +46,7 @@ impl View {
     /// The part of the declared samples that `selection` says.
     ///
     /// # Errors
-    /// [`Error::Selection`], [`Error::Index`] or [`Error::Part`] if it reaches past the declared
+    /// [`Error::Selection`], [`Error::Index`] or [`Error::Split`] if it reaches past the declared
     /// samples, [`Error::IndexOrder`] if indices do not ascend, [`Error::Indices`] if there are too
     /// many of them, [`Error::Steps`] if it would be one selection of a selection of a selection too
     /// many.
@@ -245,13 +245,13 @@ fn digest(source: &[u8; 16], selection: Option<&Selection>) -> [u8; 16] {
             bytes.extend_from_slice(&(indices.len() as u64).to_le_bytes());
             bytes.extend(indices.iter().flat_map(|index| index.to_le_bytes()));
         }
-        Some(Selection::Part(part)) => {
+        Some(Selection::Split(part)) => {
             bytes.push(3);
             bytes.extend_from_slice(&part.seed.to_le_bytes());
             bytes.extend_from_slice(&part.first.to_le_bytes());
             bytes.push(match part.side {
-                Side::First => 0,
-                Side::Rest => 1,
+                SplitSide::First => 0,
+                SplitSide::Rest => 1,
             });
         }
     }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use crate::codes::{self, Code};
-use crate::memory::{PORTABLE, Place, READ_ONLY};
+use crate::memory::{PORTABLE, READ_ONLY, RangeOwner};
 use crate::mistakes;
 use crate::order::{Found, offset};
 use crate::pages;
@@ -93,7 +93,7 @@ impl State {
         let queued = Queued {
             to_pageable: moves.iter().any(|(row, ready)| {
                 matches!(ready.to, Target::Host(_))
-                    && !matches!(self.place(row.to, row.bytes), Place::Registered(_))
+                    && !matches!(self.place(row.to, row.bytes), RangeOwner::Registered(_))
             }),
             all_taken: moves.iter().all(|(_, ready)| matches!(ready.from, Source::Taken(_))),
         };
@@ -107,7 +107,7 @@ impl State {
     fn prepare(&self, request: &Request, row: Row, found: &mut Found) -> Result<Move, Code> {
         let (from, to) = (self.place(row.from, row.bytes), self.place(row.to, row.bytes));
         for (place, address) in [(from, row.from), (to, row.to)] {
-            if let Place::Astray { on_device } = place {
+            if let RangeOwner::Astray { on_device } = place {
                 if !on_device {
                     found.add(mistakes::PARTLY_REGISTERED, || {
                         format!(
@@ -120,7 +120,7 @@ impl State {
                 return Err(codes::INVALID_VALUE);
             }
         }
-        let on_device = |place| matches!(place, Place::Device(_));
+        let on_device = |place| matches!(place, RangeOwner::Device(_));
         let allowed = match request.way {
             Way::ToDevice => !on_device(from) && on_device(to),
             Way::ToHost => on_device(from) && !on_device(to),
@@ -137,8 +137,8 @@ impl State {
     }
 
     /// The device whose memory a place is.
-    fn device_at(&self, place: Place) -> Option<usize> {
-        let Place::Device(base) = place else { return None };
+    fn device_at(&self, place: RangeOwner) -> Option<usize> {
+        let RangeOwner::Device(base) = place else { return None };
         self.blocks.get(&base).map(|block| block.device)
     }
 
@@ -146,12 +146,12 @@ impl State {
         &self,
         request: &Request,
         row: Row,
-        (place, device): (Place, Option<usize>),
+        (place, device): (RangeOwner, Option<usize>),
         found: &mut Found,
     ) -> Result<Source, Code> {
         let portable = self.is_portable(request, row, (place, device), found);
-        let on_device = matches!(place, Place::Device(_));
-        if place == Place::Pageable && request.kind != RequestKind::Synchronous {
+        let on_device = matches!(place, RangeOwner::Device(_));
+        if place == RangeOwner::Pageable && request.kind != RequestKind::Synchronous {
             found.add(mistakes::NOT_PAGE_LOCKED, || {
                 format!(
                     "{} copies {} bytes from pageable memory at {:#x} on {}",
@@ -162,7 +162,7 @@ impl State {
                 )
             });
         }
-        if place == Place::Pageable || !portable || (row.at_call && !on_device) {
+        if place == RangeOwner::Pageable || !portable || (row.at_call && !on_device) {
             let taken = pages::read(row.from, row.bytes).map_err(|_| codes::INVALID_VALUE)?;
             return Ok(Source::Taken(taken));
         }
@@ -172,7 +172,7 @@ impl State {
             Ok(Source::Memory { twin, offset, held: !on_device })
         };
         match place {
-            Place::Device(base) | Place::PageLocked(base) => memory(base),
+            RangeOwner::Device(base) | RangeOwner::PageLocked(base) => memory(base),
             _ => Ok(Source::Host(row.from)),
         }
     }
@@ -181,17 +181,17 @@ impl State {
         &self,
         request: &Request,
         row: Row,
-        (place, device): (Place, Option<usize>),
+        (place, device): (RangeOwner, Option<usize>),
         found: &mut Found,
     ) -> Result<Target, Code> {
         self.is_portable(request, row, (place, device), found);
         match place {
-            Place::Device(base) | Place::PageLocked(base) => {
+            RangeOwner::Device(base) | RangeOwner::PageLocked(base) => {
                 let block = self.blocks.get(&base).ok_or(codes::INVALID_VALUE)?;
                 let (twin, offset) = (Arc::clone(&block.twin), offset(row.to, base));
                 Ok(Target::Memory { twin, offset })
             }
-            Place::Registered(base) if self.registrations[&base].flags & READ_ONLY != 0 => {
+            RangeOwner::Registered(base) if self.registrations[&base].flags & READ_ONLY != 0 => {
                 Err(codes::INVALID_VALUE)
             }
             _ => Ok(Target::Host(row.to)),
@@ -203,12 +203,12 @@ impl State {
         &self,
         request: &Request,
         row: Row,
-        (place, device): (Place, Option<usize>),
+        (place, device): (RangeOwner, Option<usize>),
         found: &mut Found,
     ) -> bool {
         let (owner, flags) = match place {
-            Place::PageLocked(base) => (self.blocks[&base].device, self.blocks[&base].flags),
-            Place::Registered(base) => {
+            RangeOwner::PageLocked(base) => (self.blocks[&base].device, self.blocks[&base].flags),
+            RangeOwner::Registered(base) => {
                 (self.registrations[&base].device, self.registrations[&base].flags)
             }
             _ => return true,
@@ -246,7 +246,9 @@ impl State {
         stream: u64,
         (at, byte, bytes): (u64, u8, usize),
     ) -> Result<(), Code> {
-        let Place::Device(base) = self.place(at, bytes) else { return Err(codes::INVALID_VALUE) };
+        let RangeOwner::Device(base) = self.place(at, bytes) else {
+            return Err(codes::INVALID_VALUE);
+        };
         let block = self.blocks.get(&base).ok_or(codes::INVALID_VALUE)?;
         let fill = Fill { twin: Arc::clone(&block.twin), offset: offset(at, base), byte, bytes };
         self.order(stream);
@@ -269,15 +271,15 @@ impl State {
             let bytes = row.bytes as u64;
             self.counts.copied_bytes += bytes;
             let staged = matches!(ready.from, Source::Taken(_)) && !row.at_call;
-            if matches!(self.place(row.to, row.bytes), Place::Device(_)) {
+            if matches!(self.place(row.to, row.bytes), RangeOwner::Device(_)) {
                 match self.place(row.from, row.bytes) {
-                    Place::PageLocked(_) | Place::Registered(_) if staged => {
+                    RangeOwner::PageLocked(_) | RangeOwner::Registered(_) if staged => {
                         self.counts.pageable_bytes += bytes;
                     }
-                    Place::PageLocked(_) => self.counts.pinned_bytes += bytes,
-                    Place::Registered(_) => self.counts.direct_bytes += bytes,
-                    Place::Pageable => self.counts.pageable_bytes += bytes,
-                    Place::Device(_) | Place::Astray { .. } => {}
+                    RangeOwner::PageLocked(_) => self.counts.pinned_bytes += bytes,
+                    RangeOwner::Registered(_) => self.counts.direct_bytes += bytes,
+                    RangeOwner::Pageable => self.counts.pageable_bytes += bytes,
+                    RangeOwner::Device(_) | RangeOwner::Astray { .. } => {}
                 }
             }
         }

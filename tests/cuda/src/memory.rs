@@ -23,7 +23,7 @@ pub(crate) const READ_ONLY: u32 = 8;
 
 /// The owner of an address range. The numbers are addresses of blocks and registrations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RangeOwner {
     Device(u64),
     PageLocked(u64),
     Registered(u64),
@@ -37,21 +37,21 @@ pub(crate) enum Place {
 
 impl State {
     /// Finds the owner of a range.
-    pub(crate) fn place(&self, address: u64, bytes: usize) -> Place {
+    pub(crate) fn place(&self, address: u64, bytes: usize) -> RangeOwner {
         let range = address..address.saturating_add(bytes as u64);
         let block = last_before(&self.blocks, &range, |block| block.twin.bytes());
         if let Some((base, block, inside)) = block {
             let on_device = block.kind == Kind::Device;
             return match (inside, on_device) {
-                (true, true) => Place::Device(base),
-                (true, false) => Place::PageLocked(base),
-                (false, _) => Place::Astray { on_device },
+                (true, true) => RangeOwner::Device(base),
+                (true, false) => RangeOwner::PageLocked(base),
+                (false, _) => RangeOwner::Astray { on_device },
             };
         }
         match last_before(&self.registrations, &range, |registration| registration.bytes) {
-            Some((base, _, true)) => Place::Registered(base),
-            Some(_) => Place::Astray { on_device: false },
-            None => Place::Pageable,
+            Some((base, _, true)) => RangeOwner::Registered(base),
+            Some(_) => RangeOwner::Astray { on_device: false },
+            None => RangeOwner::Pageable,
         }
     }
 
@@ -137,8 +137,8 @@ impl State {
             return Err(codes::INVALID_VALUE);
         }
         match self.place(address, bytes) {
-            Place::Pageable => {}
-            Place::Device(_) | Place::Astray { on_device: true } => {
+            RangeOwner::Pageable => {}
+            RangeOwner::Device(_) | RangeOwner::Astray { on_device: true } => {
                 return Err(codes::INVALID_VALUE);
             }
             _ => return Err(codes::HOST_MEMORY_ALREADY_REGISTERED),

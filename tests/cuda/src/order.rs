@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::memory::Place;
+use crate::memory::RangeOwner;
 use crate::mistakes;
 use crate::state::State;
 use crate::state::uses::{Access, Conflict, Use};
@@ -45,17 +45,17 @@ impl State {
             return;
         };
         let conflict = match place {
-            Place::Device(base) | Place::PageLocked(base) => {
+            RangeOwner::Device(base) | RangeOwner::PageLocked(base) => {
                 let Some(block) = self.blocks.get_mut(&base) else { return };
                 block.unfinished.add(new.tick, &self.host);
                 block.uses.note(range(at, base, bytes), access, new, clock)
             }
-            Place::Registered(base) => {
+            RangeOwner::Registered(base) => {
                 let Some(registration) = self.registrations.get_mut(&base) else { return };
                 registration.unfinished.add(new.tick, &self.host);
                 None
             }
-            Place::Pageable | Place::Astray { .. } => None,
+            RangeOwner::Pageable | RangeOwner::Astray { .. } => None,
         };
         if let Some(conflict) = conflict {
             let detail = || self.described(&conflict, new, bytes, at);

@@ -12,7 +12,7 @@ use std::{
 };
 
 use larder_client::{
-    ConsumerStream, Dataset, Device, DeviceSlice, DeviceWay, GivenBlock,
+    CallerBlock, ConsumerStream, Dataset, Device, DeviceSlice, DeviceWay,
     device_testing::{OwnMemory, Rig, has_gpu_open, read_on, write_on},
 };
 use larder_extent::{Attached, ExtentId, Filling, Layout, PagePreference, PartSpec, Region};
@@ -206,7 +206,7 @@ struct Given {
     dropped: Arc<AtomicBool>,
 }
 
-impl GivenBlock for Given {
+impl CallerBlock for Given {
     fn address(&self) -> u64 {
         self.memory.address()
     }

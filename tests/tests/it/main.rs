@@ -7,7 +7,6 @@
 mod cli;
 mod client_deaths;
 mod coordinator;
-mod copies;
 mod demo;
 mod deploy;
 mod docs;
@@ -20,5 +19,6 @@ mod node_deaths;
 mod operating;
 mod operator;
 mod partitions;
+mod replicas;
 #[cfg(feature = "schema")]
 mod schema;

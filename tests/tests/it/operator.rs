@@ -50,7 +50,7 @@ fn at_rest() -> ClusterStatus {
         generation: 1,
         ring_version: 7,
         installed: 7,
-        copies: 2,
+        replicas: 2,
         nodes: vec![node("a", NodeState::Active, 3 << 30), node("b", NodeState::Active, 1 << 30)],
         coordinator_address: "http://127.0.0.1:2379".to_owned(),
         ..ClusterStatus::default()

@@ -105,25 +105,25 @@ struct Edits {
     edits: Vec<Edit>,
     /// How many nodes own each shard afterwards. Absent: as many as before.
     #[serde(skip_serializing_if = "Option::is_none")]
-    copies: Option<u32>,
+    replicas: Option<u32>,
 }
 
 impl From<&ClusterChange> for Edits {
     fn from(change: &ClusterChange) -> Self {
-        Self { edits: change.edits.iter().map(Edit::from).collect(), copies: change.copies }
+        Self { edits: change.edits.iter().map(Edit::from).collect(), replicas: change.replicas }
     }
 }
 
 impl From<&PlanFigures> for Edits {
     fn from(plan: &PlanFigures) -> Self {
-        Self { edits: plan.edits.iter().map(Edit::from).collect(), copies: plan.copies }
+        Self { edits: plan.edits.iter().map(Edit::from).collect(), replicas: plan.replicas }
     }
 }
 
 impl Edits {
     /// In one line: `d joins, c leaves, a gets weight 3`.
     fn words(&self) -> String {
-        let mut text = self.copies.map_or(String::new(), copies_of_each);
+        let mut text = self.replicas.map_or(String::new(), replicas_of_each);
         for edit in &self.edits {
             let comma = if text.is_empty() { "" } else { ", " };
             let (node, weight) = (&edit.node, edit.weight.unwrap_or(0));
@@ -137,8 +137,8 @@ impl Edits {
     }
 }
 
-fn copies_of_each(copies: u32) -> String {
-    format!("{copies} {} of each shard", if copies == 1 { "copy" } else { "copies" })
+fn replicas_of_each(replicas: u32) -> String {
+    format!("{replicas} {} of each shard", if replicas == 1 { "replica" } else { "replicas" })
 }
 
 #[cfg(test)]
@@ -156,8 +156,8 @@ mod tests {
         let edits = Edits::from(&ClusterChange { edits, ..ClusterChange::default() });
         assert_eq!(edits.words(), "a gets weight 3, c leaves, d joins");
         assert_eq!(edits.edits[1].weight, None);
-        let copies = |copies| Edits { copies: Some(copies), ..Edits::default() }.words();
-        assert_eq!(copies(1), "1 copy of each shard");
-        assert_eq!(copies(3), "3 copies of each shard");
+        let replicas = |replicas| Edits { replicas: Some(replicas), ..Edits::default() }.words();
+        assert_eq!(replicas(1), "1 replica of each shard");
+        assert_eq!(replicas(3), "3 replicas of each shard");
     }
 }

@@ -17,7 +17,7 @@ use std::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use larder_client::{ConsumerStream, Error, ErrorKind, GivenBlock, GivenMemory, Owned};
+use larder_client::{CallerBlock, CallerMemory, ConsumerStream, Error, ErrorKind, Owned};
 use pyo3::{intern, prelude::*};
 
 use crate::error::OrRaise;
@@ -77,7 +77,7 @@ impl TensorMemory {
     }
 }
 
-impl GivenMemory for TensorMemory {
+impl CallerMemory for TensorMemory {
     fn bytes(&self) -> &[u8] {
         // SAFETY: the tensor has so many bytes there, and keeps them as long as `self` has it. It
         // was made for this batch and nobody else has it before the batch is handed out, after
@@ -132,7 +132,7 @@ impl BlockMemory {
     }
 }
 
-impl GivenBlock for BlockMemory {
+impl CallerBlock for BlockMemory {
     fn address(&self) -> u64 {
         self.address
     }

@@ -6,8 +6,8 @@ use super::*;
 use crate::{
     LoaderBuilder,
     dataset::all_samples,
+    deadline::CancelToken,
     loader::{Gather, Source},
-    patience::CancelToken,
     sampler::Shuffle,
 };
 

@@ -135,9 +135,12 @@ fn rows_of_one_shard_are_seen_where_they_lie() {
         let within_page = |at: *const u8| at as usize % ALIGNMENT;
         let mut behind = (1..rows).filter_map(|row| fetcher.view_rows(shard, row..rows, TEXT));
         let behind = behind.find(|rows| within_page(rows.as_ptr()) != 0).unwrap();
-        let lent = behind.lend().unwrap();
+        let lent = behind.private_view().unwrap();
         assert_eq!(within_page(lent.base().as_ptr()), within_page(behind.as_ptr()));
-        assert_eq!((lent.len(), behind.lend().unwrap().len()), (behind.len(), behind.len()));
+        assert_eq!(
+            (lent.len(), behind.private_view().unwrap().len()),
+            (behind.len(), behind.len())
+        );
     }
 }
 

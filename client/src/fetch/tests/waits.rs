@@ -1,14 +1,14 @@
 //! What a gather says about itself: what it waited for, and how often bytes were copied.
 
 use super::*;
-use crate::{Copies, Hop, fetch::Gathered, patience::CancelToken};
+use crate::{CopyStats, Hop, deadline::CancelToken, fetch::Gathered};
 
 fn images(fetcher: &Fetcher, rows: &[RowRef]) -> Gathered {
     let mut images = vec![0; rows.len() * IMAGE_BYTES];
     fetcher.gather_unless(rows.into(), &[0], &mut [&mut images], &CancelToken::never()).unwrap()
 }
 
-fn times(copies: Copies) -> f64 {
+fn times(copies: CopyStats) -> f64 {
     copies.copies_per_byte()
 }
 
@@ -76,10 +76,10 @@ fn each_way_copies_as_often_as_it_promises() {
     assert_eq!(local.longest, None);
     assert_eq!(local.sources.copies.local_bytes, local.sources.bytes);
     assert!((times(local.sources.copies) - 1.0).abs() < 1e-9);
-    let before = Copies::of_process();
+    let before = CopyStats::of_process();
     drop(mapping.view(rows[0], 0).unwrap());
     // Other tests count too; none of them views as much at once.
-    assert!(Copies::of_process().viewed_bytes >= before.viewed_bytes + IMAGE_BYTES as u64);
+    assert!(CopyStats::of_process().viewed_bytes >= before.viewed_bytes + IMAGE_BYTES as u64);
     drop(nodes);
     let alone =
         Fetcher::new(fixture.manifest.clone(), &name(&fixture), None, FetchOptions::default());

@@ -1,7 +1,7 @@
 //! Batches in memory that the caller gave.
 
 use super::*;
-use crate::{GivenMemory, HostTensor, RowsView};
+use crate::{CallerMemory, HostTensor, RowsView};
 
 /// Memory with a number, and the count of those that nobody has dropped.
 struct Numbered {
@@ -10,7 +10,7 @@ struct Numbered {
     _alive: Arc<()>,
 }
 
-impl GivenMemory for Numbered {
+impl CallerMemory for Numbered {
     fn bytes(&self) -> &[u8] {
         &self.bytes
     }

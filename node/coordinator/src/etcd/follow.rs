@@ -13,14 +13,14 @@ use tokio::sync::mpsc;
 use tonic::metadata::MetadataValue;
 use tonic::{Status, Streaming};
 
-use super::line::pass_is_void;
+use super::connection::pass_is_void;
 use super::wire::{
     EventType, KeyValue, RequestUnion, WatchClient, WatchCreateRequest, WatchProgressRequest,
     WatchRequest, WatchResponse,
 };
 use super::{Store, announce, decode_record};
+use crate::clock::jittered;
 use crate::peer::{Effect, outcome};
-use crate::remote::jittered;
 use crate::types::{CoordinatorError, View};
 use crate::watch::Publisher;
 

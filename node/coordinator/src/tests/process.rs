@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use super::announcement;
 use super::settings::{EtcdProcess, Served, options};
-use crate::{Coordinator, Etcd, Seat};
+use crate::{Coordinator, EmbeddedCoordinator, Etcd};
 
 const ROLE: &str = "LARDER_TEST_COORDINATOR_ROLE";
 const STATE: &str = "LARDER_TEST_COORDINATOR_STATE";
@@ -111,8 +111,13 @@ fn plays_its_role() {
         match role.as_str() {
             "serve" => serve(state, place.parse().unwrap()).await,
             "announce" => {
-                let seat = Seat::start(options(state, "client", "http://127.0.0.1:1", vec![place]));
-                announce(seat.await.unwrap()).await;
+                let coordinator = EmbeddedCoordinator::start(options(
+                    state,
+                    "client",
+                    "http://127.0.0.1:1",
+                    vec![place],
+                ));
+                announce(coordinator.await.unwrap()).await;
             }
             "announce-etcd" => {
                 let options = crate::EtcdOptions {

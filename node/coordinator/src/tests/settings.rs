@@ -15,12 +15,14 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
 use super::{PATIENCE, until, until_here};
-use crate::{Coordinator, Etcd, EtcdOptions, JoinToken, Seat, SeatOptions, Service};
+use crate::{
+    Coordinator, EmbeddedCoordinator, EmbeddedOptions, Etcd, EtcdOptions, JoinToken, Service,
+};
 
 /// A coordinator under test.
 pub(super) enum Setting {
-    Embedded { seat: Option<Arc<Seat>>, home: TempDir },
-    Remote { server: Option<Served>, home: TempDir },
+    Leader { coordinator: Option<Arc<EmbeddedCoordinator>>, home: TempDir },
+    Follower { server: Option<Served>, home: TempDir },
     Etcd { server: EtcdProcess },
 }
 
@@ -28,12 +30,12 @@ impl Setting {
     /// Returns a connection to it, as a node has one.
     pub(super) async fn client(&self) -> Arc<dyn Coordinator> {
         let client: Arc<dyn Coordinator> = match self {
-            Self::Embedded { seat, .. } => Arc::clone(seat.as_ref().unwrap()) as _,
-            Self::Remote { server, home } => {
+            Self::Leader { coordinator, .. } => Arc::clone(coordinator.as_ref().unwrap()) as _,
+            Self::Follower { server, home } => {
                 let folder = tempfile::tempdir_in(home.path()).unwrap().keep();
                 let join = vec![server.as_ref().unwrap().address.clone()];
                 let options = options(&folder, "follower", "http://127.0.0.1:1", join);
-                Seat::start(options).await.unwrap()
+                EmbeddedCoordinator::start(options).await.unwrap()
             }
             Self::Etcd { server } => Arc::new(Etcd::start(&server.options()).unwrap()),
         };
@@ -44,13 +46,13 @@ impl Setting {
     /// Stops it and starts it again over its state.
     pub(super) async fn restart(&mut self) {
         match self {
-            Self::Embedded { seat, home } => {
-                seat.take().unwrap().stop();
-                *seat = Some(
+            Self::Leader { coordinator, home } => {
+                coordinator.take().unwrap().stop();
+                *coordinator = Some(
                     start_again(options(home.path(), "first", "http://127.0.0.1:1", vec![])).await,
                 );
             }
-            Self::Remote { server, home } => {
+            Self::Follower { server, home } => {
                 let old = server.take().unwrap();
                 let port = old.port;
                 old.end().await;
@@ -63,7 +65,7 @@ impl Setting {
 
     /// Returns true if clients from before a restart still work after it.
     pub(super) fn outlives_a_restart(&self) -> bool {
-        !matches!(self, Self::Embedded { .. })
+        !matches!(self, Self::Leader { .. })
     }
 }
 
@@ -77,8 +79,10 @@ fn run(test: impl AsyncFnOnce()) {
 pub(super) fn embedded<F: Future<Output = ()>>(test: fn(Setting) -> F) {
     run(async || {
         let home = tempfile::tempdir().unwrap();
-        let seat = Seat::start(options(home.path(), "first", "http://127.0.0.1:1", vec![])).await;
-        test(Setting::Embedded { seat: Some(seat.unwrap()), home }).await;
+        let coordinator =
+            EmbeddedCoordinator::start(options(home.path(), "first", "http://127.0.0.1:1", vec![]))
+                .await;
+        test(Setting::Leader { coordinator: Some(coordinator.unwrap()), home }).await;
     });
 }
 
@@ -87,7 +91,7 @@ pub(super) fn remote<F: Future<Output = ()>>(test: fn(Setting) -> F) {
     run(async || {
         let home = tempfile::tempdir().unwrap();
         let server = Served::start(&home.path().join("first"), "first", 0, vec![]).await;
-        test(Setting::Remote { server: Some(server), home }).await;
+        test(Setting::Follower { server: Some(server), home }).await;
     });
 }
 
@@ -106,18 +110,18 @@ pub(super) fn options(
     node_id: &str,
     address: &str,
     join: Vec<String>,
-) -> SeatOptions {
+) -> EmbeddedOptions {
     let (node_id, address) = (node_id.to_owned(), address.to_owned());
-    SeatOptions { state: state.to_owned(), node_id, address, token: token(), join }
+    EmbeddedOptions { state: state.to_owned(), node_id, address, token: token(), join }
 }
 
-/// Starts a seat over a folder that its last user may still be releasing.
-async fn start_again(options: SeatOptions) -> Arc<Seat> {
-    let started = async || Seat::start(options.clone()).await;
+/// Starts a coordinator over a folder that its last user may still be releasing.
+async fn start_again(options: EmbeddedOptions) -> Arc<EmbeddedCoordinator> {
+    let started = async || EmbeddedCoordinator::start(options.clone()).await;
     let waiting = async {
         loop {
             match started().await {
-                Ok(seat) => return seat,
+                Ok(coordinator) => return coordinator,
                 Err(why) if why.message().contains("another node") => {
                     tokio::time::sleep(std::time::Duration::from_millis(10)).await;
                 }
@@ -128,9 +132,9 @@ async fn start_again(options: SeatOptions) -> Arc<Seat> {
     tokio::time::timeout(PATIENCE, waiting).await.expect("the folder is free")
 }
 
-/// A seat, served on loopback.
+/// A coordinator, served on loopback.
 pub(super) struct Served {
-    pub(super) seat: Arc<Seat>,
+    pub(super) coordinator: Arc<EmbeddedCoordinator>,
     pub(super) address: String,
     pub(super) port: u16,
     stop: CancellationToken,
@@ -138,26 +142,27 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Starts a seat; `port` 0 takes any.
+    /// Starts a coordinator; `port` 0 takes any.
     pub(super) async fn start(state: &Path, node_id: &str, port: u16, join: Vec<String>) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let listener = TcpListener::bind(address).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let address = format!("http://127.0.0.1:{port}");
-        let seat = start_again(options(state, node_id, &address, join)).await;
+        let coordinator = start_again(options(state, node_id, &address, join)).await;
         let stop = CancellationToken::new();
-        let serving =
-            Server::builder().add_service(Service::guarded(&seat)).serve_with_incoming_shutdown(
+        let serving = Server::builder()
+            .add_service(Service::guarded(&coordinator))
+            .serve_with_incoming_shutdown(
                 TcpIncoming::from(listener),
                 stop.clone().cancelled_owned(),
             );
         let task = tokio::spawn(async move { serving.await.unwrap() });
-        Self { seat, address, port, stop, task }
+        Self { coordinator, address, port, stop, task }
     }
 
     /// Ends it as a node ends.
     pub(super) async fn end(self) {
-        self.seat.stop();
+        self.coordinator.stop();
         self.stop.cancel();
         let ended = tokio::time::timeout(PATIENCE, self.task).await;
         ended.expect("all calls end").unwrap();
@@ -269,6 +274,7 @@ fn free_ports() -> [u16; 2] {
 }
 
 /// Waits until a node knows a record.
-pub(super) async fn until_copied(seat: &Seat, revision: crate::Revision) {
-    until("the record is copied", async || seat.ledger.kept().revision() == Some(revision)).await;
+pub(super) async fn until_copied(coordinator: &EmbeddedCoordinator, revision: crate::Revision) {
+    until("the record is copied", async || coordinator.durable.kept().revision() == Some(revision))
+        .await;
 }

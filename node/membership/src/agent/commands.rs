@@ -23,9 +23,9 @@ impl<R: Rules> Agent<R> {
             let why = "this node has not seen the cluster's record yet; try again, or another node";
             return out.push(Effect::Reply(ticket, Err(why.to_owned())));
         };
-        if let Command::Plan { edits, copies } = command {
-            let copies = copies.unwrap_or(record.scheme.copies);
-            let task = Task { copies, ..task(record, edits, false) };
+        if let Command::Plan { edits, replicas } = command {
+            let replicas = replicas.unwrap_or(record.scheme.replicas);
+            let task = Task { replicas, ..task(record, edits, false) };
             return self.show_plan(ticket, task, out);
         }
         let change = meant(record, &command);

@@ -110,7 +110,7 @@ pub enum Command {
         /// What becomes of members.
         edits: Vec<Edit>,
         /// How many are to own each shard; none: as many as now.
-        copies: Option<u8>,
+        replicas: Option<u8>,
     },
     /// Begin this planned change.
     Apply {

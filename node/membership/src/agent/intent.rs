@@ -15,14 +15,14 @@ pub(super) enum Intent {
     /// What was opened here.
     Opened,
     /// What the cluster needs.
-    Duty(Duty),
+    Action(Action),
     /// What an operator asked for.
     Command(Waiting),
 }
 
 /// One thing that somebody should do for the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Duty {
+pub(super) enum Action {
     /// These are dead or condemned: the ring goes on without them.
     Lose(Vec<String>),
     /// The change in flight has moved everything.
@@ -40,7 +40,7 @@ pub(super) enum Duty {
     Settle,
 }
 
-impl Duty {
+impl Action {
     pub(super) fn words(&self) -> String {
         match self {
             Self::Lose(ids) => {
@@ -150,7 +150,7 @@ pub(super) fn task(record: &Record, edits: Vec<Edit>, urgent: bool) -> Task {
         base: record.version,
         members: record.ring_members(),
         scheme: record.scheme,
-        copies: record.scheme.copies,
+        replicas: record.scheme.replicas,
         placement: record.placement,
         edits,
         urgent,

@@ -2,7 +2,7 @@
 
 use super::{
     Agent, Answer, Command, Effect, Outcome, Steer, Ticket,
-    intent::{Duty, Intent},
+    intent::{Action, Intent},
     rules::{Rule, Rules},
 };
 use crate::{
@@ -55,17 +55,17 @@ impl<R: Rules> Agent<R> {
     /// waits. Its answer is worth waiting for: who asks again begins anew.
     fn plans_for_duty(&self, proposal: &Proposal) -> bool {
         match &proposal.intent {
-            Intent::Duty(duty) if proposal.proposed.is_none() && self.commands.is_empty() => {
-                self.find_duty().as_ref() == Some(duty)
+            Intent::Action(action) if proposal.proposed.is_none() && self.commands.is_empty() => {
+                self.find_action().as_ref() == Some(action)
             }
             _ => false,
         }
     }
 
     /// Asks the planner on the way to a proposal.
-    pub(super) fn ask_planner(&mut self, duty: Duty, task: Task, out: &mut Vec<Effect>) {
+    pub(super) fn ask_planner(&mut self, action: Action, task: Task, out: &mut Vec<Effect>) {
         let ticket = self.ticket();
-        let intent = Intent::Duty(duty);
+        let intent = Intent::Action(action);
         self.proposal = Some(Proposal { ticket, since: self.now, intent, proposed: None });
         out.push(Effect::Plan(ticket, task));
     }
@@ -81,13 +81,13 @@ impl<R: Rules> Agent<R> {
             out.push(Effect::Reply(asker, planned.map(Answer::Planned)));
             return;
         }
-        let Some(Proposal { intent: Intent::Duty(duty), .. }) =
+        let Some(Proposal { intent: Intent::Action(action), .. }) =
             self.proposal.take_if(|p| p.ticket == ticket && p.proposed.is_none())
         else {
             return;
         };
         let there = self.rules.holds(Rule::FrozenWhileAway, !self.link.away);
-        if !there || self.rank().is_none() || self.find_duty().as_ref() != Some(&duty) {
+        if !there || self.rank().is_none() || self.find_action().as_ref() != Some(&action) {
             // The coordinator is away, this agent slept meanwhile, whoever was gone is back, or
             // more is to be done by now.
             return;
@@ -95,10 +95,10 @@ impl<R: Rules> Agent<R> {
         let step = planned.map_err(Refused::new).and_then(|planned| {
             let plan = self.read_plan(&planned)?;
             let record = self.record().ok_or_else(|| Refused::new("there is no record"))?;
-            let step = match &duty {
-                Duty::Lose(..) => record.recast(&plan, planned.id(), &duty.words()),
-                Duty::Extend(..) => {
-                    record.restaged(&plan, planned.id(), &self.me.member.id, &duty.words())
+            let step = match &action {
+                Action::Lose(..) => record.recast(&plan, planned.id(), &action.words()),
+                Action::Extend(..) => {
+                    record.restaged(&plan, planned.id(), &self.me.member.id, &action.words())
                 }
                 _ => record.begun(&plan, planned.id(), &self.me.member.id),
             };
@@ -107,7 +107,7 @@ impl<R: Rules> Agent<R> {
         match step {
             Ok((audit, planned)) => {
                 let blobs = [Some(planned.plan), planned.placement].into_iter().flatten().collect();
-                self.propose(Intent::Duty(duty), audit, blobs, out);
+                self.propose(Intent::Action(action), audit, blobs, out);
             }
             // The ring moved on, or there is no such plan: look again in a while.
             Err(why) => {
@@ -206,7 +206,7 @@ impl<R: Rules> Agent<R> {
                 out.push(Effect::Reply(waiting.ticket, Ok(Answer::Done)));
             }
             Intent::Own => self.entered = Some(self.now),
-            Intent::Opened | Intent::Duty(_) => {}
+            Intent::Opened | Intent::Action(_) => {}
         }
     }
 
@@ -238,7 +238,7 @@ impl<R: Rules> Agent<R> {
                 self.opened.clear();
                 out.push(Effect::Alarm(format!("not done: {why}")));
             }
-            Intent::Own | Intent::Duty(_) => {
+            Intent::Own | Intent::Action(_) => {
                 self.rest();
                 out.push(Effect::Alarm(format!("not done: {why}")));
             }

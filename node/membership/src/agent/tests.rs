@@ -331,7 +331,7 @@ fn a_paused_change_neither_pulls_nor_commits() {
 fn a_plan_for_a_ring_that_moved_on_is_refused() {
     let mut stand = Stand::new(record(&FIVE));
     let Answer::Planned(planned) = stand
-        .command(Command::Plan { edits: vec![Edit::Remove("b".to_owned())], copies: None })
+        .command(Command::Plan { edits: vec![Edit::Remove("b".to_owned())], replicas: None })
         .unwrap()
     else {
         panic!("a plan was asked for");

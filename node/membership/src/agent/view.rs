@@ -231,7 +231,7 @@ impl<R: Rules> Agent<R> {
         }
         let change = record.change.as_ref().map(|change| change.plan);
         let plans: Vec<_> = [record.settling, change].into_iter().flatten().collect();
-        self.mover.want(&plans, self.now);
+        self.transfers.want(&plans, self.now);
         self.opened.retain(|dataset| record.dataset(dataset.snapshot).is_none());
         self.view = Some(View { revision, record, states });
     }
@@ -323,7 +323,7 @@ impl<R: Rules> Agent<R> {
         self.link.unsteady(self.now);
         self.link.hope();
         self.link.ask_soon();
-        self.duty = None;
+        self.action = None;
         // Leases ended while nobody could renew them: absences from then prove nothing.
         if !self.rules.broken(Rule::DoubtAfterAway) {
             self.liveness.restart(self.now);

@@ -185,7 +185,7 @@ mod tests {
         Plan {
             base: 7,
             edits: vec![Edit::Put(member("c", 2)), Edit::Remove("a".to_owned())],
-            scheme: Scheme::one_copy(1),
+            scheme: Scheme::one_replica(1),
             target: Some(BlobId::of(b"exceptions")),
             names: ["a", "b", "c"].map(str::to_owned).to_vec(),
             moves: vec![step(1, Some(0), 2), step(2, None, 1), step(3, Some(1), 2)],

@@ -69,8 +69,8 @@ impl EvenPlanner {
     fn decide(&self, task: &Task, ground: &Ground) -> Result<larder_rebalance::Plan, String> {
         let step = |edit| step(edit, &ground.ring, task.urgent);
         let steps = task.edits.iter().map(step).collect();
-        let copies = (task.copies != task.scheme.copies).then_some(task.copies);
-        let change = Change { ring_version: task.base, steps, copies, at_once: task.urgent };
+        let replicas = (task.replicas != task.scheme.replicas).then_some(task.replicas);
+        let change = Change { ring_version: task.base, steps, replicas, at_once: task.urgent };
         let placed = self.snapshots.iter().zip(&ground.present);
         let snapshots: Vec<Snapshot<'_>> = placed
             .map(|((id, shards), present)| Snapshot { id: *id, shards, present: Some(present) })
@@ -163,7 +163,7 @@ fn name_indices(ring: &Ring, names: &[String]) -> Vec<u16> {
 
 /// All moves in the order in which they are to be made.
 fn moves(plan: &larder_rebalance::Plan, names: &[String]) -> Vec<Move> {
-    let adds_copies = plan.next().copies() > plan.present().copies();
+    let adds_replicas = plan.next().replicas() > plan.present().replicas();
     let (before, after) = (name_indices(plan.present(), names), name_indices(plan.next(), names));
     let mut parts: Vec<_> = plan.snapshots().iter().collect();
     parts.sort_by_key(|part| part.snapshot);
@@ -175,7 +175,7 @@ fn moves(plan: &larder_rebalance::Plan, names: &[String]) -> Vec<Move> {
             let to = after[usize::from(each.to)];
             let owners = part.placement.owners(each.shard);
             let stays = owners.iter().any(|&owner| Some(after[usize::from(owner)]) == from);
-            if adds_copies && stays && owners[0] != each.to {
+            if adds_replicas && stays && owners[0] != each.to {
                 continue;
             }
             let (snapshot, shard, bytes) = (part.snapshot, each.shard, each.bytes);

@@ -142,7 +142,7 @@ mod tests {
         };
         let names = ["a", "b", "c"].map(str::to_owned).to_vec();
         let moves = moves.iter().map(step).collect();
-        Plan { base: 1, edits, scheme: Scheme::one_copy(1), target: None, names, moves }
+        Plan { base: 1, edits, scheme: Scheme::one_replica(1), target: None, names, moves }
     }
 
     fn owned(bytes: &[(&str, u64)]) -> BTreeMap<String, u64> {

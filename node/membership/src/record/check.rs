@@ -47,7 +47,7 @@ impl Record {
         let Some(change) = &self.change else {
             return Ok(());
         };
-        let changes_nothing = change.edits.is_empty() && change.copies(self).is_none();
+        let changes_nothing = change.edits.is_empty() && change.replicas(self).is_none();
         if changes_nothing || change.number > self.changes {
             return Err("the change in flight changes nothing or has no number".to_owned());
         }

@@ -383,14 +383,17 @@ impl Record {
     /// A change of this record's ring in words.
     fn told(&self, change: &Change) -> String {
         let Change { moves, bytes, asked_by, .. } = change;
-        let copies = change.copies(self).map(|copies| {
-            format!("{copies} {} of each shard", if copies == 1 { "copy" } else { "copies" })
+        let replicas = change.replicas(self).map(|replicas| {
+            format!(
+                "{replicas} {} of each shard",
+                if replicas == 1 { "replica" } else { "replicas" }
+            )
         });
         let edits = change.edits.iter().map(|edit| match edit {
             Edit::Put(Member { id, weight, .. }) => format!("{id} with weight {weight}"),
             Edit::Remove(id) => format!("without {id}"),
         });
-        let what: Vec<String> = copies.into_iter().chain(edits).collect();
+        let what: Vec<String> = replicas.into_iter().chain(edits).collect();
         format!("{} ({moves} shards, {bytes} bytes), asked by {asked_by}", what.join(", "))
     }
 

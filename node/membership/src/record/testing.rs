@@ -26,7 +26,7 @@ pub(crate) fn long(numbers: std::ops::Range<u16>) -> Vec<Dataset> {
 
 /// A ring of these members, as if they had always been in it.
 pub(crate) fn record(ids: &[&str]) -> Record {
-    let mut record = Record::founded([1; 16], member(ids[0], 1), Scheme::one_copy(1));
+    let mut record = Record::founded([1; 16], member(ids[0], 1), Scheme::one_replica(1));
     for id in &ids[1..] {
         record = record.joined(member(id, 1)).unwrap().record;
     }

@@ -13,7 +13,7 @@ fn planned(record: &Record, edits: &[Edit], urgent: bool) -> (Plan, BlobId) {
         base: record.version,
         members: record.ring_members(),
         scheme: record.scheme,
-        copies: record.scheme.copies,
+        replicas: record.scheme.replicas,
         placement: record.placement,
         edits: edits.to_vec(),
         urgent,

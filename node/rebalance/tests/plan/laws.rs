@@ -42,13 +42,13 @@ fn any_steps(rng: &mut Rng, ring: &Ring) -> Vec<Step> {
 /// What a plan says agrees with itself, and with the placement before it.
 fn check(cluster: &Cluster, plan: &Plan) {
     let part = &plan.snapshots()[0];
-    let (spread, copies) =
-        (plan.next().spread(), plan.next().spread().copies(plan.next().copies()));
+    let (spread, replicas) =
+        (plan.next().spread(), plan.next().spread().owner_count(plan.next().replicas()));
     let name = |ring: &Ring, owner: u16| ring.members()[usize::from(owner)].id.clone();
     let mut arrived = HashSet::new();
     for shard in &cluster.shards {
         let owners = part.placement.owners(shard.id);
-        assert!(spread.keeps_apart(&owners, copies), "{owners:?}");
+        assert!(spread.keeps_apart(&owners, replicas), "{owners:?}");
         let before = cluster.placement.owners(shard.id);
         let before: HashSet<_> = before.iter().map(|&o| name(&cluster.ring, o)).collect();
         let new = owners.iter().map(|&o| name(plan.next(), o)).filter(|id| !before.contains(id));
@@ -149,7 +149,7 @@ fn a_change_at_once_takes_nothing_from_who_stays() {
         let dead = cluster.ring.members()[1].id.clone();
         let steps = vec![Step::Remove { id: dead.clone() }];
         let change =
-            Change { ring_version: cluster.ring.version(), steps, copies: None, at_once: true };
+            Change { ring_version: cluster.ring.version(), steps, replicas: None, at_once: true };
         let Cluster { shards, placement, .. } = &cluster;
         let snapshot = Snapshot { id: SNAPSHOT, shards, present: Some(placement) };
         let plan = larder_rebalance::plan(&cluster.ring, change, &[snapshot]).unwrap();
@@ -232,6 +232,6 @@ fn a_plan_is_known_by_what_it_does() {
     cluster.apply(&plan);
     let error = plan.check_present(&cluster.ring).unwrap_err().to_string();
     assert!(error.contains(&plan.id().to_string()) && error.contains("plan it anew"), "{error}");
-    let stale = Change { ring_version: 1, steps: Vec::new(), copies: None, at_once: false };
+    let stale = Change { ring_version: 1, steps: Vec::new(), replicas: None, at_once: false };
     assert!(larder_rebalance::plan(&cluster.ring, stale, &[]).is_err());
 }

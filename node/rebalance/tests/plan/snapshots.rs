@@ -23,7 +23,7 @@ fn shards_that_two_snapshots_share_have_the_same_owners_in_both() {
     let change = |ring: &larder_base::Ring, steps| Change {
         ring_version: ring.version(),
         steps,
-        copies: None,
+        replicas: None,
         at_once: false,
     };
     let first = plan(&ring, change(&ring, vec![]), &[unplaced(2, new), unplaced(1, old)]).unwrap();
@@ -57,7 +57,7 @@ fn a_snapshot_that_can_not_be_placed_is_refused() {
     let ring = ring((0..4).map(|_| stranger(&mut rng, 1)).collect());
     let shards = shards(&mut rng, 10, Sizes::Equal);
     let refused = |snapshots: &[Snapshot<'_>]| {
-        let change = Change { ring_version: 1, steps: Vec::new(), copies: None, at_once: false };
+        let change = Change { ring_version: 1, steps: Vec::new(), replicas: None, at_once: false };
         plan(&ring, change, snapshots).unwrap_err().to_string()
     };
     assert!(refused(&[unplaced(1, &shards), unplaced(1, &shards)]).contains("named twice"));
@@ -67,7 +67,7 @@ fn a_snapshot_that_can_not_be_placed_is_refused() {
     let elsewhere = Placement::of_ring(other);
     let snapshot = Snapshot { present: Some(&elsewhere), ..unplaced(1, &shards) };
     assert!(refused(&[snapshot]).contains("another ring"));
-    let change = Change { ring_version: 1, steps: Vec::new(), copies: None, at_once: false };
+    let change = Change { ring_version: 1, steps: Vec::new(), replicas: None, at_once: false };
     let none = plan(&ring, change, &[unplaced(1, &[])]).unwrap();
     assert_eq!((none.summary().shards, none.summary().skew()), (0, 0.0));
     assert!(none.summary().is_even());

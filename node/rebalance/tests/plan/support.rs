@@ -57,9 +57,9 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// The snapshot placed evenly on a ring where it was not before.
-    pub(crate) fn new(ring: &Arc<Ring>, shards: Vec<SizedShard>, copies: u8) -> Self {
-        let (ring_version, steps, copies) = (ring.version(), Vec::new(), Some(copies));
-        let change = Change { ring_version, steps, copies, at_once: false };
+    pub(crate) fn new(ring: &Arc<Ring>, shards: Vec<SizedShard>, replicas: u8) -> Self {
+        let (ring_version, steps, replicas) = (ring.version(), Vec::new(), Some(replicas));
+        let change = Change { ring_version, steps, replicas, at_once: false };
         let snapshot = Snapshot { id: SNAPSHOT, shards: &shards, present: None };
         let plan = plan(ring, change, &[snapshot]).expect("a plan");
         let (ring, placement) = (plan.next().clone(), plan.snapshots()[0].placement.clone());
@@ -68,7 +68,7 @@ impl Cluster {
 
     pub(crate) fn plan(&self, steps: Vec<Step>) -> Plan {
         let change =
-            Change { ring_version: self.ring.version(), steps, copies: None, at_once: false };
+            Change { ring_version: self.ring.version(), steps, replicas: None, at_once: false };
         let Self { shards, placement, .. } = self;
         let snapshot = Snapshot { id: SNAPSHOT, shards, present: Some(placement) };
         plan(&self.ring, change, &[snapshot]).expect("a plan")

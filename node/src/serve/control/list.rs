@@ -17,14 +17,14 @@ use crate::cache::Failure;
 use crate::cache::Group;
 use crate::clock;
 use crate::dataset::Dataset;
-use crate::flight::Flight;
+use crate::in_flight::InFlightFill;
 use crate::serve::Context;
 
 /// Every shard that takes memory.
 struct Holdings {
     /// By id: the resident shard, followed by its orphans.
     views: HashMap<ShardId, Vec<ShardView<ShardId, Group>>>,
-    flights: HashMap<ShardId, Arc<Flight>>,
+    flights: HashMap<ShardId, Arc<InFlightFill>>,
 }
 
 impl Holdings {
@@ -148,7 +148,10 @@ fn shard_statuses(
 
 /// Describes a shard, without its dataset. `flight` is its fill, unless that ended since `view` was
 /// taken.
-fn shard_status(view: &ShardView<ShardId, Group>, flight: Option<&Arc<Flight>>) -> ShardStatus {
+fn shard_status(
+    view: &ShardView<ShardId, Group>,
+    flight: Option<&Arc<InFlightFill>>,
+) -> ShardStatus {
     let status = ShardStatus {
         shard_id: Bytes::copy_from_slice(view.id.as_bytes()),
         bytes: view.bytes,

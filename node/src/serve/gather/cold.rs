@@ -13,7 +13,7 @@ use super::{Answer, Ended, Slot};
 use crate::cache::{Awaited, Found};
 use crate::errors;
 use crate::fill::RowWanted;
-use crate::flight::Waited;
+use crate::in_flight::Waited;
 
 /// A run of rows, and the place of each in the run's buffer.
 struct Run {
@@ -50,7 +50,7 @@ impl Answer<'_> {
         self.read_by_range(slot, &run, &mut bytes)?;
         for (index, &(span, at)) in (first..).zip(&run.spans) {
             let target = &mut bytes[at..at + len(span.bytes)];
-            if self.bring(slot, index, span, target)?.is_err() {
+            if self.ensure_resident(slot, index, span, target)?.is_err() {
                 // The run may hold other rows of this shard. Start again, and read them by range.
                 self.plan.corrupt(index);
                 return Ok(0);
@@ -125,7 +125,7 @@ impl Answer<'_> {
     }
 
     /// Copies a row that is kept to its place in the run's buffer.
-    fn bring(
+    fn ensure_resident(
         &mut self,
         slot: Slot,
         index: usize,

@@ -11,7 +11,7 @@ use larder_wire::data::{DistinctShards, Gather, RowRef};
 use crate::cache::Priority;
 use crate::cache::{Cache, Found};
 use crate::dataset::Dataset;
-use crate::flight::Waited;
+use crate::in_flight::Waited;
 use crate::serve::Context;
 
 /// The rows of a gather and their shards.

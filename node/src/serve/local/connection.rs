@@ -67,7 +67,7 @@ impl Connection<'_> {
         let Stay { context, peer, client } = &self.stay;
         let waited_for =
             [peer.process(), Some(context.stop.fd()), Some(client.woken()), Some(peer.fd())];
-        let [exited, stopping, woken, came] = wait_any(waited_for, self.session.patience())?;
+        let [exited, stopping, woken, came] = wait_any(waited_for, self.session.wait_max())?;
         if exited || stopping {
             return Err(Closing::Silent);
         }

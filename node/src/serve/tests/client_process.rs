@@ -21,19 +21,19 @@ const ROLE: &str = "LARDER_TEST_ROLE";
 pub(super) struct ClientProcess {
     process: Child,
     /// The process that it forked.
-    heir: Option<Heir>,
+    heir: Option<SocketHolder>,
 }
 
 /// A process that keeps its parent's socket open. Killed when dropped.
-pub(super) struct Heir(Pid);
+pub(super) struct SocketHolder(Pid);
 
-impl Heir {
+impl SocketHolder {
     pub(super) fn is_alive(&self) -> bool {
         kill(self.0, None).is_ok()
     }
 }
 
-impl Drop for Heir {
+impl Drop for SocketHolder {
     fn drop(&mut self) {
         let _ = kill(self.0, Signal::SIGKILL);
     }
@@ -66,15 +66,15 @@ impl ClientProcess {
             Some(heir.trim().parse::<i32>().unwrap())
         });
         let heir = ready.expect("the client said that it is ready");
-        let heir = (heir != 0).then(|| Heir(Pid::from_raw(heir)));
+        let heir = (heir != 0).then(|| SocketHolder(Pid::from_raw(heir)));
         Self { process, heir }
     }
 
     /// Kills it with SIGKILL. Returns the process that lives on, if there is one.
-    pub(super) fn kill(mut self) -> Heir {
+    pub(super) fn kill(mut self) -> SocketHolder {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
-        self.heir.take().unwrap_or(Heir(Pid::from_raw(i32::MAX)))
+        self.heir.take().unwrap_or(SocketHolder(Pid::from_raw(i32::MAX)))
     }
 }
 

@@ -175,7 +175,7 @@ fn client_without_pieces_is_refused_and_stays_connected() {
 fn kept_and_unkept_rows_come_in_one_gather() {
     for row_bytes in [100, 20_000] {
         let folder = Folder::new(400, row_bytes, 100 * row_bytes as u64, false);
-        let extent_bytes = crate::testing::Kitchen::extent_bytes(&folder, 100);
+        let extent_bytes = crate::testing::CacheFixture::extent_bytes(&folder, 100);
         let node = TestNode::new(&folder, 2 * extent_bytes);
         let mut client = node.remote();
         let rows = shuffled(400);

@@ -5,12 +5,12 @@ use larder_wire::data::{Attach, Release};
 use super::TestNode;
 use crate::cache::Found;
 use crate::cache::Priority;
-use crate::testing::{Folder, Kitchen, until};
+use crate::testing::{CacheFixture, Folder, until};
 
 /// Creates four shards of ten rows, and a node with room for two that evicts unused shards at once.
 fn crowded() -> (Folder, TestNode) {
     let folder = Folder::new(40, 1000, 10_000, false);
-    let room = 2 * Kitchen::extent_bytes(&folder, 10);
+    let room = 2 * CacheFixture::extent_bytes(&folder, 10);
     let node = TestNode::impatient(&folder, room);
     (folder, node)
 }

@@ -185,7 +185,7 @@ fn replica_is_leased_only_if_it_is_resident() {
     let folder = Folder::new(400, 1000, 10_000, false);
     let node = TestNode::new(&folder, ROOMY);
     let members = ["n1", "n2"].map(|id| member(id, &format!("{id}:1"))).to_vec();
-    let ring = Ring::new(2, members).unwrap().with_copies(2).unwrap();
+    let ring = Ring::new(2, members).unwrap().with_replicas(2).unwrap();
     let placements = Placements::of_ring(Arc::new(ring));
     let manifest = node.dataset.manifest();
     let asked_first = |shard: &u32| {

@@ -34,10 +34,10 @@ impl<'a> ExceptionsBuilder<'a> {
     /// # Panics
     /// If their number is not the number of copies, or they are not distinct members of the ring.
     pub fn except(&mut self, place: u64, owners: Owners) {
-        let (members, copies) = (self.ring.members().len(), self.copies());
+        let (members, owner_count) = (self.ring.members().len(), self.owner_count());
         let distinct = (0..owners.len()).all(|at| !owners[..at].contains(&owners[at]));
         let known = owners.iter().all(|&owner| usize::from(owner) < members);
-        assert!(owners.len() == copies && distinct && known, "{owners:?} can't own a shard");
+        assert!(owners.len() == owner_count && distinct && known, "{owners:?} can't own a shard");
         self.owners.insert(place, owners);
     }
 
@@ -81,7 +81,7 @@ impl<'a> ExceptionsBuilder<'a> {
         (slot..=1 << bits).for_each(|_| bytes.extend_from_slice(&count.to_le_bytes()));
     }
 
-    fn copies(&self) -> usize {
-        Spread::copies(self.ring.spread(), self.replicas)
+    fn owner_count(&self) -> usize {
+        Spread::owner_count(self.ring.spread(), self.replicas)
     }
 }

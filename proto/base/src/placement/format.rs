@@ -11,10 +11,10 @@
 //!
 //! fan      4 bytes each, 2^fan_bits + 1: number of places before those that begin with these bits
 //! places   8 bytes each, ascending
-//! owners   2 bytes each, `copies` for each place: indices in the members, sorted by id
+//! owners   2 bytes each, `owner_count` for each place: indices in the members, sorted by id
 //! ```
 //!
-//! `copies` is the smaller of replicas and members. The fan-out leaves a handful of places to
+//! `owner_count` is the smaller of replicas and members. The fan-out leaves a handful of places to
 //! search, and takes about a byte for each.
 
 use crate::ring::Owners;
@@ -59,7 +59,7 @@ impl Header {
     }
 
     /// Returns the owners of each place.
-    pub(super) fn copies(&self) -> usize {
+    pub(super) fn owner_count(&self) -> usize {
         usize::from(self.members.min(self.replicas.into()))
     }
 
@@ -102,7 +102,7 @@ impl Header {
         let slots = 1_usize.checked_shl(self.fan_bits.into())?.checked_add(1)?;
         let places = table(HEADER_BYTES, slots, 4)?;
         let owners = table(places, count, 8)?;
-        let end = table(owners, count.checked_mul(self.copies())?, 2)?;
+        let end = table(owners, count.checked_mul(self.owner_count())?, 2)?;
         Some(Tables { fan: HEADER_BYTES, places, owners, end })
     }
 }
@@ -127,9 +127,9 @@ impl Tables {
         u64::from_le_bytes(array(bytes, self.places + 8 * index))
     }
 
-    pub(super) fn owners(&self, bytes: &[u8], index: usize, copies: usize) -> Owners {
-        let at = self.owners + 2 * copies * index;
-        (0..copies).map(|copy| u16::from_le_bytes(array(bytes, at + 2 * copy))).collect()
+    pub(super) fn owners(&self, bytes: &[u8], index: usize, owner_count: usize) -> Owners {
+        let at = self.owners + 2 * owner_count * index;
+        (0..owner_count).map(|copy| u16::from_le_bytes(array(bytes, at + 2 * copy))).collect()
     }
 }
 

@@ -99,12 +99,12 @@ impl Exceptions {
     }
 
     fn check_owners(&self) -> Result<()> {
-        let (bytes, copies) = (self.as_bytes(), self.header.copies());
+        let (bytes, owner_count) = (self.as_bytes(), self.header.owner_count());
         for index in 0..self.len() {
-            let owners = self.tables.owners(bytes, index, copies);
+            let owners = self.tables.owners(bytes, index, owner_count);
             let known = owners.iter().all(|&owner| owner < self.header.members);
             check(known, "place", index, "has an owner outside the ring")?;
-            let distinct = (0..copies).all(|at| !owners[..at].contains(&owners[at]));
+            let distinct = (0..owner_count).all(|at| !owners[..at].contains(&owners[at]));
             check(distinct, "place", index, "has an owner twice")?;
         }
         Ok(())

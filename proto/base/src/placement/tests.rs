@@ -43,13 +43,13 @@ fn a_placement_without_exceptions_is_the_ring() {
     let ring = ring(1, 9);
     let (empty, _) = turned(&ring, 2, 0);
     let planned = Placement::new(ring.clone(), empty).unwrap();
-    let copied = (*ring).clone().with_copies(2).unwrap();
+    let copied = (*ring).clone().with_replicas(2).unwrap();
     let plain = Placement::of_ring(Arc::new(copied));
     for shard in (0..2_000).map(shard) {
         assert_eq!(plain.owner(shard), ring.owner(shard));
         assert_eq!(plain.owners(shard), planned.owners(shard));
         let owners: Vec<_> = planned.owners(shard).iter().map(|&o| planned.member(o)).collect();
-        assert!(owners.into_iter().eq(ring.replicas(shard, 2)));
+        assert!(owners.into_iter().eq(ring.owners(shard, 2)));
     }
 }
 

@@ -127,15 +127,15 @@ impl Points {
 
     /// Hashes every point with its member's name, then the shared zones and hosts, then the number
     /// of copies if it is more than one.
-    pub(super) fn digest(&self, members: &[Member], spread: &Spread, copies: u8) -> u64 {
+    pub(super) fn digest(&self, members: &[Member], spread: &Spread, replicas: u8) -> u64 {
         let mut hash = Xxh3::with_seed(SEED);
         for point in &self.sorted {
             hash.update(&point.position.to_le_bytes());
             hash.update(members[usize::from(point.member)].id.as_bytes());
         }
         spread.shared().for_each(|number| hash.update(&number.to_le_bytes()));
-        if copies > 1 {
-            hash.update(&[copies]);
+        if replicas > 1 {
+            hash.update(&[replicas]);
         }
         hash.digest()
     }

@@ -67,23 +67,23 @@ impl Spread {
     }
 
     /// Returns how many copies are possible if `count` are wanted: each needs a member of its own.
-    pub fn copies(&self, count: usize) -> usize {
+    pub fn owner_count(&self, count: usize) -> usize {
         count.min(self.domains.len()).min(crate::limits::REPLICAS_MAX)
     }
 
-    /// Returns whether `candidate` may be one of `copies` owners beside those in `chosen`, which
+    /// Returns whether `candidate` may be one of `replicas` owners beside those in `chosen`, which
     /// must keep the same rule.
-    pub fn may_join(&self, chosen: &[u16], candidate: u16, copies: usize) -> bool {
+    pub fn may_join(&self, chosen: &[u16], candidate: u16, replicas: usize) -> bool {
         if chosen.is_empty() {
-            return copies > 0;
+            return replicas > 0;
         }
-        if chosen.len() >= copies || chosen.contains(&candidate) {
+        if chosen.len() >= replicas || chosen.contains(&candidate) {
             return false;
         }
         if self.alone {
             return true; // any other member is on another host
         }
-        let left = copies - chosen.len() - 1;
+        let left = replicas - chosen.len() - 1;
         let reached = |domain: fn(&Self, u16) -> u16| {
             let new = |seen: &[u16], member| {
                 seen.iter().all(|&other| domain(self, other) != domain(self, member))
@@ -91,25 +91,25 @@ impl Spread {
             let counted = (0..chosen.len()).filter(|&at| new(&chosen[..at], chosen[at])).count();
             counted + usize::from(new(chosen, candidate))
         };
-        copies.min(self.zones) <= reached(Self::zone) + left
-            && copies.min(self.hosts) <= reached(Self::host) + left
+        replicas.min(self.zones) <= reached(Self::zone) + left
+            && replicas.min(self.hosts) <= reached(Self::host) + left
     }
 
     /// Returns whether these owners keep apart as far as possible.
-    pub fn keeps_apart(&self, owners: &[u16], copies: usize) -> bool {
-        owners.len() == copies
-            && (0..copies).all(|at| self.may_join(&owners[..at], owners[at], copies))
+    pub fn keeps_apart(&self, owners: &[u16], replicas: usize) -> bool {
+        owners.len() == replicas
+            && (0..replicas).all(|at| self.may_join(&owners[..at], owners[at], replicas))
     }
 
-    /// Returns the first `copies` members of a walk that keep apart.
-    pub(super) fn first(&self, walk: impl Iterator<Item = usize>, copies: usize) -> Owners {
+    /// Returns the first `replicas` members of a walk that keep apart.
+    pub(super) fn first(&self, walk: impl Iterator<Item = usize>, replicas: usize) -> Owners {
         let mut owners = Owners::default();
         for index in walk {
-            if owners.len() == copies {
+            if owners.len() == replicas {
                 break;
             }
             let member = u16::try_from(index).expect("members are at most 1,024");
-            if self.may_join(&owners, member, copies) {
+            if self.may_join(&owners, member, replicas) {
                 owners.push(member);
             }
         }

@@ -59,9 +59,9 @@ fn a_walk_names_every_member_once() {
         let walk: Vec<&str> = ring.walk(shard).map(|member| member.id.as_str()).collect();
         assert_eq!(walk.len(), 8);
         assert_eq!(walk.iter().collect::<HashSet<_>>().len(), 8);
-        let replicas: Vec<&str> = ring.replicas(shard, 3).map(|m| m.id.as_str()).collect();
+        let replicas: Vec<&str> = ring.owners(shard, 3).map(|m| m.id.as_str()).collect();
         assert_eq!(replicas, walk[..3]);
-        assert_eq!(ring.replicas(shard, 100).count(), 8);
+        assert_eq!(ring.owners(shard, 100).count(), 8);
     }
 }
 
@@ -221,7 +221,7 @@ fn the_next_ring_keeps_the_unit_of_weights_while_it_fits() {
         assert_eq!((next.version(), next.scheme().unit), (2, unit), "{weights:?}");
     }
     let kept = before.next(members(&[7; 8])).unwrap();
-    let told = Ring::with_scheme(2, members(&[7; 8]), Scheme::one_copy(4)).unwrap();
+    let told = Ring::with_scheme(2, members(&[7; 8]), Scheme::one_replica(4)).unwrap();
     assert_eq!(kept.digest(), told.digest());
     assert_ne!(kept.digest(), Ring::new(2, members(&[7; 8])).unwrap().digest());
 }
@@ -229,23 +229,23 @@ fn the_next_ring_keeps_the_unit_of_weights_while_it_fits() {
 #[test]
 fn a_unit_that_would_make_too_many_points_is_refused() {
     for unit in [0, 1, 3, 1_024, u32::MAX] {
-        let scheme = Scheme::one_copy(unit);
+        let scheme = Scheme::one_replica(unit);
         let error = Ring::with_scheme(1, members(&[100; 4]), scheme).unwrap_err();
         assert!(error.to_string().contains("units of"), "{error}");
     }
-    assert!(Ring::with_scheme(1, members(&[100; 4]), Scheme::one_copy(32)).is_ok());
+    assert!(Ring::with_scheme(1, members(&[100; 4]), Scheme::one_replica(32)).is_ok());
 }
 
 #[test]
 fn the_next_ring_has_as_many_owners_for_each_shard() {
     let ring = ring(&[1; 5]);
     let one = ring.digest();
-    assert_eq!(ring.copies(), 1);
-    let ring = ring.with_copies(3).unwrap();
+    assert_eq!(ring.replicas(), 1);
+    let ring = ring.with_replicas(3).unwrap();
     assert_ne!(ring.digest(), one, "another placement has another digest");
-    assert_eq!(ring.next(members(&[1; 6])).unwrap().copies(), 3);
-    for copies in [0, 9, 255] {
-        let error = ring.clone().with_copies(copies).unwrap_err();
+    assert_eq!(ring.next(members(&[1; 6])).unwrap().replicas(), 3);
+    for replicas in [0, 9, 255] {
+        let error = ring.clone().with_replicas(replicas).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains("1 to 8"), "{error}");
     }
@@ -253,10 +253,10 @@ fn the_next_ring_has_as_many_owners_for_each_shard() {
 
 #[test]
 fn a_scheme_is_a_number_which_for_one_copy_is_the_unit() {
-    assert_eq!(Scheme::one_copy(4096).to_number(), 4096);
+    assert_eq!(Scheme::one_replica(4096).to_number(), 4096);
     for unit in [1, 4, 2 * limits::RING_WEIGHT_MAX] {
-        for copies in 1..=8 {
-            let scheme = Scheme { unit, copies };
+        for replicas in 1..=8 {
+            let scheme = Scheme { unit, replicas };
             assert_eq!(Scheme::from_number(scheme.to_number()), scheme);
         }
     }
@@ -283,9 +283,9 @@ fn replicas_keep_apart_by_zone_then_host_then_member() {
     let ring = placed(&places);
     let distinct = |words: Vec<String>| words.into_iter().collect::<HashSet<_>>().len();
     for shard in shards(3_000) {
-        assert_eq!(ring.replicas(shard, 1).next(), ring.walk(shard).next());
+        assert_eq!(ring.owners(shard, 1).next(), ring.walk(shard).next());
         for count in 1..=8 {
-            let chosen: Vec<&Member> = ring.replicas(shard, count).collect();
+            let chosen: Vec<&Member> = ring.owners(shard, count).collect();
             assert_eq!(chosen[0], ring.owner(shard));
             let of =
                 |word: fn(&Member) -> String| distinct(chosen.iter().map(|m| word(m)).collect());

@@ -38,10 +38,10 @@ pub(super) async fn candidates(
     progress: Progress<'_>,
 ) -> Result<Vec<Candidate>, DatasetError> {
     let headers = read_all(origin, uri, files, &Npy, progress).await?;
-    let places: HashSet<Place> = headers.iter().map(|(file, _)| Place::of(&file.key)).collect();
+    let places: HashSet<FileKey> = headers.iter().map(|(file, _)| FileKey::of(&file.key)).collect();
     let mut arrays = Vec::with_capacity(headers.len());
     for (file, array) in headers {
-        let place = Place::of(&file.key);
+        let place = FileKey::of(&file.key);
         let there = |tensor: &str| places.contains(&place.with(tensor));
         match array.shape.split_first() {
             None if ragged::is_offsets(&place.tensor, there) => {
@@ -87,18 +87,18 @@ pub(super) async fn candidates(
 
 /// Groups are ordered by folder, then by number, then by the spelling of the number.
 type GroupKey = (String, u128, String);
-type Placed = (Place, ObjectInfo, u64, Vec<u64>, Array);
+type Placed = (FileKey, ObjectInfo, u64, Vec<u64>, Array);
 
 /// The place of a file in the dataset, derived from its key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Place {
+struct FileKey {
     folder: String,
     tensor: String,
     number: u128,
     suffix: String,
 }
 
-impl Place {
+impl FileKey {
     /// Derives the place from a key. `train/image-007.npy` is number 7 of the tensor `image` in the
     /// folder `train`; `image/007.npy` is number 7 of the tensor `image` in the folder above.
     /// `text-007.offsets.npy`, and `text.offsets-007.npy` too, is number 7 of `text.offsets`.
@@ -142,8 +142,8 @@ impl Place {
 /// `feature1` with 10 columns and `feature2` with 20. Offsets follow the tensor they divide,
 /// whatever their own type is.
 fn unnumber_mixed(arrays: &mut [Placed]) {
-    let places: HashSet<Place> = arrays.iter().map(|(place, ..)| place.clone()).collect();
-    let is_offsets = |place: &Place| {
+    let places: HashSet<FileKey> = arrays.iter().map(|(place, ..)| place.clone()).collect();
+    let is_offsets = |place: &FileKey| {
         ragged::is_offsets(&place.tensor, |tensor| places.contains(&place.with(tensor)))
     };
     let mut kinds: BTreeMap<(String, String), (Dtype, Vec<u64>, bool)> = BTreeMap::new();
@@ -162,9 +162,9 @@ fn unnumber_mixed(arrays: &mut [Placed]) {
             *place = match of {
                 Some(of) if !stem.ends_with(ragged::SUFFIX) => {
                     let tensor = format!("{of}{}{}", place.suffix, ragged::SUFFIX);
-                    Place::unnumbered(folder, &tensor)
+                    FileKey::unnumbered(folder, &tensor)
                 }
-                _ => Place::unnumbered(folder, stem),
+                _ => FileKey::unnumbered(folder, stem),
             };
         }
     }
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn the_name_of_a_file_says_where_its_samples_belong() {
         let place = |key| {
-            let p = Place::of(key);
+            let p = FileKey::of(key);
             (p.folder, p.tensor, p.number, p.suffix)
         };
         let expected = |f: &str, t: &str, n, s: &str| (f.to_owned(), t.to_owned(), n, s.to_owned());

@@ -10,7 +10,7 @@ use object_store::{
     local::LocalFileSystem,
 };
 
-use super::{Etags, Origin, OriginError, credentials, local::LocalCalls, words};
+use super::{Etags, Origin, OriginError, credentials, local::LocalCalls, messages};
 use crate::{OriginUri, Scheme};
 
 /// Time after which a request with retries gives up.
@@ -73,7 +73,7 @@ fn built<S: ObjectStore>(
 ) -> Result<Arc<dyn ObjectStore>, OriginError> {
     match store {
         Ok(store) => Ok(Arc::new(store)),
-        Err(error) => Err(settings(uri, words::plain(&error))),
+        Err(error) => Err(settings(uri, messages::plain(&error))),
     }
 }
 

@@ -17,7 +17,7 @@ use futures_util::TryStreamExt;
 use larder_base::{limits, root_cause};
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
 
-use super::{Origin, OriginError, store_path, words};
+use super::{Origin, OriginError, messages, store_path};
 use crate::{Manifest, OriginUri, PartRead};
 
 /// Why a read did not give the requested bytes.
@@ -338,7 +338,7 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
 
 fn from_store(object: &OriginUri, error: &object_store::Error) -> FetchError {
     if matches!(error, object_store::Error::Precondition { .. }) {
-        let why = words::plain(error);
+        let why = messages::plain(error);
         return FetchError::Changed { object: object.clone(), why };
     }
     OriginError::from_store(object, error).into()

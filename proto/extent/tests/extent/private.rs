@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use larder_extent::{
-    Attached, Filling, Layout, Lent, PagePreference, PageSize, PartSpec, Region, pages,
+    Attached, Filling, Layout, PagePreference, PageSize, PartSpec, PrivateView, Region, pages,
 };
 
 use crate::support::{ID, handed_out, in_child, no_other_forks, sealed, smaps_kib};
@@ -15,18 +15,18 @@ fn lending() -> Arc<Attached> {
     Arc::new(Attached::lending(handed_out(&sealed()), ID).unwrap())
 }
 
-fn read(lent: &Lent) -> Vec<u8> {
+fn read(lent: &PrivateView) -> Vec<u8> {
     // SAFETY: the bytes are lent to the test, which does not write meanwhile.
     unsafe { std::slice::from_raw_parts(lent.base().as_ptr(), lent.len()) }.to_vec()
 }
 
-fn fill(lent: &Lent, byte: u8) {
+fn fill(lent: &PrivateView, byte: u8) {
     // SAFETY: the bytes are lent to the test, which holds no slice of them.
     unsafe { lent.base().write_bytes(byte, lent.len()) };
 }
 
 /// Returns the KiB of the loan's pages of which the process has its own copies.
-fn copied_kib(lent: &Lent) -> u64 {
+fn copied_kib(lent: &PrivateView) -> u64 {
     let start = lent.base().addr().get();
     smaps_kib(&(start..start + lent.len()), "Anonymous")
 }
@@ -52,15 +52,15 @@ fn lends_any_byte_range_of_a_region_without_rows() {
         let [start, end] = [bytes.start, bytes.end].map(|at| usize::try_from(at).unwrap());
         let seen = extent.bytes_verified(2, &bytes).unwrap();
         assert_eq!(seen, &extent.region(2)[start..end]);
-        match extent.lend_bytes(2, &bytes) {
+        match extent.private_view_bytes(2, &bytes) {
             Some(lent) => assert_eq!(read(&lent), seen),
             None => assert!(bytes.is_empty(), "{bytes:?}"),
         }
     }
-    let held = extent.lend_bytes(2, &(10..20)).unwrap();
-    assert!(extent.lend_bytes(2, &(19..30)).is_none(), "it is lent already");
+    let held = extent.private_view_bytes(2, &(10..20)).unwrap();
+    assert!(extent.private_view_bytes(2, &(19..30)).is_none(), "it is lent already");
     drop(held);
-    assert!(extent.lend_bytes(2, &(19..30)).is_some());
+    assert!(extent.private_view_bytes(2, &(19..30)).is_some());
 }
 
 #[test]
@@ -73,11 +73,11 @@ fn rows_are_not_looked_at_as_bytes() {
 fn a_loan_shows_the_rows_and_copies_nothing() {
     let extent = lending();
     for region in [0, 1] {
-        let lent = extent.lend(region, 3..50).unwrap();
+        let lent = extent.private_view(region, 3..50).unwrap();
         assert_eq!(read(&lent), rows(&extent, region, 3..50));
         assert_eq!(copied_kib(&lent), 0);
     }
-    let blocks = extent.lend(2, 0..768).unwrap();
+    let blocks = extent.private_view(2, 0..768).unwrap();
     assert_eq!(read(&blocks), extent.region(2));
     assert_eq!(copied_kib(&blocks), 0);
 }
@@ -87,42 +87,45 @@ fn writes_of_a_holder_are_invisible_to_other_readers() {
     let sealed = sealed();
     let extent = Arc::new(Attached::lending(handed_out(&sealed), ID).unwrap());
     let other = Attached::shared(handed_out(&sealed), ID).unwrap();
-    let lent = extent.lend(2, 10..11).unwrap();
+    let lent = extent.private_view(2, 10..11).unwrap();
     fill(&lent, 0xff);
     assert_eq!(read(&lent), [0xff; 4096]);
     assert_eq!(copied_kib(&lent), 4);
     for reader in [&**extent, &*other, &*sealed] {
         reader.verify().unwrap();
     }
-    assert_eq!(read(&extent.lend(2, 9..10).unwrap()), extent.row(2, 9), "its neighbour");
+    assert_eq!(read(&extent.private_view(2, 9..10).unwrap()), extent.row(2, 9), "its neighbour");
 }
 
 #[test]
 fn rows_are_lent_to_one_holder_at_a_time() {
     let extent = lending();
-    let lent = extent.lend(0, 10..20).unwrap();
+    let lent = extent.private_view(0, 10..20).unwrap();
     for taken in [10..11, 19..20, 5..11, 19..30, 0..100, 12..15] {
-        assert!(extent.lend(0, taken.clone()).is_none(), "{taken:?}");
+        assert!(extent.private_view(0, taken.clone()).is_none(), "{taken:?}");
     }
-    let around = [extent.lend(0, 0..10).unwrap(), extent.lend(0, 20..100).unwrap()];
+    let around = [extent.private_view(0, 0..10).unwrap(), extent.private_view(0, 20..100).unwrap()];
     drop(lent);
-    assert!(extent.lend(0, 10..20).is_some());
+    assert!(extent.private_view(0, 10..20).is_some());
     drop(around);
 }
 
 #[test]
 fn lends_written_pages_again_only_after_reset() {
     let extent = lending();
-    let elsewhere = extent.lend(2, 0..1).unwrap();
-    let lent = extent.lend(2, 5..6).unwrap();
+    let elsewhere = extent.private_view(2, 0..1).unwrap();
+    let lent = extent.private_view(2, 5..6).unwrap();
     fill(&lent, 1);
     drop(lent);
-    assert!(extent.lend(2, 5..6).is_none(), "another loan stands in the way of turning back");
-    assert!(extent.lend(2, 6..7).is_some(), "other pages are as good as ever");
+    assert!(
+        extent.private_view(2, 5..6).is_none(),
+        "another loan stands in the way of turning back"
+    );
+    assert!(extent.private_view(2, 6..7).is_some(), "other pages are as good as ever");
     fill(&elsewhere, 2);
     assert_eq!(read(&elsewhere), [2; 4096]);
     drop(elsewhere);
-    let again = extent.lend(2, 5..6).unwrap();
+    let again = extent.private_view(2, 5..6).unwrap();
     assert_eq!(read(&again), extent.row(2, 5));
     assert_eq!(copied_kib(&again), 0);
 }
@@ -130,9 +133,9 @@ fn lends_written_pages_again_only_after_reset() {
 #[test]
 fn writing_to_every_loan_does_not_fill_memory() {
     let extent = lending();
-    let held = extent.lend(2, 767..768).unwrap();
+    let held = extent.private_view(2, 767..768).unwrap();
     for block in (0..767).cycle().take(5000) {
-        if let Some(lent) = extent.lend(2, block..block + 1) {
+        if let Some(lent) = extent.private_view(2, block..block + 1) {
             fill(&lent, 3);
         }
     }
@@ -140,7 +143,7 @@ fn writing_to_every_loan_does_not_fill_memory() {
     let copied = smaps_kib(&(start..start + 1), "Anonymous");
     assert!(copied <= 3 << 10, "{copied} KiB");
     drop(held);
-    let lent = extent.lend(2, 0..768).unwrap();
+    let lent = extent.private_view(2, 0..768).unwrap();
     assert_eq!(copied_kib(&lent), 0);
     extent.verify().unwrap();
 }
@@ -158,11 +161,11 @@ fn lending_zeros(bytes: u64) -> Arc<Attached> {
 fn finds_single_written_byte_before_lending_again() {
     for byte in [0, 4096, 8191, 50 * 4096 + 7, 400_000 - 1] {
         let extent = lending_zeros(1 << 20);
-        let lent = extent.lend_bytes(0, &(0..400_000)).unwrap();
+        let lent = extent.private_view_bytes(0, &(0..400_000)).unwrap();
         // SAFETY: the byte is lent to the test.
         unsafe { lent.base().add(byte).write(1) };
         drop(lent);
-        let again = extent.lend_bytes(0, &(4096..400_000)).unwrap();
+        let again = extent.private_view_bytes(0, &(4096..400_000)).unwrap();
         assert!(read(&again).iter().all(|&byte| byte == 0), "after byte {byte} was written");
     }
 }
@@ -170,24 +173,24 @@ fn finds_single_written_byte_before_lending_again() {
 #[test]
 fn lends_settled_loans_again_but_not_held_ones() {
     let extent = lending();
-    let held = extent.lend(2, 0..10).unwrap();
-    drop(extent.lend(2, 10..20).unwrap());
+    let held = extent.private_view(2, 0..10).unwrap();
+    drop(extent.private_view(2, 10..20).unwrap());
     extent.settle_loans();
-    assert!(extent.lend(2, 5..15).is_none());
-    assert!(extent.lend(2, 10..20).is_some());
+    assert!(extent.private_view(2, 5..15).is_none());
+    assert!(extent.private_view(2, 10..20).is_some());
     drop(held);
-    assert!(extent.lend(2, 0..20).is_some());
+    assert!(extent.private_view(2, 0..20).is_some());
 }
 
 #[test]
 fn a_returned_loan_does_not_keep_pages_from_being_turned_back() {
     let extent = lending();
-    let written = extent.lend(2, 5..6).unwrap();
+    let written = extent.private_view(2, 5..6).unwrap();
     fill(&written, 1);
-    let only_read = extent.lend(2, 100..200).unwrap();
+    let only_read = extent.private_view(2, 100..200).unwrap();
     drop(written);
     drop(only_read);
-    let again = extent.lend(2, 5..6).expect("nothing is held");
+    let again = extent.private_view(2, 5..6).expect("nothing is held");
     assert_eq!(read(&again), extent.row(2, 5));
     assert_eq!(copied_kib(&again), 0);
 }
@@ -195,7 +198,7 @@ fn a_returned_loan_does_not_keep_pages_from_being_turned_back() {
 #[test]
 fn working_in_place_leaves_no_page_copies() {
     let extent = lending_zeros(20 << 20);
-    let lent = extent.lend_bytes(0, &(0..20 << 20)).unwrap();
+    let lent = extent.private_view_bytes(0, &(0..20 << 20)).unwrap();
     let start = lent.base().addr().get() & !0xfff;
     let copied_kib = || smaps_kib(&(start..start + 1), "Anonymous");
     fill(&lent, 9);
@@ -207,8 +210,8 @@ fn working_in_place_leaves_no_page_copies() {
 #[test]
 fn copies_go_with_the_last_loan_also_when_that_was_only_read() {
     let extent = lending_zeros(20 << 20);
-    let written = extent.lend_bytes(0, &(0..1 << 20)).unwrap();
-    let only_read = extent.lend_bytes(0, &(2 << 20..20 << 20)).unwrap();
+    let written = extent.private_view_bytes(0, &(0..1 << 20)).unwrap();
+    let only_read = extent.private_view_bytes(0, &(2 << 20..20 << 20)).unwrap();
     let start = written.base().addr().get() & !0xfff;
     let copied_kib = || smaps_kib(&(start..start + 1), "Anonymous");
     fill(&written, 9);
@@ -222,7 +225,7 @@ fn copies_go_with_the_last_loan_also_when_that_was_only_read() {
 fn writing_all_but_row_starts_leaves_no_page_copies() {
     const ROW_BYTES: usize = 5 * 65_536;
     let extent = lending_zeros(64 * ROW_BYTES as u64);
-    let lent = extent.lend_bytes(0, &(0..64 * ROW_BYTES as u64)).unwrap();
+    let lent = extent.private_view_bytes(0, &(0..64 * ROW_BYTES as u64)).unwrap();
     for row in 0..64 {
         // SAFETY: the bytes are lent to the test, which holds no slice of them.
         unsafe { lent.base().add(row * ROW_BYTES + 65_536).write_bytes(9, ROW_BYTES - 65_536) };
@@ -241,10 +244,10 @@ fn overlapping_rows_are_lent_one_by_one_only() {
     filling.take_part(0).unwrap().finish().unwrap();
     let sealed = filling.seal().unwrap();
     let extent = Arc::new(Attached::lending(handed_out(&sealed), ID).unwrap());
-    assert!(extent.lend(0, 0..2).is_none());
+    assert!(extent.private_view(0, 0..2).is_none());
     assert!(extent.rows_verified(0, 0..2).unwrap().is_none());
-    let one = extent.lend(0, 0..1).unwrap();
-    assert!(extent.lend(0, 1..2).is_none(), "its second half is lent");
+    let one = extent.private_view(0, 0..1).unwrap();
+    assert!(extent.private_view(0, 1..2).is_none(), "its second half is lent");
     assert_eq!(one.len(), extent.rows_verified(0, 8..9).unwrap().unwrap().len());
 }
 
@@ -252,18 +255,18 @@ fn overlapping_rows_are_lent_one_by_one_only() {
 fn forked_child_keeps_its_loans_and_gets_no_new_ones() {
     let _alone = no_other_forks();
     let extent = lending();
-    let lent = extent.lend(0, 0..10).unwrap();
+    let lent = extent.private_view(0, 0..10).unwrap();
     fill(&lent, 7);
-    let after = extent.lend(2, 0..1).unwrap();
+    let after = extent.private_view(2, 0..1).unwrap();
     in_child(|| {
         assert_eq!(read(&lent), [7; 10_000]);
         fill(&lent, 8);
         fill(&after, 8);
-        assert!(extent.lend(2, 1..2).is_none());
+        assert!(extent.private_view(2, 1..2).is_none());
         drop((lent, after));
     });
     let extent = lending();
-    let lent = extent.lend(0, 0..10).unwrap();
+    let lent = extent.private_view(0, 0..10).unwrap();
     in_child(|| fill(&lent, 8));
     assert_eq!(read(&lent), rows(&extent, 0, 0..10), "a child's writes are its own");
 }

@@ -4,7 +4,7 @@
 use larder_base::limits;
 
 use super::View;
-use crate::part::{Part, Side};
+use crate::split::{Split, SplitSide};
 use crate::{Error, Selection};
 
 /// How far the sum of fractions may be from 1: enough for those written with six digits.
@@ -39,9 +39,9 @@ impl View {
         }
         let middle = count / 2;
         let first = bounds[middle] - bounds[0];
-        let side = |side| self.select(Selection::Part(Part { seed, first, side }));
-        side(Side::First)?.cut(&bounds[..=middle], seed, parts)?;
-        side(Side::Rest)?.cut(&bounds[middle..], seed, parts)
+        let side = |side| self.select(Selection::Split(Split { seed, first, side }));
+        side(SplitSide::First)?.cut(&bounds[..=middle], seed, parts)?;
+        side(SplitSide::Rest)?.cut(&bounds[middle..], seed, parts)
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::{Part, Side};
+use super::super::{Split, SplitSide};
 use super::*;
 
 fn view(rows: &[u32]) -> View {
@@ -139,7 +139,7 @@ fn the_same_declared_set_has_one_digest_however_it_is_said() {
 #[test]
 fn another_snapshot_or_another_selection_has_another_digest() {
     let all = hundred();
-    let part = |seed, first, side| all.select(Part { seed, first, side }).unwrap();
+    let part = |seed, first, side| all.select(Split { seed, first, side }).unwrap();
     let views = [
         all.clone(),
         View::all([8; 16], DatasetShape::from_rows([100]).unwrap()),
@@ -147,12 +147,14 @@ fn another_snapshot_or_another_selection_has_another_digest() {
         all.select(1..100).unwrap(),
         all.select(vec![0, 2]).unwrap(),
         all.select(vec![0, 3]).unwrap(),
-        part(1, 10, Side::First),
-        part(1, 10, Side::Rest),
-        part(2, 10, Side::First),
-        part(1, 11, Side::First),
-        part(1, 10, Side::First).select(0..9).unwrap(),
-        part(1, 10, Side::First).select(Part { seed: 1, first: 5, side: Side::First }).unwrap(),
+        part(1, 10, SplitSide::First),
+        part(1, 10, SplitSide::Rest),
+        part(2, 10, SplitSide::First),
+        part(1, 11, SplitSide::First),
+        part(1, 10, SplitSide::First).select(0..9).unwrap(),
+        part(1, 10, SplitSide::First)
+            .select(Split { seed: 1, first: 5, side: SplitSide::First })
+            .unwrap(),
     ];
     for (i, view) in views.iter().enumerate() {
         assert!(!views[..i].contains(view), "view {i} repeats");
@@ -169,8 +171,8 @@ fn a_selection_that_is_not_one_is_refused_and_says_why() {
     let disordered = |before, found, at| Err(Error::IndexOrder { before, found, at });
     assert_eq!(view.select(vec![1, 2, 2]), disordered(2, 2, 2));
     assert_eq!(view.select(vec![7, 2, 3]), disordered(7, 2, 1));
-    let part = Part { seed: 0, first: 101, side: Side::Rest };
-    assert_eq!(view.select(part), Err(Error::Part { first: 101, samples: 100 }));
+    let part = Split { seed: 0, first: 101, side: SplitSide::Rest };
+    assert_eq!(view.select(part), Err(Error::Split { first: 101, samples: 100 }));
     let refused = |fractions: &[f64], why: &str| {
         let error = view.split(fractions, 0).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
@@ -182,7 +184,7 @@ fn a_selection_that_is_not_one_is_refused_and_says_why() {
     refused(&[f64::INFINITY], "add up to inf");
     let mut deep = view;
     let error = loop {
-        match deep.select(Part { seed: 0, first: 1, side: Side::Rest }) {
+        match deep.select(Split { seed: 0, first: 1, side: SplitSide::Rest }) {
             Ok(part) => deep = part,
             Err(error) => break error,
         }

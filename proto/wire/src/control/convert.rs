@@ -9,8 +9,8 @@ use super::{Member as MemberMessage, Ring as RingMessage};
 impl From<&Ring> for RingMessage {
     fn from(ring: &Ring) -> Self {
         let members = ring.members().iter().cloned().map(MemberMessage::from).collect();
-        let Scheme { unit, copies } = ring.scheme();
-        Self { version: ring.version(), members, weight_unit: unit, copies: copies.into() }
+        let Scheme { unit, replicas } = ring.scheme();
+        Self { version: ring.version(), members, weight_unit: unit, replicas: replicas.into() }
     }
 }
 
@@ -18,13 +18,13 @@ impl TryFrom<RingMessage> for Ring {
     type Error = Error;
 
     fn try_from(message: RingMessage) -> Result<Self, Error> {
-        let RingMessage { version, members, weight_unit, copies } = message;
+        let RingMessage { version, members, weight_unit, replicas } = message;
         let members = members.into_iter().map(Member::from).collect();
         // A number that does not fit a byte exceeds the limit of a ring anyway.
-        let copies = u8::try_from(copies.max(1)).unwrap_or(u8::MAX);
+        let replicas = u8::try_from(replicas.max(1)).unwrap_or(u8::MAX);
         match weight_unit {
-            0 => Self::new(version, members)?.with_copies(copies),
-            unit => Self::with_scheme(version, members, Scheme { unit, copies }),
+            0 => Self::new(version, members)?.with_replicas(replicas),
+            unit => Self::with_scheme(version, members, Scheme { unit, replicas }),
         }
     }
 }
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn a_ring_survives_the_control_plane() {
-        for copies in [1, 2] {
+        for replicas in [1, 2] {
             let ring = Ring::new(7, vec![member("b", 1), member("a", 2)]).unwrap();
-            let ring = ring.with_copies(copies).unwrap();
+            let ring = ring.with_replicas(replicas).unwrap();
             let back = Ring::try_from(RingMessage::from(&ring)).unwrap();
             assert_eq!(back.version(), 7);
             assert_eq!(back.members(), ring.members());
@@ -125,10 +125,14 @@ mod tests {
     #[test]
     fn ring_defaults_to_one_copy_and_refuses_too_many() {
         let ring = Ring::new(7, vec![member("a", 1)]).unwrap();
-        let told = |copies| Ring::try_from(RingMessage { copies, ..RingMessage::from(&ring) });
-        assert_eq!(told(0).unwrap().copies(), 1);
-        for copies in [9, 256, 258, u32::MAX] {
-            assert_eq!(told(copies).unwrap_err().kind(), ErrorKind::InvalidArgument, "{copies}");
+        let told = |replicas| Ring::try_from(RingMessage { replicas, ..RingMessage::from(&ring) });
+        assert_eq!(told(0).unwrap().replicas(), 1);
+        for replicas in [9, 256, 258, u32::MAX] {
+            assert_eq!(
+                told(replicas).unwrap_err().kind(),
+                ErrorKind::InvalidArgument,
+                "{replicas}"
+            );
         }
     }
 

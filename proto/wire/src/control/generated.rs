@@ -159,7 +159,7 @@ pub struct Ring {
     pub weight_unit: u32,
     /// How many members own each shard, where there are enough: at most 8. 0: one.
     #[prost(uint32, tag = "4")]
-    pub copies: u32,
+    pub replicas: u32,
 }
 /// A node as the ring knows it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2765,7 +2765,7 @@ pub struct ClusterStatus {
     pub datasets_measured: u32,
     /// How many members own each shard, where there are enough.
     #[prost(uint32, tag = "16")]
-    pub copies: u32,
+    pub replicas: u32,
 }
 /// A node as the record knows it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2821,7 +2821,7 @@ pub struct ClusterChange {
     pub asked_by: ::prost::alloc::string::String,
     /// How many members are to own each shard. Absent: as many as before.
     #[prost(uint32, optional, tag = "10")]
-    pub copies: ::core::option::Option<u32>,
+    pub replicas: ::core::option::Option<u32>,
 }
 /// What becomes of one node.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2896,7 +2896,7 @@ pub struct PlanChangeRequest {
     #[prost(message, repeated, tag = "4")]
     pub weights: ::prost::alloc::vec::Vec<NodeWeight>,
     #[prost(uint32, optional, tag = "5")]
-    pub copies: ::core::option::Option<u32>,
+    pub replicas: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NodeWeight {
@@ -2947,10 +2947,10 @@ pub struct PlanFigures {
     pub datasets: u32,
     #[prost(uint32, tag = "10")]
     pub datasets_measured: u32,
-    /// How many members own each shard afterwards. Absent: as many as before. Further copies are no moves: owners bring them
+    /// How many members own each shard afterwards. Absent: as many as before. Further replicas are no moves: owners bring them
     /// afterwards, where there is room.
     #[prost(uint32, optional, tag = "11")]
-    pub copies: ::core::option::Option<u32>,
+    pub replicas: ::core::option::Option<u32>,
 }
 /// A plan, as one node sees it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use super::Out;
 use crate::codes::{self, Code};
 use crate::gate::{call, release};
-use crate::memory::Place;
+use crate::memory::RangeOwner;
 use crate::state::State;
 use crate::state::blocks::Kind;
 
@@ -95,7 +95,7 @@ pub(crate) extern "C" fn cuMemHostGetDevicePointer_v2(
     call("cuMemHostGetDevicePointer_v2", |mut state| {
         state.current("cuMemHostGetDevicePointer_v2")?;
         match state.place(address, 1) {
-            Place::PageLocked(_) | Place::Registered(_) => to.put(address),
+            RangeOwner::PageLocked(_) | RangeOwner::Registered(_) => to.put(address),
             _ => Err(codes::INVALID_VALUE),
         }
     })
@@ -109,7 +109,7 @@ pub(crate) extern "C" fn cuMemGetAddressRange_v2(
     address: u64,
 ) -> Code {
     call("cuMemGetAddressRange_v2", |state| {
-        let Place::Device(base) = state.place(address, 1) else {
+        let RangeOwner::Device(base) = state.place(address, 1) else {
             return Err(codes::NOT_FOUND);
         };
         start.put_if_wanted(base);
@@ -137,15 +137,15 @@ impl State {
     ) -> Result<(), Code> {
         let place = self.place(address, 1);
         let (base, device, bytes) = match place {
-            Place::Device(base) | Place::PageLocked(base) => {
+            RangeOwner::Device(base) | RangeOwner::PageLocked(base) => {
                 (base, self.blocks[&base].device, self.blocks[&base].twin.bytes())
             }
-            Place::Registered(base) => {
+            RangeOwner::Registered(base) => {
                 (base, self.registrations[&base].device, self.registrations[&base].bytes)
             }
-            Place::Pageable | Place::Astray { .. } => return Err(codes::INVALID_VALUE),
+            RangeOwner::Pageable | RangeOwner::Astray { .. } => return Err(codes::INVALID_VALUE),
         };
-        let on_device = matches!(place, Place::Device(_));
+        let on_device = matches!(place, RangeOwner::Device(_));
         match attribute {
             // Context.
             1 => value.cast().put(self.contexts[device].handle),

@@ -46,7 +46,7 @@ impl World {
         let mut placed = Placed { walks: Vec::new(), copies: Vec::new(), keeps_apart: true };
         for known in &self.shards {
             let (id, placement) = (known.shard.shard, &of_snapshots[known.of]);
-            let copies = ring.spread().copies(placement.replicas());
+            let copies = ring.spread().owner_count(placement.replicas());
             let owners = placement.owners(id);
             placed.keeps_apart &= ring.spread().keeps_apart(&owners, copies);
             let walk = placement.walk(id).filter_map(|member| self.place_of(&member.id));

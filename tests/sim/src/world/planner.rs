@@ -33,7 +33,7 @@ impl World {
         let mut asked = task.clone();
         asked.urgent &= !self.planted.world(Mishap::DeathMovesSurvivors);
         if self.planted.world(Mishap::OneCopyFewer) {
-            asked.copies = 1;
+            asked.replicas = 1;
         }
         let planned = self.spoil(planner.plan(&asked, placement)?)?;
         self.planned.push((task.clone(), opened, planned.clone()));

@@ -39,11 +39,11 @@ impl World {
         else {
             return;
         };
-        let was = before.change.as_ref().map_or(before.scheme, |change| change.scheme).copies;
-        if (plan.scheme.copies == was) == plan.edits.is_empty() {
-            self.wrong(format!("a plan for {} copies of each shard", plan.scheme.copies));
+        let was = before.change.as_ref().map_or(before.scheme, |change| change.scheme).replicas;
+        if (plan.scheme.replicas == was) == plan.edits.is_empty() {
+            self.wrong(format!("a plan for {} copies of each shard", plan.scheme.replicas));
         }
-        self.check_copies(&to, usize::from(plan.scheme.copies).min(target.members.len()));
+        self.check_copies(&to, usize::from(plan.scheme.replicas).min(target.members.len()));
         self.check_moves(&plan, &from, &to);
     }
 

@@ -9,7 +9,7 @@ use larder_base::SnapshotId;
 use larder_membership::{
     Agent, BlobId, Record, Revision, Timing,
     agent::{
-        Answer, Command, Effect, Event, Founding, Identity, LastUses, Outcome, Pulled, Shard,
+        Answer, Bootstrap, Command, Effect, Event, Identity, LastUses, Outcome, Pulled, Shard,
         Stored,
     },
 };
@@ -32,7 +32,7 @@ impl World {
         node.boot += 1;
         node.started = self.now;
         let copies = u8::try_from(self.scene.replicas).expect("one or two");
-        let founds = (place == 0).then_some(Founding { cluster: [9; 16], copies });
+        let founds = (place == 0).then_some(Bootstrap { cluster: [9; 16], replicas: copies });
         let me = Identity { member: node.member(), boot: node.boot_id(), founds };
         node.agent = Some(Agent::with_rules(me, Timing::REAL, Duration::ZERO, self.planted));
         let boot = node.boot;
@@ -361,7 +361,7 @@ impl World {
         (self.origin_up && taken).then_some(Copy { wrong: other_version, since: self.now })
     }
 
-    /// Room for one more shard: what the node does not own goes first.
+    /// OpenBudget for one more shard: what the node does not own goes first.
     pub(super) fn make_room(&mut self, place: Place) -> bool {
         let room = self.scene.room;
         let node = &self.nodes[place];

@@ -410,10 +410,13 @@ impl World {
                 let Some(entry) = record.entry(&id).filter(|entry| entry.state.in_ring()) else {
                     return;
                 };
-                Command::Plan { edits: reweight(&entry.member, self.rng.u32(1..=3)), copies: None }
+                Command::Plan {
+                    edits: reweight(&entry.member, self.rng.u32(1..=3)),
+                    replicas: None,
+                }
             }
             8 if self.nodes[other].agent.is_none() => Command::Remove(vec![id]),
-            11 => Command::Plan { edits: Vec::new(), copies: Some(3 - record.scheme.copies) },
+            11 => Command::Plan { edits: Vec::new(), replicas: Some(3 - record.scheme.replicas) },
             _ => Steer::Resume.any(),
         };
         self.command(place, command);

@@ -132,19 +132,19 @@ impl Figures {
 
     /// What becomes of copies that no move brings or takes.
     fn copies_words(&self) -> Option<String> {
-        self.edits.copies?;
+        self.edits.replicas?;
         let owned = |of: fn(&Node) -> u64| self.nodes.iter().map(of).sum::<u64>();
         let (before, after) =
             (owned(|node| node.owned_bytes_before), owned(|node| node.owned_bytes));
         let added = after.saturating_sub(before);
         Some(if added > 0 {
             format!(
-                "further copies are brought afterwards, in the background, of what is read and where there is room: \
-                 at most {}",
+                "owners fill further replicas afterwards, in the background, of shards that are read, where \
+                 there is room: at most {}",
                 units::bytes(added)
             )
         } else {
-            "copies that nobody owns any more go as their room is needed".to_owned()
+            "nodes drop replicas without an owner when they need the room".to_owned()
         })
     }
 
@@ -240,7 +240,7 @@ pub(super) mod tests {
             ],
             datasets: 2,
             datasets_measured: 1,
-            copies: None,
+            replicas: None,
         }
     }
 
@@ -275,10 +275,10 @@ pub(super) mod tests {
             Figures::new(said, None).show(&mut page);
             page.text().to_owned()
         };
-        let more = page(PlanFigures { edits: Vec::new(), copies: Some(2), ..said() });
-        assert!(more.contains("2 copies of each shard; for ring 7"), "{more}");
-        assert!(more.contains("as their room is needed"), "{more}");
-        let mut said = PlanFigures { edits: Vec::new(), copies: Some(2), ..said() };
+        let more = page(PlanFigures { edits: Vec::new(), replicas: Some(2), ..said() });
+        assert!(more.contains("2 replicas of each shard; for ring 7"), "{more}");
+        assert!(more.contains("when they need the room"), "{more}");
+        let mut said = PlanFigures { edits: Vec::new(), replicas: Some(2), ..said() };
         said.nodes[0].owned_bytes += 150 << 30;
         assert!(page(said).contains("at most 150 GiB"));
     }

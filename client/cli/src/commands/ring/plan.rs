@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["add", "drain", "remove", "reweight", "copies"]))]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["add", "drain", "remove", "reweight", "replicas"]))]
 pub(crate) struct Arguments {
     /// Put in a node that waits outside of the ring (see larder ring status); repeat for more
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 
     /// Have so many nodes own each shard, 1 to 8; by itself
     #[arg(long, value_name = "N", conflicts_with_all = ["add", "drain", "remove", "reweight"], value_parser = clap::value_parser!(u32).range(1..=i64::from(COPIES_MAX)))]
-    copies: Option<u32>,
+    replicas: Option<u32>,
 
     /// Say how long it takes at this rate over all nodes, as 500MiB/s
     #[arg(long, value_name = "BYTES/s", value_parser = parse_rate)]
@@ -76,7 +76,7 @@ fn request(arguments: &Arguments) -> PlanChangeRequest {
         drain: arguments.drain.clone(),
         remove: arguments.remove.clone(),
         weights: arguments.reweight.clone(),
-        copies: arguments.copies,
+        replicas: arguments.replicas,
     }
 }
 

@@ -28,7 +28,7 @@ struct StatusReport {
     coordinator: Coordinator,
     ring_version: u64,
     /// How many nodes own each shard, where there are enough.
-    copies: u32,
+    replicas: u32,
     /// More than a quarter of the ring is silent: nobody is removed without an operator's word.
     braked: bool,
     /// Old copies are kept until new owners have theirs.
@@ -184,7 +184,7 @@ fn report(status: ClusterStatus, seen: &[Seen]) -> StatusReport {
         asked: status.node_id,
         coordinator,
         ring_version: status.ring_version,
-        copies: status.copies.max(1),
+        replicas: status.replicas.max(1),
         braked: status.braked,
         settling: status.settling,
         agree: true,

@@ -294,7 +294,7 @@ impl Stand {
 
     /// The plan of these edits.
     pub(super) fn plan(&mut self, edits: Vec<Edit>) -> Vec<u8> {
-        match self.command(Command::Plan { edits, copies: None }) {
+        match self.command(Command::Plan { edits, replicas: None }) {
             Ok(Answer::Planned(planned)) => planned.plan,
             other => panic!("a plan was asked for: {other:?}"),
         }

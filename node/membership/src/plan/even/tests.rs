@@ -19,7 +19,7 @@ struct Cluster {
     version: u64,
     members: Vec<Member>,
     scheme: Scheme,
-    copies: u8,
+    replicas: u8,
     placement: Option<Vec<u8>>,
 }
 
@@ -27,7 +27,7 @@ struct Cluster {
 type Owners = BTreeMap<(SnapshotId, ShardId), BTreeSet<String>>;
 
 impl Cluster {
-    fn new(rng: &mut Rng, ids: &[&str], shards: &[usize], copies: u8) -> Self {
+    fn new(rng: &mut Rng, ids: &[&str], shards: &[usize], replicas: u8) -> Self {
         let mut snapshot = |(number, &count): (u8, &usize)| {
             let shard = |_| SizedShard {
                 id: ShardId::from_bytes(rng.u128(..).to_le_bytes()),
@@ -38,8 +38,8 @@ impl Cluster {
         let snapshots = (1..).zip(shards).map(&mut snapshot).collect();
         let planner = EvenPlanner { snapshots };
         let members = ids.iter().map(|id| member(id, 1)).collect();
-        let scheme = Scheme { copies, ..Scheme::one_copy(1) };
-        Self { planner, version: 1, members, scheme, copies, placement: None }
+        let scheme = Scheme { replicas, ..Scheme::one_replica(1) };
+        Self { planner, version: 1, members, scheme, replicas, placement: None }
     }
 
     fn task(&self, edits: &[Edit], urgent: bool) -> Task {
@@ -47,7 +47,7 @@ impl Cluster {
             base: self.version,
             members: self.members.clone(),
             scheme: self.scheme,
-            copies: self.copies,
+            replicas: self.replicas,
             placement: self.placement.as_deref().map(BlobId::of),
             edits: edits.to_vec(),
             urgent,
@@ -152,13 +152,13 @@ fn further_copies_are_not_moved_and_only_who_is_asked_first_now_waits_for_a_shar
     let mut rng = Rng::with_seed(7);
     let mut cluster = Cluster::new(&mut rng, &["a", "b", "c", "d"], &[90, 0, 7, 40], 1);
     cluster.change(&[put("e", 2)], false);
-    for copies in [2, 3, 1] {
+    for replicas in [2, 3, 1] {
         let (before, asked) = (cluster.owners(), first_owners(&cluster));
-        cluster.copies = copies;
+        cluster.replicas = replicas;
         let plan = cluster.change(&[], false);
         let (after, asks) = (cluster.owners(), first_owners(&cluster));
-        assert_eq!(plan.scheme.copies, copies);
-        assert!(after.values().all(|owners| owners.len() == usize::from(copies)));
+        assert_eq!(plan.scheme.replicas, replicas);
+        assert!(after.values().all(|owners| owners.len() == usize::from(replicas)));
         for step in &plan.moves {
             let (shard, to) = ((step.snapshot, step.shard), plan.name(step.to));
             assert!(!before[&shard].contains(to) && after[&shard].contains(to));
@@ -178,27 +178,27 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn moves_are_what_lies_between_two_placements(seed in any::<u64>(), copies in 1..=3_u8) {
+    fn moves_are_what_lies_between_two_placements(seed in any::<u64>(), replicas in 1..=3_u8) {
         let mut rng = Rng::with_seed(seed);
         let ids = ["a", "b", "c", "d"];
-        let mut cluster = Cluster::new(&mut rng, &ids, &[90, 0, 7, 40], copies);
+        let mut cluster = Cluster::new(&mut rng, &ids, &[90, 0, 7, 40], replicas);
         for _ in 0..4 {
             let before = cluster.owners();
             let edits = any_edits(&mut rng, &cluster);
             let plan = cluster.change(&edits, false);
             let after = cluster.owners();
             check(&plan, &before, &after);
-            let copies = usize::from(copies).min(cluster.members.len());
-            prop_assert!(after.values().all(|owners| owners.len() == copies));
+            let replicas = usize::from(replicas).min(cluster.members.len());
+            prop_assert!(after.values().all(|owners| owners.len() == replicas));
             prop_assert!(plan.moves.iter().all(|step| step.from.is_some()));
         }
     }
 
     #[test]
-    fn at_a_death_nothing_leaves_a_survivor(seed in any::<u64>(), copies in 1..=2_u8) {
+    fn at_a_death_nothing_leaves_a_survivor(seed in any::<u64>(), replicas in 1..=2_u8) {
         let mut rng = Rng::with_seed(seed);
         let ids = ["a", "b", "c", "d", "e"];
-        let mut cluster = Cluster::new(&mut rng, &ids, &[60, 20], copies);
+        let mut cluster = Cluster::new(&mut rng, &ids, &[60, 20], replicas);
         cluster.change(&[put("f", 2)], false);
         let before = cluster.owners();
         let dead = ids[rng.usize(..ids.len())];
@@ -209,8 +209,8 @@ proptest! {
             prop_assert!(owners.iter().all(|id| id == dead || after[shard].contains(id)));
         }
         // The only copy comes from nobody; of two the one that is left stays.
-        prop_assert!(plan.moves.iter().all(|step| step.from.is_some() == (copies > 1)));
-        prop_assert!(plan.moves.iter().all(|step| step.stays == (copies > 1)));
+        prop_assert!(plan.moves.iter().all(|step| step.from.is_some() == (replicas > 1)));
+        prop_assert!(plan.moves.iter().all(|step| step.stays == (replicas > 1)));
     }
 }
 

@@ -90,7 +90,7 @@ mod tests {
     use larder_membership::record::Dataset as Known;
 
     use super::*;
-    use crate::testing::{Folder, Kitchen, member, placed};
+    use crate::testing::{CacheFixture, Folder, member, placed};
 
     const MIB: u64 = 1 << 20;
 
@@ -102,8 +102,11 @@ mod tests {
 
     /// Creates a record with these datasets.
     fn record<'a>(datasets: impl IntoIterator<Item = &'a Arc<Dataset>>) -> Record {
-        let founded =
-            Record::founded([1; 16], member("a", "127.0.0.1:1"), larder_base::Scheme::one_copy(1));
+        let founded = Record::founded(
+            [1; 16],
+            member("a", "127.0.0.1:1"),
+            larder_base::Scheme::one_replica(1),
+        );
         let known: Vec<_> = datasets.into_iter().map(|dataset| known(dataset)).collect();
         founded.opened(&known).unwrap().record
     }
@@ -117,14 +120,14 @@ mod tests {
     fn each_shard_counts_once_over_the_open_datasets() {
         let (folder, other) =
             (Folder::new(4096, 64, 4096, true), Folder::new(512, 64, 4096, false));
-        let [kitchen, beside] = [&folder, &other].map(|folder| Kitchen::unmanned(folder, MIB));
+        let [fixture, beside] = [&folder, &other].map(|folder| CacheFixture::unmanned(folder, MIB));
         // Of two snapshots of one folder, all shards but the last are the same.
         folder.damage();
         folder.index(4096, true);
-        let shared = kitchen.open(&folder);
+        let shared = fixture.open(&folder);
         let other = &beside.dataset;
         let last = shared.manifest().shard(shared.manifest().shard_count() - 1);
-        let mut open = vec![Arc::clone(&kitchen.dataset), shared, Arc::clone(other)];
+        let mut open = vec![Arc::clone(&fixture.dataset), shared, Arc::clone(other)];
         open.sort_unstable_by_key(|dataset| dataset.snapshot());
         let members = ["a", "b", "c"].map(|id| member(id, &format!("{id}:1")));
         let placements = placed(1, members.to_vec()).load_full();
@@ -138,7 +141,7 @@ mod tests {
         assert_eq!(all.snapshots, open.iter().map(|one| one.snapshot()).collect::<Vec<_>>());
         assert_eq!(
             all.bytes.values().sum::<u64>(),
-            bytes(&kitchen.dataset) + last.bytes + bytes(other)
+            bytes(&fixture.dataset) + last.bytes + bytes(other)
         );
         assert!(Arc::ptr_eq(&all, &count(&owned, &record(&open))), "counted once");
 

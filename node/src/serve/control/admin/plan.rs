@@ -16,7 +16,7 @@ use larder_wire::control::{
 use super::command::{name, unknown};
 use super::rights::Asker;
 use super::{Admin, record, refused, status};
-use crate::cluster::desk::Standing;
+use crate::membership::admin_handle::Standing;
 use crate::placements::Placements;
 
 /// Returns the command for a requested plan.
@@ -25,30 +25,30 @@ pub(super) fn wanted(
     standing: &Standing,
     request: &PlanChangeRequest,
 ) -> Result<Command, Error> {
-    let PlanChangeRequest { add, drain, remove, weights, copies } = request;
-    match *copies {
-        None => Ok(Command::Plan { edits: edits(record, standing, request)?, copies: None }),
-        Some(copies) if add.len() + drain.len() + remove.len() + weights.len() == 0 => {
-            let copies = Some(self::copies(record, copies)?);
-            Ok(Command::Plan { edits: Vec::new(), copies })
+    let PlanChangeRequest { add, drain, remove, weights, replicas } = request;
+    match *replicas {
+        None => Ok(Command::Plan { edits: edits(record, standing, request)?, replicas: None }),
+        Some(replicas) if add.len() + drain.len() + remove.len() + weights.len() == 0 => {
+            let replicas = Some(self::replicas(record, replicas)?);
+            Ok(Command::Plan { edits: Vec::new(), replicas })
         }
         Some(_) => Err(invalid(
-            "another number of copies is a plan by itself: plan the members' change after it",
+            "another number of replicas is a plan by itself: plan the members' change after it",
         )),
     }
 }
 
 /// Checks the requested number of owners of each shard.
-fn copies(record: &Record, wanted: u32) -> Result<u8, Error> {
-    let (now, max) = (record.scheme.copies, limits::REPLICAS_MAX);
-    let copies =
-        u8::try_from(wanted).ok().filter(|copies| (1..=max).contains(&usize::from(*copies)));
-    let copies = copies
-        .ok_or_else(|| invalid(format!("{wanted} copies of each shard; it is 1 to {max}")))?;
-    if copies == now {
+fn replicas(record: &Record, wanted: u32) -> Result<u8, Error> {
+    let (now, max) = (record.scheme.replicas, limits::REPLICAS_MAX);
+    let replicas =
+        u8::try_from(wanted).ok().filter(|replicas| (1..=max).contains(&usize::from(*replicas)));
+    let replicas = replicas
+        .ok_or_else(|| invalid(format!("{wanted} replicas of each shard; it is 1 to {max}")))?;
+    if replicas == now {
         return Err(refused(format!("{now} nodes own each shard already")));
     }
-    Ok(copies)
+    Ok(replicas)
 }
 
 /// Returns the edits of the members that a request asks for, sorted by id.
@@ -141,10 +141,10 @@ pub(super) async fn figures(
         let owned = owned.now(&context.shared, record);
         let lives = |id: &str| standing.alive.contains_key(id);
         let mut figures = Figures::of(&plan, &record.ring_members(), &owned.bytes, lives);
-        let copies = plan.scheme.copies;
-        let copies = (copies != record.scheme.copies).then_some(copies);
+        let replicas = plan.scheme.replicas;
+        let replicas = (replicas != record.scheme.replicas).then_some(replicas);
         // A plan for another ring is refused soon after.
-        if copies.is_some() && plan.base == record.version {
+        if replicas.is_some() && plan.base == record.version {
             let placements = led_to(record, &plan, planned.placement.as_deref())?;
             figures.owned_after(&owned.by(&context.shared, &placements));
         }
@@ -163,7 +163,7 @@ pub(super) async fn figures(
             nodes: figures.nodes.into_iter().map(node).collect(),
             datasets: status::count(record.datasets.len()),
             datasets_measured: status::count(measured),
-            copies: copies.map(u32::from),
+            replicas: replicas.map(u32::from),
         };
         Ok((message, planned))
     };
@@ -220,7 +220,7 @@ async fn apply_read(
     if terms.rate == Some(0) {
         return Err(invalid("a rate of 0 never ends; begin the change, then pause it"));
     }
-    let standing = admin.desk()?.standing();
+    let standing = admin.handle()?.standing();
     let id = planned.id();
     if terms.check_only {
         let staged = record(&standing)?.staged(plan, id, asker.name(), terms.rate);
@@ -231,7 +231,7 @@ async fn apply_read(
     if !terms.check_only {
         let (rate, asked_by) = (terms.rate, asker.name().to_owned());
         admin.done(Command::Apply { planned, rate, asked_by }).await?;
-        let standing = admin.desk()?.standing();
+        let standing = admin.handle()?.standing();
         let begun = standing.record.as_ref().and_then(|record| record.change.as_ref());
         change = begun.filter(|change| change.plan == id).map_or(0, |change| change.number);
     }

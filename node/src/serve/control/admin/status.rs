@@ -12,8 +12,8 @@ use larder_wire::control::{
 };
 
 use super::owned::{Owned, OwnedBytes};
-use crate::cluster::desk::Standing;
 use crate::config::ClusterConfig;
+use crate::membership::admin_handle::Standing;
 use crate::serve::Context;
 
 /// Describes this node's own state.
@@ -25,7 +25,7 @@ pub(super) fn brief(context: &Context, standing: &Standing) -> ClusterStatus {
         cluster: record.map(|record| Bytes::copy_from_slice(&record.cluster)).unwrap_or_default(),
         generation: generation.max(record.map_or(0, |record| record.generation)),
         ring_version: record.map_or(0, |record| record.version),
-        copies: record.map_or(0, |record| record.scheme.copies.into()),
+        replicas: record.map_or(0, |record| record.scheme.replicas.into()),
         installed: standing.installed,
         progress: standing.progress.as_ref().map(|progress| MoveProgress {
             shards_left: progress.shards_left,
@@ -137,7 +137,7 @@ fn change(record: &Record, change: &Change) -> ClusterChange {
         paused: change.paused,
         rate: change.rate,
         asked_by: change.asked_by.clone(),
-        copies: change.copies(record).map(u32::from),
+        replicas: change.replicas(record).map(u32::from),
     }
 }
 

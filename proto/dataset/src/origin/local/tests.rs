@@ -2,7 +2,7 @@ use std::{fs, sync::mpsc};
 
 use bytes::Bytes;
 
-use super::super::{Fence, Origin, read::Target};
+use super::super::{Origin, PathAllowlist, read::Target};
 use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -119,7 +119,7 @@ async fn origin(home: &tempfile::TempDir, calls: &LocalCalls) -> (Origin, Origin
     fs::write(home.path().join("a"), "data").unwrap();
     let prefix = OriginUri::parse(&format!("file://{}", home.path().display())).unwrap();
     let object = prefix.join("a").unwrap();
-    let fence = Fence::new(std::slice::from_ref(&prefix));
+    let fence = PathAllowlist::new(std::slice::from_ref(&prefix));
     let origin = Origin::connect(&prefix).await.unwrap().within(Some(fence));
     (Origin { local: calls.clone(), ..origin }, prefix, object)
 }

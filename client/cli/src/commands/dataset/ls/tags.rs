@@ -26,20 +26,20 @@ struct Tag {
     tag: String,
     /// Absent where the tag can't be read.
     snapshot: Option<String>,
-    lies: Place,
+    lies: ManifestHome,
 }
 
 #[derive(Debug, Serialize)]
 struct Snapshot {
     snapshot: String,
     manifest_bytes: u64,
-    lies: Place,
+    lies: ManifestHome,
 }
 
 /// Where manifests are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Place {
+enum ManifestHome {
     /// Under the prefix.
     Beside,
     /// Where the user said.
@@ -73,18 +73,24 @@ pub(super) fn run(
 }
 
 /// Where manifests of the prefix may lie, in the order in which they are looked for.
-fn homes(prefix: &OriginUri, manifest: Option<&str>) -> Result<Vec<(Place, OriginUri)>, Failure> {
+fn homes(
+    prefix: &OriginUri,
+    manifest: Option<&str>,
+) -> Result<Vec<(ManifestHome, OriginUri)>, Failure> {
     if let Some(text) = manifest {
-        return Ok(vec![(Place::Given, OriginUri::parse(text)?)]);
+        return Ok(vec![(ManifestHome::Given, OriginUri::parse(text)?)]);
     }
-    let beside = (Place::Beside, prefix.join(".larder")?);
-    let cache = cache_home(prefix).map(|home| (Place::Cache, home));
+    let beside = (ManifestHome::Beside, prefix.join(".larder")?);
+    let cache = cache_home(prefix).map(|home| (ManifestHome::Cache, home));
     Ok([beside].into_iter().chain(cache).collect())
 }
 
 /// What is in all of them. One that may not be listed counts only if there is nothing in the
 /// others.
-async fn list_all(prefix: &OriginUri, homes: &[(Place, OriginUri)]) -> Result<TagsReport, Failure> {
+async fn list_all(
+    prefix: &OriginUri,
+    homes: &[(ManifestHome, OriginUri)],
+) -> Result<TagsReport, Failure> {
     let (tags, snapshots) = (Vec::new(), Vec::new());
     let mut report = TagsReport { uri: prefix.to_string(), tags, snapshots };
     let mut denied = None;
@@ -100,7 +106,11 @@ async fn list_all(prefix: &OriginUri, homes: &[(Place, OriginUri)]) -> Result<Ta
     }
 }
 
-async fn list(home: &OriginUri, lies: Place, report: &mut TagsReport) -> Result<(), Failure> {
+async fn list(
+    home: &OriginUri,
+    lies: ManifestHome,
+    report: &mut TagsReport,
+) -> Result<(), Failure> {
     let origin = Origin::connect(home).await?;
     for object in origin.list(home).await? {
         if let Some(tag) = object.key.strip_prefix("tags/") {
@@ -124,7 +134,7 @@ async fn read(origin: &Origin, home: &OriginUri, tag: &str) -> Result<Option<Str
     Ok(serde_json::from_slice(&bytes).ok().map(|tag: TagObject| tag.snapshot))
 }
 
-impl Place {
+impl ManifestHome {
     fn words(self) -> &'static str {
         match self {
             Self::Beside => "beside the data",
@@ -142,12 +152,12 @@ impl Report for TagsReport {
             ("MANIFEST", Align::Right),
             ("LIES", Align::Left),
         ]);
-        let size = |snapshot: &str, lies: Place| {
+        let size = |snapshot: &str, lies: ManifestHome| {
             let mut all = self.snapshots.iter();
             let found = all.find(|one| one.snapshot == snapshot && one.lies == lies);
             found.map_or("missing".to_owned(), |one| units::bytes(one.manifest_bytes))
         };
-        let mut row = |tag: &str, snapshot: &str, lies: Place| {
+        let mut row = |tag: &str, snapshot: &str, lies: ManifestHome| {
             let words = lies.words().to_owned();
             table.row([tag.to_owned(), snapshot.to_owned(), size(snapshot, lies), words]);
         };

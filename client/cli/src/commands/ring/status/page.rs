@@ -27,7 +27,7 @@ impl Report for StatusReport {
             ("ring", format!("{} of cluster {}", self.ring_version, &self.cluster[..8])),
             ("kept by", kept_by),
             ("datasets", self.datasets_words()),
-            ("copies", format!("{} of each shard", self.copies)),
+            ("replicas", format!("{} of each shard", self.replicas)),
         ]);
         page.line("");
         page.table(self.table());

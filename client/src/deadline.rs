@@ -1,0 +1,166 @@
+//! How long a call goes on, and whether anybody still waits for what it brings.
+//!
+//! Every wait of a call is cut into slices, and at the end of each the token is looked at. So to
+//! cancel is one store: nothing has to be found and woken, whatever is being waited for, and a fork
+//! in between leaves no lock behind. An idle wait costs some twenty wake-ups a second.
+//!
+//! Non-goals: what is cancelled is not undone; whoever gives up leaves things as after a failure.
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::{Either, select};
+use larder_base::limits;
+
+use crate::{Error, ErrorKind, process};
+
+/// Says to reads that nobody needs them any more: they end with an error within about a tenth of a
+/// second, whatever they wait for (within a second if that is a host that does not answer). Clones
+/// are the same token.
+#[derive(Debug, Clone, Default)]
+pub struct CancelToken {
+    /// Absent in a token that is never used.
+    cancelled: Option<Arc<AtomicBool>>,
+}
+
+impl CancelToken {
+    /// A token to be used once.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { cancelled: Some(Arc::default()) }
+    }
+
+    /// For calls that always go on to their end.
+    #[must_use]
+    pub const fn never() -> Self {
+        Self { cancelled: None }
+    }
+
+    /// Ends the reads that have it, now and later. One that is [never](Self::never) used stays so.
+    pub fn cancel(&self) {
+        if let Some(cancelled) = &self.cancelled {
+            cancelled.store(true, Relaxed);
+        }
+    }
+
+    /// Whether it was used.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Relaxed))
+    }
+
+    /// # Errors
+    /// When it was used.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.is_cancelled() { Err(cancelled()) } else { Ok(()) }
+    }
+
+    /// What `work` comes to.
+    ///
+    /// # Errors
+    /// When the token is used first.
+    pub(crate) async fn unless<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        let until_cancelled = pin!(async {
+            while !self.is_cancelled() {
+                tokio::time::sleep(limits::CANCEL_CHECK_INTERVAL).await;
+            }
+        });
+        match select(pin!(work), until_cancelled).await {
+            Either::Left((done, _)) => Ok(done),
+            Either::Right(_) => Err(cancelled()),
+        }
+    }
+}
+
+fn cancelled() -> Error {
+    Error::new(ErrorKind::Internal, "cancelled: nobody needs what this call brings")
+}
+
+/// The deadline of a call, and its token.
+#[derive(Debug, Clone)]
+pub(crate) struct Deadline {
+    deadline: Instant,
+    cancel: CancelToken,
+}
+
+impl Deadline {
+    /// For `time` from now on.
+    pub(crate) fn new(time: Duration, cancel: &CancelToken) -> Self {
+        Self { deadline: process::after(time), cancel: cancel.clone() }
+    }
+
+    pub(crate) fn cancel(&self) -> &CancelToken {
+        &self.cancel
+    }
+
+    /// Time until the deadline.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(process::now())
+    }
+
+    /// How long to wait for something before looking at the token again; `None` when it is time to
+    /// give up.
+    pub(crate) fn slice(&self) -> Option<Duration> {
+        let slice = self.left().min(limits::CANCEL_CHECK_INTERVAL);
+        (!slice.is_zero() && !self.cancel.is_cancelled()).then_some(slice)
+    }
+
+    /// Waits for `time`, unless it is cancelled.
+    pub(crate) fn sleep(&self, time: Duration) {
+        let pause = Self::new(time, &self.cancel);
+        while let Some(slice) = pause.slice() {
+            thread::park_timeout(slice);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+    use crate::runtime;
+
+    #[test]
+    fn clones_of_a_token_are_one_and_one_that_is_never_used_stays_so() {
+        let (token, never) = (CancelToken::new(), CancelToken::never());
+        let clone = token.clone();
+        assert!(token.check().is_ok());
+        clone.cancel();
+        never.cancel();
+        assert!(token.check().is_err() && never.check().is_ok());
+    }
+
+    #[test]
+    fn what_is_cancelled_waits_no_longer_whatever_it_waits_for() {
+        let token = CancelToken::new();
+        assert_eq!(runtime::block_on(token.unless(ready(7))).unwrap().ok(), Some(7));
+        let deadline = Deadline::new(Duration::from_secs(3600), &token);
+        assert!(deadline.slice().is_some());
+        token.cancel();
+        assert!(runtime::block_on(token.unless(pending::<()>())).unwrap().is_err());
+        assert_eq!(deadline.slice(), None);
+        deadline.sleep(Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn patience_without_end_is_as_good_as_any() {
+        let deadline = Deadline::new(Duration::MAX, &CancelToken::never());
+        assert!(deadline.left() > Duration::from_secs(86_400));
+        assert!(deadline.slice().is_some());
+    }
+
+    #[test]
+    fn patience_ends_at_its_deadline() {
+        let deadline = Deadline::new(Duration::ZERO, &CancelToken::never());
+        assert_eq!((deadline.left(), deadline.slice()), (Duration::ZERO, None));
+    }
+}

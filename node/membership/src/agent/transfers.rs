@@ -1,0 +1,491 @@
+//! Bringing here what plans give to this node: a few shards at a time, what is needed soonest
+//! first, within the rate, again and again until each is verified or can't be had.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use larder_base::{
+    SnapshotId,
+    limits::{LAST_USES_INTERVAL, PULLS_IN_FLIGHT_MAX},
+};
+
+use super::{
+    Effect, LastUses, Pulled, Shard,
+    order::Need,
+    rules::{Rule, Rules},
+};
+use crate::{BlobId, Now, Plan, Timing};
+
+/// One plan, as far as it concerns this node.
+#[derive(Debug, Clone)]
+pub(super) struct Work {
+    pub(super) id: BlobId,
+    pub(super) plan: Plan,
+    steps: Vec<Step>,
+    by_shard: Arc<BTreeMap<Shard, usize>>,
+    /// Not begun: in the order of the plan until it is known what is needed soonest.
+    waiting: VecDeque<usize>,
+    /// When to ask for that, for the first time or anew.
+    ask_at: Now,
+    /// Failed; each again from some time on.
+    again: Vec<(Now, usize)>,
+    /// Neither verified nor given up.
+    open: usize,
+    gaps: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Step {
+    shard: Shard,
+    bytes: u64,
+    from: String,
+    tries: u32,
+    state: StepState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StepState {
+    Open,
+    Verified,
+    Gap,
+}
+
+impl Work {
+    /// What this node has to do for a plan. Shards whose owner is dead come when somebody reads
+    /// them, so that a death costs the origin no storm.
+    fn new(id: BlobId, plan: Plan, me: &str) -> Self {
+        let pulled = plan.moves_to(me).filter_map(|step| {
+            let shard = Shard { snapshot: step.snapshot, shard: step.shard };
+            let from = plan.name(step.from?).to_owned();
+            Some(Step { shard, bytes: step.bytes, from, tries: 0, state: StepState::Open })
+        });
+        let steps: Vec<Step> = pulled.collect();
+        let by_shard = steps.iter().enumerate().map(|(i, step)| (step.shard, i));
+        let by_shard = Arc::new(by_shard.collect());
+        let (open, waiting) = (steps.len(), (0..steps.len()).collect());
+        let ask_at = Now::ZERO;
+        Self { id, plan, steps, by_shard, waiting, ask_at, again: Vec::new(), open, gaps: 0 }
+    }
+
+    /// Who gives what has not begun, by snapshots.
+    fn givers(&self) -> BTreeMap<String, BTreeSet<SnapshotId>> {
+        let mut givers = BTreeMap::<String, BTreeSet<SnapshotId>>::new();
+        for Step { shard, from, .. } in self.waiting.iter().map(|&index| &self.steps[index]) {
+            if let Some(snapshots) = givers.get_mut(from) {
+                snapshots.insert(shard.snapshot);
+            } else {
+                givers.insert(from.clone(), [shard.snapshot].into());
+            }
+        }
+        givers
+    }
+
+    /// What has not begun comes as it is needed; what is needed alike, in the order of the plan.
+    fn sort(&mut self, uses: &LastUses, in_use: Duration, rules: &impl Rules) {
+        let mut waiting: Vec<usize> = self.waiting.drain(..).collect();
+        let need = |index: usize| uses.need(self.steps[index].shard, in_use);
+        waiting.sort_by_cached_key(|&index| (need(index), index));
+        if rules.broken(Rule::UnlistedComeToo) {
+            waiting.retain(|&index| need(index) != Need::NotThere);
+        }
+        self.waiting = waiting.into();
+    }
+
+    /// Whether the plan brings this shard here.
+    pub(super) fn brings(&self, shard: Shard) -> bool {
+        self.by_shard.contains_key(&shard)
+    }
+
+    /// How many shards could not be taken, when nothing is left to be moved here.
+    fn gaps(&self) -> Option<u32> {
+        (self.open == 0).then_some(self.gaps)
+    }
+
+    /// The next shard whose time has come.
+    fn next(&mut self, now: Now) -> Option<usize> {
+        let due = self.again.iter().position(|(at, _)| *at <= now);
+        match due {
+            Some(at) => Some(self.again.swap_remove(at).1),
+            None => self.waiting.pop_front(),
+        }
+    }
+
+    fn close(&mut self, index: usize, state: StepState) {
+        let step = &mut self.steps[index];
+        if step.state == StepState::Open {
+            step.state = state;
+            self.open -= 1;
+            self.gaps += u32::from(state == StepState::Gap);
+        }
+    }
+
+    fn ended(
+        &mut self,
+        now: Now,
+        index: usize,
+        pulled: Pulled,
+        timing: Timing,
+        rules: &impl Rules,
+    ) {
+        match pulled {
+            Pulled::Verified => self.close(index, StepState::Verified),
+            Pulled::NoRoom | Pulled::Gone if rules.broken(Rule::GapsAreSaid) => {
+                self.close(index, StepState::Verified);
+            }
+            Pulled::NoRoom | Pulled::Gone => self.close(index, StepState::Gap),
+            Pulled::Failed if rules.broken(Rule::FailedIsNotMoved) => {
+                self.close(index, StepState::Verified);
+            }
+            Pulled::Failed if rules.broken(Rule::FailedIsTriedAgain) => {}
+            Pulled::Failed => {
+                let step = &mut self.steps[index];
+                let wait = timing.pull_wait_min * (1 << step.tries.min(5));
+                step.tries += 1;
+                self.again.push((now + wait.min(timing.pull_wait_max), index));
+            }
+        }
+    }
+
+    fn lost(&mut self, now: Now, shard: Shard) {
+        let Some(&index) = self.by_shard.get(&shard) else {
+            return;
+        };
+        let step = &mut self.steps[index];
+        if step.state == StepState::Verified {
+            step.state = StepState::Open;
+            self.open += 1;
+            self.again.push((now, index));
+        }
+    }
+}
+
+/// How far a plan has come, as far as it brings shards to one node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Shards that are neither here nor given up.
+    pub shards_left: u64,
+    /// Shards that were to come.
+    pub shards: u64,
+    /// Bytes of the former.
+    pub bytes_left: u64,
+    /// Bytes of the latter.
+    pub bytes: u64,
+}
+
+/// How fast, and whether at all, the change in flight may move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TransferPace {
+    pub(super) paused: bool,
+    /// Bytes a second for this node.
+    pub(super) rate: Option<u64>,
+}
+
+/// The plans that concern this node: the one that brought about the ring, and the one in flight.
+#[derive(Debug, Clone)]
+pub(super) struct ShardTransfers {
+    timing: Timing,
+    works: Vec<Work>,
+    /// Plans that are wanted and not here yet, and when to ask for them.
+    wanted: BTreeMap<BlobId, Now>,
+    /// Pulls under way and the plan that wanted each.
+    pulling: BTreeMap<Shard, BlobId>,
+    /// When the latest pull under a rate began, and its bytes: the next begins when they have had
+    /// their time.
+    paced: Option<(Now, u64)>,
+    /// When the next pull may begin that waits for nothing but the rate.
+    due: Option<Now>,
+}
+
+impl ShardTransfers {
+    /// No plan concerns this node yet.
+    pub(super) fn new(timing: Timing) -> Self {
+        Self {
+            timing,
+            works: Vec::new(),
+            wanted: BTreeMap::new(),
+            pulling: BTreeMap::new(),
+            paced: None,
+            due: None,
+        }
+    }
+
+    /// These plans concern the cluster now; others no more.
+    pub(super) fn want(&mut self, plans: &[BlobId], now: Now) {
+        self.works.retain(|work| plans.contains(&work.id));
+        self.wanted.retain(|id, _| plans.contains(id));
+        for id in plans {
+            if self.work(*id).is_none() {
+                self.wanted.entry(*id).or_insert(now);
+            }
+        }
+    }
+
+    pub(super) fn work(&self, id: BlobId) -> Option<&Work> {
+        self.works.iter().find(|work| work.id == id)
+    }
+
+    /// A plan that was asked for.
+    pub(super) fn arrived(&mut self, id: BlobId, bytes: &[u8], me: &str) {
+        if self.wanted.contains_key(&id)
+            && BlobId::of(bytes) == id
+            && let Ok(plan) = Plan::decode(bytes)
+        {
+            self.wanted.remove(&id);
+            self.works.push(Work::new(id, plan, me));
+        }
+    }
+
+    /// Asks for plans that are wanted, each again after a while.
+    pub(super) fn fetch(&mut self, now: Now, out: &mut Vec<Effect>) {
+        for (id, at) in &mut self.wanted {
+            if *at <= now {
+                *at = now + self.timing.refresh_interval;
+                out.push(Effect::Fetch(*id));
+            }
+        }
+    }
+
+    /// Asks the givers what of theirs is needed soonest, and again after a while. Nothing waits for
+    /// the answer.
+    pub(super) fn ask(
+        &mut self,
+        now: Now,
+        change: Option<(BlobId, TransferPace)>,
+        out: &mut Vec<Effect>,
+    ) {
+        let paused = change.filter(|(_, pace)| pace.paused).map(|(id, _)| id);
+        for work in self.works.iter_mut().filter(|work| Some(work.id) != paused) {
+            if now >= work.ask_at && !work.waiting.is_empty() {
+                work.ask_at = now + LAST_USES_INTERVAL;
+                let (plan, givers, wanted) = (work.id, work.givers(), Arc::clone(&work.by_shard));
+                out.push(Effect::AskLastUses { plan, givers, wanted });
+            }
+        }
+    }
+
+    /// What the givers answered.
+    pub(super) fn sort(&mut self, plan: BlobId, uses: &LastUses, rules: &impl Rules) {
+        if let Some(work) = self.works.iter_mut().find(|work| work.id == plan) {
+            work.sort(uses, self.timing.dataset_in_use, rules);
+        }
+    }
+
+    /// Begins pulls: for the committed ring first, then for the change in flight at its pace. All
+    /// that has no rate `yields` to who reads.
+    pub(super) fn pull(
+        &mut self,
+        now: Now,
+        change: Option<(BlobId, TransferPace)>,
+        yields: bool,
+        rules: &impl Rules,
+        out: &mut Vec<Effect>,
+    ) {
+        let in_flight = change.map(|(id, _)| id);
+        self.due = None;
+        let few = |pulling: usize| rules.holds(Rule::PullFewAtOnce, pulling < PULLS_IN_FLIGHT_MAX);
+        self.works.sort_by_key(|work| Some(work.id) == in_flight);
+        for work in &mut self.works {
+            let pace = change.filter(|(id, _)| *id == work.id).map(|(_, pace)| pace);
+            let paused = pace.is_some_and(|pace| pace.paused);
+            let rate = pace.and_then(|pace| pace.rate);
+            let yields = yields && rate.is_none();
+            while few(self.pulling.len())
+                && rules.holds(Rule::PullUnlessPaused, !paused)
+                && rules.holds(Rule::PullWithinRate, now >= free_at(self.paced, rate))
+                && let Some(index) = work.next(now)
+            {
+                let Step { shard, bytes, from, .. } = work.steps[index].clone();
+                if self.pulling.contains_key(&shard) {
+                    // It is on its way for another plan; look again when it may be here.
+                    work.again.push((now + self.timing.pull_wait_min, index));
+                    continue;
+                }
+                self.pulling.insert(shard, work.id);
+                if rate.is_some() {
+                    self.paced = Some((now, bytes));
+                }
+                out.push(Effect::Pull { plan: work.id, shard, bytes, from, yields });
+            }
+            if !paused && work.open > 0 {
+                self.due = Some(free_at(self.paced, rate)).filter(|at| *at > now).or(self.due);
+            }
+        }
+    }
+
+    /// When to look again, so that the rate is not only held but reached.
+    pub(super) fn due(&self) -> Option<Now> {
+        self.due
+    }
+
+    /// A pull ended.
+    pub(super) fn pulled(&mut self, now: Now, shard: Shard, pulled: Pulled, rules: &impl Rules) {
+        let Some(plan) = self.pulling.remove(&shard) else {
+            return;
+        };
+        let work = self.works.iter_mut().find(|work| work.id == plan);
+        if let Some(work) = work
+            && let Some(&index) = work.by_shard.get(&shard)
+        {
+            work.ended(now, index, pulled, self.timing, rules);
+        }
+    }
+
+    /// A shard is here no more.
+    pub(super) fn lost(&mut self, now: Now, shard: Shard, rules: &impl Rules) {
+        if !rules.broken(Rule::LostIsPulledAgain) {
+            self.works.iter_mut().for_each(|work| work.lost(now, shard));
+        }
+    }
+
+    /// Plans of which nothing is left to be moved here, sorted, with how many shards could not be
+    /// taken.
+    pub(super) fn moved(&self) -> Vec<(BlobId, u32)> {
+        let moved = self.works.iter().filter_map(|work| Some((work.id, work.gaps()?)));
+        let mut moved: Vec<_> = moved.collect();
+        moved.sort_unstable();
+        moved
+    }
+
+    /// How far a plan has come, if it is here.
+    pub(super) fn progress(&self, plan: BlobId) -> Option<Progress> {
+        let work = self.work(plan)?;
+        let open = work.steps.iter().filter(|step| step.state == StepState::Open);
+        Some(Progress {
+            shards_left: work.open as u64,
+            shards: work.steps.len() as u64,
+            bytes_left: open.map(|step| step.bytes).sum(),
+            bytes: work.steps.iter().map(|step| step.bytes).sum(),
+        })
+    }
+}
+
+/// When the next pull may begin at this rate. A rate that was changed counts from the latest pull
+/// on.
+fn free_at(paced: Option<(Now, u64)>, rate: Option<u64>) -> Now {
+    match (paced, rate) {
+        (Some((began, bytes)), Some(rate)) => began + time_for(bytes, rate),
+        _ => Now::ZERO,
+    }
+}
+
+fn time_for(bytes: u64, rate: u64) -> Duration {
+    let micros = u128::from(bytes) * 1_000_000 / u128::from(rate.max(1));
+    Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_base::{ShardId, SnapshotId};
+
+    use larder_base::Scheme;
+
+    use super::*;
+    use crate::{agent::Unbroken, plan::Move};
+
+    const BYTES: u64 = 1 << 20;
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A plan that brings so many shards of a MiB here.
+    fn transfers(shards: u8) -> (ShardTransfers, BlobId) {
+        let step = |shard| Move {
+            snapshot: SnapshotId::from_bytes([1; 16]),
+            shard: ShardId::from_bytes([shard; 16]),
+            bytes: BYTES,
+            from: Some(0),
+            stays: false,
+            to: 1,
+        };
+        let names = ["a", "b"].map(str::to_owned).to_vec();
+        let moves = (0..shards).map(step).collect();
+        let edits = Vec::new();
+        let plan =
+            Plan { base: 1, edits, scheme: Scheme::one_replica(1), target: None, names, moves }
+                .encode();
+        let (id, mut transfers) = (BlobId::of(&plan), ShardTransfers::new(Timing::REAL));
+        transfers.want(&[id], Now::ZERO);
+        transfers.arrived(id, &plan, "b");
+        (transfers, id)
+    }
+
+    /// What begins to be pulled now, and is here at once.
+    fn pulled(transfers: &mut ShardTransfers, id: BlobId, now: Now, rate: Option<u64>) -> usize {
+        let mut out = Vec::new();
+        let pace = TransferPace { paused: false, rate };
+        transfers.pull(now, Some((id, pace)), true, &Unbroken, &mut out);
+        for effect in &out {
+            if let Effect::Pull { shard, .. } = effect {
+                transfers.pulled(now, *shard, Pulled::Verified, &Unbroken);
+            }
+        }
+        out.len()
+    }
+
+    #[test]
+    fn a_rate_is_reached_and_not_passed_by_whoever_comes_when_due() {
+        let (mut transfers, id) = transfers(100);
+        let (rate, mut now, mut begun) = (Some(10 * BYTES), SECOND, 0);
+        while now < 6 * SECOND {
+            begun += pulled(&mut transfers, id, now, rate);
+            now = transfers.due().expect("there is more");
+        }
+        assert_eq!(begun, 50, "ten a second");
+    }
+
+    #[test]
+    fn what_was_read_longest_ago_comes_next_and_what_nobody_told_of_last() {
+        let (mut transfers, id) = transfers(6);
+        let mut out = Vec::new();
+        transfers.ask(SECOND, None, &mut out);
+        let [Effect::AskLastUses { plan, givers, wanted }] = &out[..] else { panic!("{out:?}") };
+        let snapshot = SnapshotId::from_bytes([1; 16]);
+        assert_eq!((*plan, givers), (id, &BTreeMap::from([("a".to_owned(), [snapshot].into())])));
+        let mut uses = LastUses::default();
+        for (number, secs) in [(1, 1), (3, 30), (5, 20)] {
+            let shard = Shard { snapshot, shard: ShardId::from_bytes([number; 16]) };
+            uses.note(shard, Duration::from_secs(secs), wanted);
+        }
+        transfers.sort(id, &uses, &Unbroken);
+        let numbers =
+            transfers.works[0].waiting.iter().map(|&index| transfers.works[0].steps[index].shard);
+        let numbers: Vec<u8> = numbers.map(|shard| shard.shard.as_bytes()[0]).collect();
+        assert_eq!(numbers, [3, 5, 1, 0, 2, 4]);
+    }
+
+    #[test]
+    fn givers_are_asked_again_after_a_while_and_for_as_long_as_something_waits() {
+        let (mut transfers, id) = transfers(1);
+        let asked_of = |transfers: &mut ShardTransfers, now, change| {
+            let mut out = Vec::new();
+            transfers.ask(now, change, &mut out);
+            out.len()
+        };
+        let asked = |transfers: &mut ShardTransfers, now| asked_of(transfers, now, None);
+        let paused = TransferPace { paused: true, rate: None };
+        assert_eq!(asked_of(&mut transfers, SECOND, Some((id, paused))), 0);
+        assert_eq!(asked(&mut transfers, SECOND), 1);
+        assert_eq!(asked(&mut transfers, LAST_USES_INTERVAL), 0);
+        assert_eq!(asked(&mut transfers, SECOND + LAST_USES_INTERVAL), 1);
+        pulled(&mut transfers, id, 2 * LAST_USES_INTERVAL, None);
+        assert_eq!(asked(&mut transfers, 3 * LAST_USES_INTERVAL), 0);
+    }
+
+    #[test]
+    fn another_rate_holds_at_once() {
+        let (mut transfers, id) = transfers(9);
+        assert_eq!(pulled(&mut transfers, id, SECOND, Some(1)), 1);
+        assert_eq!(pulled(&mut transfers, id, 2 * SECOND, Some(1)), 0, "it takes days");
+        assert_eq!(pulled(&mut transfers, id, 2 * SECOND, Some(BYTES)), 1);
+        assert_eq!(transfers.due(), Some(3 * SECOND));
+    }
+
+    #[test]
+    fn nothing_is_due_without_a_rate_or_when_all_is_here() {
+        let (mut transfers, id) = transfers(1);
+        pulled(&mut transfers, id, SECOND, Some(1));
+        pulled(&mut transfers, id, SECOND, Some(1));
+        assert_eq!(transfers.due(), None);
+    }
+}

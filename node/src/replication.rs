@@ -1,0 +1,209 @@
+//! Replicas: copies shards here that this node owns but is not the primary owner of.
+//!
+//! The primary owner of a shard fills it when a client reads it. The other owners ask each other
+//! from time to time which shards they hold. Each copies the shards that it owns and lacks, one at
+//! a time in the background, the most recently read first. Replicas use only memory that primary
+//! shards do not need.
+//!
+//! If primary shards need the memory after all, rows are read past the cache. Then a node evicts
+//! replicas and shards that it does not own, if they are idle and their primary owner holds them.
+//! So an unread replica costs no shard its place.
+//!
+//! During a ring change no replica is copied, because a plan decides then. Transfers of a plan may
+//! take the memory of replicas ([`give_way`]).
+//!
+//! Thread rule: one task per node; the survey of open datasets runs on a blocking thread.
+//! Non-goals: transfers of a ring change (`cluster`), and which owner a client asks (clients, by
+//! the placement).
+
+mod ask;
+mod room;
+mod survey;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use larder_base::{ShardId, SnapshotId, limits};
+use larder_membership::agent::Pulled;
+use tokio::time;
+
+use crate::cache::Priority;
+use crate::clock;
+use crate::peers::Peer;
+use crate::placements::Placements;
+use crate::resident::ensure_resident;
+use crate::shared::Shared;
+use ask::Held;
+use room::free;
+use survey::{Lacking, Survey};
+
+pub(crate) use room::give_way;
+
+/// How often the task checks for missing replicas and free memory.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Surveys take at most one part in this many of the time.
+const LOOKING_SHARE: u32 = 20;
+
+/// The longest time between two questions while no other owner holds a missing replica.
+const ASKING_INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+/// How long to wait after a search for evictable replicas found none.
+const VAIN_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long replicas are copied by the answers of one round of questions.
+const ROUND_MAX: Duration = Duration::from_secs(30);
+
+/// Replicas leave one part in this many of the budget free.
+const SPARED_SHARE: u64 = 16;
+
+/// Copies replicas to a node.
+pub(crate) struct Copier {
+    shared: Arc<Shared>,
+    /// Which members to ask next, by position among the other owners.
+    turn: usize,
+    /// No member is asked before this.
+    ask_at: Instant,
+    /// How long to wait after the next question without a hit.
+    patience: Duration,
+    /// Failed to be copied; not retried before the others had their turn.
+    failed: HashSet<ShardId>,
+    /// Rows read past the cache, at the last check.
+    past: u64,
+    /// No replica is evicted before this.
+    make_room_at: Instant,
+}
+
+/// A shard that another owner holds.
+struct There {
+    shard: Lacking,
+    /// How long ago it was last read there.
+    idle: Duration,
+    peer: Arc<Peer>,
+}
+
+impl Copier {
+    /// Starts the task. It ends when the node stops.
+    pub(crate) fn start(shared: &Arc<Shared>) {
+        let copier = Self {
+            shared: Arc::clone(shared),
+            turn: 0,
+            ask_at: clock::now(),
+            patience: INTERVAL,
+            failed: HashSet::new(),
+            past: 0,
+            make_room_at: clock::now(),
+        };
+        let stopping = shared.stopping.clone();
+        shared.runtime.spawn(async move { stopping.run_until_cancelled_owned(copier.run()).await });
+    }
+
+    async fn run(mut self) {
+        let mut rest = INTERVAL;
+        loop {
+            time::sleep(rest).await;
+            let placements = self.shared.placements.load_full();
+            let past = self.shared.counters.rows_by_range.get();
+            let refused = past != self.past && clock::now() >= self.make_room_at;
+            let are_replicas_wanted = placements.ring().replicas() > 1;
+            if !(are_replicas_wanted || refused) || self.is_changing() {
+                continue;
+            }
+            self.past = past;
+            let begun = clock::now();
+            let Some(survey) = Survey::make(&self.shared, &placements).await else { continue };
+            rest = INTERVAL.max(clock::now().saturating_duration_since(begun) * LOOKING_SHARE);
+            if free(&self.shared.cache) < survey.promised {
+                if refused {
+                    let (ring, wanted) = (placements.ring(), survey.promised);
+                    let made = room::make(&self.shared, ring, survey.spare, wanted).await;
+                    let pause = if made { Duration::ZERO } else { VAIN_INTERVAL };
+                    self.make_room_at = clock::now() + pause;
+                }
+            } else if !survey.lacking.is_empty() && clock::now() >= self.ask_at {
+                self.round(&placements, survey).await;
+            }
+        }
+    }
+
+    /// Returns true while shards move, or old copies are about to be dropped.
+    fn is_changing(&self) -> bool {
+        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.handle().standing());
+        let record = standing.as_ref().and_then(|standing| standing.record.as_ref());
+        record.is_some_and(|record| record.change.is_some() || record.settling.is_some())
+    }
+
+    /// Copies some of the missing replicas.
+    async fn round(&mut self, placements: &Arc<Placements>, survey: Survey) {
+        let Survey { lacking, owners, promised, .. } = survey;
+        let spared = promised.saturating_add(self.shared.cache.usage().limit_bytes / SPARED_SHARE);
+        let shared = Arc::clone(&self.shared);
+        let room = |shard: &Lacking| free(&shared.cache) >= spared.saturating_add(shard.bytes);
+        let mut there = Vec::new();
+        if lacking.values().any(room) {
+            let members = placements.ring().members();
+            let name = |owner: &u16| members[usize::from(*owner)].id.as_str();
+            let owners: Vec<&str> = owners.iter().map(name).collect();
+            there = self.ask(&owners, lacking).await;
+        }
+        there.retain(|there| !self.failed.contains(&there.shard.id()));
+        there.sort_by_key(|there| there.idle);
+        let (begun, mut came) = (clock::now(), 0);
+        for There { shard, peer, .. } in there {
+            let now = &self.shared.placements.load_full();
+            let is_over = clock::now().saturating_duration_since(begun) > ROUND_MAX;
+            if is_over || !Arc::ptr_eq(placements, now) || self.is_changing() {
+                break;
+            }
+            // A peer that is away can't give the shard, so it would come from the origin.
+            if !peer.answers() || !room(&shard) {
+                continue;
+            }
+            let Lacking { dataset, index, .. } = &shard;
+            let bringing =
+                ensure_resident(&self.shared.cache, dataset, *index, Priority::Background);
+            match time::timeout(ROUND_MAX, bringing).await {
+                Ok(Pulled::Verified) => came += 1,
+                _ => drop(self.failed.insert(shard.id())),
+            }
+        }
+        self.rest(came);
+    }
+
+    /// Asks less and less often while no owner holds a missing replica, or there is no room.
+    fn rest(&mut self, came: usize) {
+        if came > 0 {
+            self.patience = INTERVAL;
+            return;
+        }
+        self.failed.clear();
+        self.ask_at = clock::now() + self.patience;
+        self.patience = (self.patience * 2).min(ASKING_INTERVAL_MAX);
+    }
+
+    /// Returns those of the missing shards that other owners hold.
+    async fn ask(&mut self, owners: &[&str], mut lacking: HashMap<ShardId, Lacking>) -> Vec<There> {
+        let snapshots: BTreeSet<SnapshotId> =
+            lacking.values().map(|shard| shard.dataset.snapshot()).collect();
+        let of_interest: HashSet<ShardId> = lacking.keys().copied().collect();
+        let asked = limits::LAST_USES_ASKED_MAX.min(owners.len());
+        let turn: Vec<&str> = owners
+            .iter()
+            .cycle()
+            .skip(self.turn % owners.len().max(1))
+            .take(asked)
+            .copied()
+            .collect();
+        self.turn = self.turn.wrapping_add(asked);
+        let held = ask::all(&self.shared.peers, &turn, &snapshots, &of_interest).await;
+        let mut there = Vec::new();
+        for Held { peer, shards } in held {
+            for (id, idle) in shards {
+                let shard = lacking.remove(&id);
+                there.extend(shard.map(|shard| There { shard, idle, peer: Arc::clone(&peer) }));
+            }
+        }
+        there
+    }
+}

@@ -1,0 +1,171 @@
+//! Turns a store's errors into short messages for users.
+//!
+//! The library wraps an answer in layers of its own text, with methods, durations, retry settings
+//! and whole XML documents. The useful parts are the status, the store's own code and message, and
+//! for a failed connection its address and the reason.
+
+use object_store::client::{HttpError, HttpErrorKind};
+
+use larder_base::root_cause;
+
+/// Characters kept of a store's own text: servers send whole pages.
+const MESSAGE_CHARS: usize = 300;
+
+/// Returns why a request failed: one clause, lower case.
+pub(super) fn plain(error: &object_store::Error) -> String {
+    let text = full_text(error);
+    if let Some((status, body)) = answer(&text) {
+        return answered(status, body);
+    }
+    if let Some((_, body)) = text.split_once("Server returned error response: ") {
+        return answered("an error document", body);
+    }
+    if text.contains("redirect without LOCATION") {
+        return "the store is elsewhere and does not say where: check AWS_REGION and AWS_ENDPOINT_URL"
+            .to_owned();
+    }
+    let cause = root_cause(error);
+    match http_kind(error) {
+        Some(HttpErrorKind::Connect) => match endpoint(&text) {
+            Some(endpoint) => format!("no connection to {endpoint}: {cause}"),
+            None => format!("no connection to the store: {cause}"),
+        },
+        Some(HttpErrorKind::Timeout) => "the store did not answer in time".to_owned(),
+        Some(HttpErrorKind::Interrupted | HttpErrorKind::Request) => {
+            format!("the connection to the store broke: {cause}")
+        }
+        Some(HttpErrorKind::Decode) => format!("the answer can't be read: {cause}"),
+        _ => cause,
+    }
+}
+
+/// Returns the link that leads round in a circle, if that is why a folder cannot be listed.
+pub(super) fn link_loop(error: &object_store::Error) -> Option<String> {
+    let text = full_text(error);
+    let (_, why) = text.split_once("Unable to walk dir: ")?;
+    if let Some((_, links)) = why.split_once("File system loop found: ") {
+        return Some(links.to_owned());
+    }
+    let (link, _) = why.split_once(": Too many levels of symbolic links")?;
+    let link = link.strip_prefix("IO error for operation on ").unwrap_or(link);
+    Some(format!("{link} points to itself"))
+}
+
+/// Returns the status in the text of an error. The library sorts the answers to most requests by
+/// status, but not those to listings, and shows the status only in messages.
+pub(super) fn status(error: &object_store::Error) -> Option<u16> {
+    let text = full_text(error);
+    let (status, _) = answer(&text)?;
+    status.get(..3)?.parse().ok()
+}
+
+/// Returns the status line and the body of an error answer.
+fn answer(text: &str) -> Option<(&str, &str)> {
+    let (_, answer) = text.split_once("status code: ")?;
+    Some(answer.split_once(": ").unwrap_or((answer.trim_end_matches([':', ' ']), "")))
+}
+
+fn answered(what: &str, body: &str) -> String {
+    let what = format!("the store answered {what}");
+    let code = element(body, "Code");
+    let message = element(body, "Message").map(|message| message.trim_end_matches('.'));
+    let detail = match (code, message) {
+        (Some(code), Some(message)) if !message.is_empty() => format!("{code}: {message}"),
+        (Some(code), _) => code.to_owned(),
+        (None, Some(message)) => message.to_owned(),
+        // Pages of proxies say nothing more than their status.
+        (None, None) => return what,
+    };
+    let detail: String = detail.chars().take(MESSAGE_CHARS).collect();
+    format!("{what} ({detail})")
+}
+
+/// Returns the text of an element of the store's XML document.
+fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = document.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once(&format!("</{name}>"))?;
+    Some(text.trim())
+}
+
+/// Returns the host and port that a request went to.
+fn endpoint(text: &str) -> Option<String> {
+    let (_, request) = text.rsplit_once("Error performing ")?;
+    let url = url::Url::parse(request.split(' ').nth(1)?).ok()?;
+    url.has_host().then(|| url.origin().ascii_serialization())
+}
+
+/// Returns how HTTP failed, if it was HTTP.
+fn http_kind(error: &(dyn std::error::Error + 'static)) -> Option<HttpErrorKind> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(http) = error.downcast_ref::<HttpError>() {
+            return Some(http.kind());
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Joins the texts of an error and of its causes, without repetitions.
+fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text.replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generic(text: &str) -> object_store::Error {
+        let source = std::io::Error::other(text.to_owned());
+        object_store::Error::Generic { store: "S3", source: Box::new(source) }
+    }
+
+    #[test]
+    fn shows_an_answer_as_its_status_and_the_stores_message() {
+        let document = "<?xml version=\"1.0\"?><Error><Code>SlowDown</Code>\
+                        <Message>Please reduce your request rate.</Message></Error>";
+        let error = generic(&format!(
+            "Error performing GET http://h:9/b/k in 1ms - Server returned non-2xx status code: \
+             503 Service Unavailable: {document}"
+        ));
+        assert_eq!(
+            plain(&error),
+            "the store answered 503 Service Unavailable (SlowDown: Please reduce your request rate)"
+        );
+        assert_eq!(status(&error), Some(503));
+        let bare = generic("Server returned non-2xx status code: 504 Gateway Timeout: ");
+        assert_eq!(plain(&bare), "the store answered 504 Gateway Timeout");
+        let page = generic("status code: 502 Bad Gateway: <html>oh no</html>");
+        assert_eq!(plain(&page), "the store answered 502 Bad Gateway");
+    }
+
+    #[test]
+    fn text_without_an_answer_has_no_status() {
+        assert_eq!(status(&generic("connection reset")), None);
+        assert_eq!(status(&generic("status code: ")), None);
+        assert_eq!(plain(&generic("Connection reset.")), "connection reset");
+    }
+
+    #[test]
+    fn no_connection_is_told_with_where_to() {
+        let refused = std::io::Error::from_raw_os_error(111);
+        let error = object_store::Error::Generic {
+            store: "S3",
+            source: Box::new(HttpError::new(HttpErrorKind::Connect, refused)),
+        };
+        assert_eq!(plain(&error), "no connection to the store: connection refused");
+        let text = "Generic S3 error: Error performing list request: Error performing GET \
+                    http://127.0.0.1:9/bucket?list-type=2 in 2ms - HTTP error";
+        assert_eq!(endpoint(text).as_deref(), Some("http://127.0.0.1:9"));
+        assert_eq!(endpoint("Error performing GET REDACTED in 2ms - HTTP error"), None);
+    }
+}
