@@ -134,6 +134,8 @@ def test_wherever_an_interrupt_comes_what_counts_is_what_the_loop_has(
             return False
         finally:
             sys.settrace(None)
+            # Its frames hold `trace`: a cycle that could be collected, and interrupted, later.
+            done.clear()
             assert loader.state_dict() == batch.state_dict(), f"at place {places}"
         raise AssertionError("there are more batches")
 
