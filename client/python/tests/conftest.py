@@ -41,7 +41,7 @@ def _ctrl_c() -> None:
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """An S3 server whose bucket `data` holds the datasets of the tests."""
+    """An S3 server with the datasets of the tests in its bucket `data`."""
     with S3Server(tmp_path_factory.mktemp("s3")) as server:
         write_images(server.folder / "data" / "images")
         write_types(server.folder / "data" / "types")
@@ -85,14 +85,14 @@ def node(start_node: Callable[..., Node]) -> Node:
 
 @pytest.fixture(scope="session")
 def images(s3: S3Server) -> dict[str, np.ndarray]:
-    """What the dataset s3://data/images holds."""
+    """The rows of the dataset s3://data/images."""
     return all_images()
 
 
 @pytest.fixture(scope="session")
 def wide(s3: S3Server) -> dict[str, np.ndarray]:
-    """What the dataset s3://data/wide holds: 20 MB in as many shards, so that what is left of it in
-    a process is seen.
+    """The rows of the dataset s3://data/wide: 20 MB in as many shards, so that a leak in a process
+    shows.
     """
     rng = np.random.default_rng(9)
     rows = {
@@ -190,5 +190,5 @@ def write_types(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def types(s3: S3Server) -> dict[str, np.ndarray]:
-    """What the dataset s3://data/types holds."""
+    """The rows of the dataset s3://data/types."""
     return all_types()

@@ -87,7 +87,7 @@ class Driver:
         self.wait(self.event(stream))
 
     def report(self) -> dict[str, Any]:
-        """What the stand-in has seen so far."""
+        """The stand-in's record of all calls so far."""
         handle, path = tempfile.mkstemp(suffix=".json")
         os.close(handle)
         try:

@@ -43,7 +43,7 @@ def on_device(dataset: larder.Dataset, device: Any = "cuda:0", **options: Any) -
 
 
 def told(call: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, str] | None:
-    """The class and the text of what a call raises."""
+    """The class and the text of the exception that a call raises."""
     try:
         call(*arguments, **options)
     except Exception as error:
@@ -52,7 +52,7 @@ def told(call: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str,
 
 
 def settled(program: Program) -> Program:
-    """A program after which everything is given back: what it returns, and what is left."""
+    """A program that gives everything back: its result, and the memory that is left."""
 
     def run(**arguments: Any) -> dict[str, Any]:
         said = program(**arguments)
@@ -80,7 +80,7 @@ def copied(loader: larder.Loader) -> larder.Loader:
 
 @contextmanager
 def delta() -> Iterator[dict[str, float]]:
-    """What the counters of the process grew by."""
+    """The growth of the process's counters."""
     before, grown = larder.stats(), {}
     yield grown
     after = larder.stats()
@@ -382,7 +382,7 @@ def torch_streams(uri: str) -> dict[str, Any]:
     for _ in range(3):
         batches = iter(loader)
         while True:
-            # What is allocated now, for a later batch, belongs to this stream.
+            # A block allocated now, for a later batch, belongs to this stream.
             gpu.current = next(turns)
             if (batch := next(batches, None)) is None:
                 break
@@ -418,7 +418,7 @@ def torch_left_early(uri: str) -> dict[str, Any]:
     alive = _settled(gpu, 2, dataset)
     for batch in kept:
         check(batch)
-    # What comes back from here on is freed at once, which is a mistake under a copy.
+    # From here on a block that comes back is freed at once: a mistake under a copy.
     gpu.allocator.empty()
     gpu.allocator.frees_at_once = True
     kept.append(first(loader))
@@ -454,7 +454,7 @@ def torch_out_of_memory(uri: str) -> dict[str, Any]:
 
 
 def no_loader(uri: str, device: str = "cuda:0") -> dict[str, Any]:
-    """What a program is told that can't have a device, and that the host goes on."""
+    """The error of a program that can't have a device; the host goes on."""
     dataset = larder.open(uri)
     said = told(on_device, dataset, device)
     try:
@@ -473,7 +473,7 @@ def out_of_memory(uri: str) -> dict[str, Any]:
     said = told(list, loader)
     state = loader.state_dict()
     del loader
-    # Smaller batches fit, once the device is done with what it was copying.
+    # Smaller batches fit once the device has done its copies.
     driver, deadline = Driver(), time.monotonic() + 10
     while driver.report()["left"]["device_allocations"] and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -620,7 +620,7 @@ def worker(uri: str) -> dict[str, Any]:
 
 @settled
 def resumed(uri: str) -> dict[str, Any]:
-    """Copies and resumed loaders bring what the loader of the host brings."""
+    """Copies and resumed loaders bring the batches of the host's loader."""
     dataset = opened(uri)
     host = dataset.loader(BATCH, **LOADER, shuffle="global", output="numpy")
     expected = [batch.samples.tolist() for batch in host]
@@ -638,7 +638,7 @@ def resumed(uri: str) -> dict[str, Any]:
         for other in (copy, fresh):
             assert checked(other) == expected[cut:]
             assert other.state_dict()["larder"].split("/")[4::3] == ["1", "0"]
-        # What the host saved goes on on the device, and the other way.
+        # A state saved on the host goes on on the device, and the other way.
         host = dataset.loader(BATCH, **LOADER, shuffle="global", output="numpy")
         host.load_state_dict(states[0])
         assert [batch.samples.tolist() for batch in host] == expected[cut:]

@@ -59,7 +59,7 @@ class S3Server:
         }
 
     def counts(self) -> dict[str, Any]:
-        """What it was asked for since it started."""
+        """Counts of the requests since it started."""
         with urllib.request.urlopen(self.program.said["counts_endpoint"]) as answer:
             return json.load(answer)
 

@@ -1,4 +1,4 @@
-"""What this process holds: to be the same again after what a test did."""
+"""Measures the resources that this process holds, which a test must give back."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LIBC = ctypes.CDLL(None)
 M_MMAP_THRESHOLD, THRESHOLD_BYTES = -3, 128 << 10
 LIBC.mallopt(M_MMAP_THRESHOLD, THRESHOLD_BYTES)
 
-#: What a process may grow by for its own reasons.
+#: Growth that a process may have for its own reasons.
 SLACK_BYTES = 16 << 20
-#: How long what is left is waited for.
+#: How long a test waits for the rest to be given back.
 WAIT_SECONDS = 60
 
 
@@ -41,8 +41,8 @@ def open_files() -> Counter[str]:
 
 
 def memory() -> int:
-    """Anonymous and shared memory of this process, in bytes, without what its allocator keeps of
-    what was freed. Not its part of what it shares with others: that grows when a child ends that
+    """Anonymous and shared memory of this process, in bytes, without freed memory that its
+    allocator keeps. Memory shared with others is left out: its part grows when a child ends that
     was forked long before.
     """
     LIBC.malloc_trim(0)
@@ -52,15 +52,15 @@ def memory() -> int:
 
 
 class Held:
-    """What the process held when this was made."""
+    """The resources that the process held when this was made."""
 
     def __init__(self) -> None:
         gc.collect()
         self._files, self._bytes = open_files(), memory()
 
     def check(self) -> None:
-        """Wait until no more is held than that: what the native module's tasks have goes when they
-        end, soon after who waited for them.
+        """Waits until the process holds no more than that. Tasks of the native module end, and free
+        their part, soon after the call that waited for them.
         """
         deadline = time.monotonic() + WAIT_SECONDS
         while (more := self._more()) and time.monotonic() < deadline:
@@ -68,7 +68,7 @@ class Held:
         assert not more, more
 
     def _more(self) -> str:
-        """What is held beside that, in words."""
+        """The further resources, in words."""
         gc.collect()
         files, grown = open_files(), memory() - self._bytes
         more = files.total() - self._files.total()

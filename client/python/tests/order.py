@@ -1,24 +1,24 @@
-"""What the batches of each rank must be, from the order that the Rust client hands out.
+"""The expected batches of each rank, from the order of the Rust client.
 
 Every way to iterate is held against it, in each of these numbers of ranks (`WORLDS`), with so many
 workers, started in each way; most of it in `make test`, the whole cross in `make test-full`:
 
     way                        arrays         workers                      file
-    own loader                 numpy, jax     0, 2, 4 threads, processes   test_loader_order
+    own loader                 numpy, jax     0; 2, 4 threads              test_loader_order
       its ranks as processes   numpy, jax     fork, spawn, forkserver      test_loader_order
       by torch                 torch          0                            test_data_loaders
-      with transforms          torch          2 threads, processes         test_torch_transforms
+      with transforms          torch          2 threads                    test_torch_transforms
     map style                  numpy, jax     0; 2, 4 of each start        test_map_style
       DataLoader, stateful     torch, numpy   0; 2, 4 of each start        test_data_loaders
     iterable, stateful         torch          0; 2, 4 of each start        test_data_loaders
       of a mixture             torch          0; 2, 4 of each start        test_mixtures
     Grain                      numpy          0; 2, 4 as Grain starts them test_grain
 
-What is missing makes no sense. JAX's runtime does not outlive a fork, so no forked process makes
+Other combinations make no sense. JAX's runtime does not outlive a fork, so no forked process makes
 arrays of it (those that fork read numpy's). Iterable datasets and StatefulDataLoader are torch's,
 and have no others' arrays. Grain has an order, a sharding and a way to start workers of its own, so
-only its unshuffled order can be the Rust client's; it hands out numpy's arrays, whoever trains, and
-what makes JAX's of them is no code of ours. Where there are no workers, nothing starts them.
+only its unshuffled order can be the Rust client's. It hands out numpy's arrays in any case, and
+turns them into JAX's by no code of ours. Without workers, nothing starts them.
 
 Its jobs have `last="uneven"`: all ranks together bring each sample exactly once. States, and the
 own loader with `"window:2"`, are also held against `"drop"`.
@@ -99,7 +99,7 @@ class Job(NamedTuple):
 
 
 def check_bytes(batch: dict[str, object], images: dict[str, np.ndarray]) -> list[int]:
-    """Holds every byte of a batch against what was written; returns its samples by their labels."""
+    """Compares every byte of a batch with the data as written; returns its labels as samples."""
     labels = np.asarray(batch["label"]).tolist()
     np.testing.assert_array_equal(np.asarray(batch["image"]), images["image"][labels])
     return labels

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from harness import ROOT
 
-#: What the pages' bucket is here.
+#: The pages' bucket, and its name here.
 BUCKET, DATA = "s3://bucket/", "s3://data/"
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """The Python blocks of a page, by its path under docs/python: what stands behind `python`, and
-    the code.
+    """The Python blocks of a page, by its path under docs/python: the word behind `python`, and the
+    code.
     """
     found = _blocks(ROOT / "docs/python" / page)
     return [(how, code.replace(BUCKET, DATA)) for how, code in found]
@@ -36,18 +36,15 @@ def _blocks(path: Path) -> list[tuple[str, str]]:
 
 
 def run(page: str, folder: Path) -> None:
-    """Runs a page in a process of its own in `folder`, its blocks as one program; a block that says
-    `program` is one by itself, and one that says `torchrun=N` likewise, on N ranks. One that says
-    `demo` is left out: it needs a demo that runs (test_demo.py). One that says `gpu` needs a GPU,
-    and runs nowhere yet.
+    """Runs a page in a process of its own in `folder`, its blocks as one program. A block that says
+    `torchrun=N` is a program by itself, on N ranks. One that says `demo` is left out: it needs a
+    demo that runs (test_demo.py). One that says `gpu` needs a GPU, and runs nowhere yet.
     """
     together: list[str] = []
     for number, (how, code) in enumerate(blocks(page)):
         if how in ("demo", "gpu"):
             continue
-        if how == "program":
-            _run([_program(folder, f"block{number}.py", code)], folder)
-        elif how:
+        if how:
             ranks = how.removeprefix("torchrun=")
             launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
             _run([*launch, _program(folder, f"block{number}.py", code)], folder)

@@ -112,7 +112,7 @@ class Tensor:
         landing.queue(self.data_ptr(), self.nbytes, self._gpu.current)
 
     def numpy(self) -> np.ndarray:
-        """A copy in the memory of the host, after what is queued on the current stream."""
+        """A copy in the memory of the host, after all work queued on the current stream."""
         if self.nbytes == 0:
             return np.empty(self.shape, self.dtype.name)
         landing = Landing(self._gpu.driver, self.nbytes)
@@ -129,7 +129,7 @@ class Allocator:
     def __init__(self, driver: Driver, ordinal: int) -> None:
         self._driver, self._ordinal = driver, ordinal
         self._idle: list[tuple[int, int, int, list[int]]] = []
-        #: Frees what comes back at once: only right for what no copy uses.
+        #: Frees a returned block at once: right only for a block that no copy uses.
         self.frees_at_once = False
         self.allocated = 0
 
@@ -151,7 +151,7 @@ class Allocator:
         self._idle.append((address, nbytes, stream, events))
 
     def empty(self) -> None:
-        """Frees what is idle, once the device is done with it."""
+        """Frees idle blocks once the device is done with them."""
         for address, _, stream, events in self._idle:
             for event in [*events, self._driver.event(stream)]:
                 self._driver.wait(event)
@@ -160,7 +160,7 @@ class Allocator:
 
 
 class Gpu:
-    """What the module records, and the state of its GPU."""
+    """The records of the module, and the state of its GPU."""
 
     def __init__(self, ordinal: int = 0) -> None:
         self.driver = Driver()

@@ -92,7 +92,7 @@ def test_a_device_that_it_is_not_on_is_refused(arrays: dict[str, larder.Array]) 
 
 @pytest.fixture
 def batches(node: Node) -> Iterator[larder.Batch]:
-    """Shuffled batches: each in a pooled buffer, used again once nobody has it."""
+    """Shuffled batches: each in a pooled buffer, used again once it is free."""
     dataset = larder.open("s3://data/images", cluster=node.address)
     return iter(dataset.loader(4, prefetch=1, output="numpy", shuffle="global"))
 

@@ -46,10 +46,10 @@ def test_arguments_that_are_incomplete_or_impossible_are_refused() -> None:
     refused("rank is given without world_size", rank=1, RANK="1", WORLD_SIZE="4")
     refused("world_size is given without rank", world_size=4)
     refused("rank 4 of 4", rank=4, world_size=4)
-    refused("rank -1 of 4", rank=-1, world_size=4)
+    refused("rank is -1: a whole number", rank=-1, world_size=4)
     refused("rank 0 of 0", rank=0, world_size=0)
-    refused("rank is a str", rank="0", world_size=4)
-    refused("rank is a bool", rank=True, world_size=4)
+    refused("rank is '0': a whole number", rank="0", world_size=4)
+    refused("rank is True: a whole number", rank=True, world_size=4)
     refused("together with a group", rank=0, world_size=2, group=object())
     refused("the group is a builtins.str", "DeviceMesh", group="dp")
 

@@ -18,7 +18,7 @@ from harness import BINARIES
 
 SAMPLES = 512
 
-#: What the lines of the README work with.
+#: The data of the README's lines.
 PRELUDE = """
 labels = []
 def train(image, label):

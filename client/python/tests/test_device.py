@@ -1,7 +1,7 @@
 """Batches in the memory of GPUs, as far as the stand-in for the driver can tell.
 
-Each test runs a program of ``device_programs`` as a child with a driver of its own, and judges what
-it printed and what the stand-in reports.
+Each test runs a program of ``device_programs`` as a child with a driver of its own, and judges its
+output and the report of the stand-in.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEAVE_OUT = "or leave `device` out"
 
 
 class Ended:
-    """A child that has ended: what it printed, and what the stand-in reports of it."""
+    """A child that has ended: its output, and the stand-in's report of it."""
 
     def __init__(self, process: subprocess.CompletedProcess[str], reports: list[Path]) -> None:
         assert process.returncode == 0, process.stderr
@@ -51,7 +51,7 @@ class Ended:
         return self.report["calls"].get(name, 0)
 
     def check(self) -> dict[str, Any]:
-        """That it made no mistake and gave everything back; what it said."""
+        """Checks that it made no mistake and gave everything back; returns its output."""
         self.check_order()
         assert not any(self.said["left"].values()), self.said["left"]
         assert not any(self.report["left"].values())

@@ -1,4 +1,4 @@
-"""The page about GPUs does what it says, over the stand-in for the driver."""
+"""Runs the page about GPUs over the stand-in for the driver."""
 
 from __future__ import annotations
 

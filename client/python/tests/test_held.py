@@ -1,4 +1,4 @@
-"""The measure of what a process holds, by which other tests judge."""
+"""The measure of held resources, by which other tests judge."""
 
 from __future__ import annotations
 

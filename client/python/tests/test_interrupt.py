@@ -1,5 +1,4 @@
-"""Ctrl-C ends every wait at once, and with it what was waited for; what needs no waiting needs no
-thread either."""
+"""Ctrl-C ends every wait at once, and the work behind it. A call without a wait needs no thread."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ def silent(*processes: int) -> Iterator[None]:
 
 @contextmanager
 def interrupted() -> Iterator[None]:
-    """Presses Ctrl-C a little later, which must end what is being done."""
+    """Presses Ctrl-C a little later, which must end the present call."""
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     begun = time.monotonic()
     try:
@@ -110,7 +109,7 @@ class Left(Exception):
 def test_an_indexing_that_is_left_ends_and_publishes_nothing(s3: S3Server) -> None:
     folder, origin = s3.folder / "data" / "left", s3.program.process.pid
     folder.mkdir()
-    # More than may be said of the work before anybody hears of it: it waits for who watches.
+    # More steps than may be reported ahead: the work then waits for its watcher.
     for number in range(64):
         np.save(folder / f"{number:02}.npy", np.zeros((4, 2)))
 

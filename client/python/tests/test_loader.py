@@ -1,4 +1,4 @@
-"""Loaders: epochs, states and what they tell."""
+"""Loaders: epochs, states and figures."""
 
 from __future__ import annotations
 
@@ -134,6 +134,8 @@ def test_wherever_an_interrupt_comes_what_counts_is_what_the_loop_has(
             return False
         finally:
             sys.settrace(None)
+            # Its frames hold `trace`: a cycle that could be collected, and interrupted, later.
+            done.clear()
             assert loader.state_dict() == batch.state_dict(), f"at place {places}"
         raise AssertionError("there are more batches")
 
@@ -332,7 +334,7 @@ def test_a_loader_without_batches_warns_at_the_line_that_makes_it(
 
 
 def test_settings_at_their_limits_are_taken(dataset: larder.Dataset) -> None:
-    """What is allowed here is allowed by the native module, too."""
+    """The native module allows the same values."""
     loader = dataset.loader(65_536, prefetch=64, seed=2**64 - 1, last="uneven")
     assert samples_of(loader) == samples_of(dataset.loader(np.int16(300), seed=2**64 - 1))
     loader.set_epoch(2**64 - 1)

@@ -1,4 +1,4 @@
-"""Mixtures: what is drawn from which dataset, and that a mixture is loaded from like a dataset."""
+"""Mixtures: the share of each dataset, and loaders like those of a dataset."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_sample_that_is_repeated_draws_other_random_numbers_each_time(
 
     drawn = numbers(32)
     assert len({noise for *_, noise in drawn}) == len(drawn) == 3 * 400
-    assert drawn == numbers(7, workers=2, worker_kind="process")
+    assert drawn == numbers(7, workers=2)
 
 
 def test_a_batch_of_a_single_dataset_has_no_sources(

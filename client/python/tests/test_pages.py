@@ -1,4 +1,4 @@
-"""The pages that need no torch do what they say."""
+"""Runs the pages that need no torch."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import os
 import resource
@@ -40,7 +39,6 @@ WORKING = [
     {},
     {"transform": transforms.same},
     {"transform": transforms.same, "workers": 2},
-    {"transform": transforms.same, "workers": 1, "worker_kind": "process"},
 ]
 
 
@@ -129,7 +127,7 @@ def test_children_forked_while_the_parent_is_busy_read_for_themselves(
             np.testing.assert_array_equal(batch["image"], images["image"][batch.samples])
 
 
-@pytest.mark.parametrize("options", WORKING, ids=["plain", "transform", "threads", "processes"])
+@pytest.mark.parametrize("options", WORKING, ids=["plain", "transform", "threads"])
 def test_an_epoch_begun_before_a_fork_is_refused_in_the_child_and_a_new_one_works(
     node: Node, options: dict[str, Any]
 ) -> None:
@@ -193,37 +191,6 @@ def test_views_taken_before_a_fork_are_each_sides_own(node: Node) -> None:
 
     succeed([fork(child)])
     np.testing.assert_array_equal(view, expected)
-
-
-def test_a_processs_batch_that_a_forked_child_has_stays_what_it_is(node: Node) -> None:
-    dataset = larder.open(URI, cluster=node.address)
-    options = {"workers": 1, "worker_kind": "process", "output": "numpy"}
-    loader = dataset.loader(16, transform=transforms.same, **options)
-    gate, go = os.pipe()
-    batches = itertools.chain.from_iterable(itertools.repeat(loader))
-    children, files = [], set()
-    # More children than arenas are lent at a time.
-    for _ in range(20):
-        batch = next(batches)
-
-        def child(batch: larder.Batch = batch) -> None:
-            os.close(go)
-            os.read(gate, 1)
-            check_batch(batch)
-
-        children.append(fork(child))
-        files.add(len(os.listdir("/proc/self/fd")))
-        del child, batch
-    for _, batch in zip(range(20), batches, strict=False):
-        check_batch(batch)
-    os.close(go)
-    succeed(children)
-    os.close(gate)
-    assert max(files) - min(files) <= 8, "what children have is not kept here"
-
-
-def check_batch(batch: larder.Batch) -> None:
-    np.testing.assert_array_equal(batch["image"], all_images()["image"][batch.samples])
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

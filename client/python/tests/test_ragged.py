@@ -167,15 +167,14 @@ def test_mixtures_bring_ragged_rows_of_each(dataset: larder.Dataset, ragged: Row
         check(batch, batch.samples, ragged)
 
 
-@pytest.mark.parametrize("kind", ["thread", "process"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_transforms_get_rows_and_make_ragged_columns(
-    node: Node, ragged: Rows, kind: str, workers: int
+    node: Node, ragged: Rows, workers: int
 ) -> None:
     dataset = larder.open(URI, cluster=node.address)
     loader = dataset.loader(
         16, seed=2, transform=transforms.tokenise, batch_transform=transforms.count_tokens,
-        workers=workers, worker_kind=kind, output="numpy",
+        workers=workers, output="numpy",
     )  # fmt: skip
     for batch in loader:
         assert list(batch) == ["text", "pairs", "padded", "label", "tokens"]
@@ -187,9 +186,7 @@ def test_transforms_get_rows_and_make_ragged_columns(
             np.testing.assert_array_equal(batch["pairs"].row(row), pairs)
         assert batch["padded"].shape == (16, 50)
         np.testing.assert_array_equal(batch["tokens"], batch["text"].lengths)
-    only_each = dataset.loader(
-        16, transform=transforms.tokenise, workers=workers, worker_kind=kind, output="numpy"
-    )
+    only_each = dataset.loader(16, transform=transforms.tokenise, workers=workers, output="numpy")
     kept = [(batch.samples, batch["text"]) for batch in only_each]
     for samples, texts in kept:
         for sample, text in zip(samples, texts.rows(), strict=True):

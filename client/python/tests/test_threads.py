@@ -30,7 +30,7 @@ from test_processes import fork, succeed
 
 URI = "s3://data/images"
 THREADS = 8
-#: How often each thread does what it does.
+#: How often each thread repeats its work.
 ROUNDS = 200 if "LARDER_TEST_FULL" in os.environ else 20
 #: What takes longer hangs.
 HANG_SECONDS = 120
@@ -74,7 +74,7 @@ def at_once(*works: Callable[[], object]) -> list[object]:
 
 
 def program(text: str, *arguments: str) -> str:
-    """What a program prints that must end, and well."""
+    """The output of a program, which must end well."""
     done = subprocess.run(
         [sys.executable, "-c", text, *arguments],
         capture_output=True,
@@ -125,9 +125,8 @@ OPTIONS = [
     {},
     {"transform": transforms.same},
     {"transform": transforms.same, "workers": 2},
-    {"transform": transforms.same, "workers": 1, "worker_kind": "process"},
 ]
-NAMES = ["plain", "transform", "threads", "processes"]
+NAMES = ["plain", "transform", "threads"]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=NAMES)

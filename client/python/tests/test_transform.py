@@ -1,4 +1,4 @@
-"""Transforms: what they are given and return, where they run, and what happens when they fail."""
+"""Transforms: their arguments and results, their workers and their errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ TESTS = Path(__file__).parent
 PLACES = [
     {"workers": 0},
     {"workers": 3},
-    {"workers": 2, "worker_kind": "process"},
 ]
 #: A wait that takes longer is a hang.
 HANG_SECONDS = 120
@@ -34,22 +33,6 @@ HANG_SECONDS = 120
 @pytest.fixture
 def dataset(node: Node) -> larder.Dataset:
     return larder.open(URI, cluster=node.address)
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended, waited for or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def shared_memory() -> set[str]:
-    """The names of shared memory, but for those that torch and multiprocessing give to what other
-    programs have meanwhile.
-    """
-    others = ("sem.", "torch_")
-    return {name for name in os.listdir("/dev/shm") if not name.startswith(others)}
 
 
 def wait_until(true: Any) -> None:
@@ -99,7 +82,6 @@ def test_random_numbers_depend_on_seed_epoch_and_sample_only(dataset: larder.Dat
     one = drawn(32, 1, 0)
     assert len(set(one.values())) == len(one) == 300
     assert one == drawn(7, 1, 0, workers=3, shuffle="none")
-    assert one == drawn(50, 1, 0, workers=2, worker_kind="process")
     ranks = [drawn(9, 1, 0, rank=rank, world_size=3) for rank in range(3)]
     assert one == ranks[0] | ranks[1] | ranks[2]
     assert not set(one.values()) & set(drawn(32, 1, 1).values())
@@ -181,9 +163,7 @@ def test_what_a_transform_raises_says_of_which_sample(
     cause = raised.value.__cause__
     assert isinstance(cause, KeyError)
     assert cause.args == ("no caption",)
-    if where.get("worker_kind") == "process":
-        assert "fail_at_40" in "".join(cause.__notes__)
-    # What was handed out before it is done, and it may be gone on with another transform.
+    # Batches handed out before it are done, and another transform may go on from there.
     resumed = dataset.loader(16, shuffle="none")
     resumed.load_state_dict(loader.state_dict())
     assert next(iter(resumed)).samples.tolist() == list(range(32, 48))
@@ -234,11 +214,8 @@ def test_a_batch_transform_returns_a_dict_of_anything(
     assert "a ndarray where a dict, of anything, is needed" in str(raised.value.__cause__)
 
 
-@pytest.mark.parametrize("where", PLACES[1:])
-def test_ctrl_c_ends_the_wait_for_a_transform_that_hangs(
-    dataset: larder.Dataset, where: dict[str, Any]
-) -> None:
-    loader = dataset.loader(16, shuffle="none", transform=transforms.hang_at_40, **where)
+def test_ctrl_c_ends_the_wait_for_a_transform_that_hangs(dataset: larder.Dataset) -> None:
+    loader = dataset.loader(16, shuffle="none", transform=transforms.hang_at_40, workers=3)
     timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
     seen = 0
     try:
@@ -259,116 +236,15 @@ def test_what_has_no_type_as_a_whole_is_no_array(
     assert all(isinstance(batch["table"], transforms.Table) for batch in loader)
 
 
-def test_what_can_not_become_an_array_is_the_transforms_error(
-    dataset: larder.Dataset,
-) -> None:
-    options = {"workers": 1, "worker_kind": "process", "shuffle": "none", "output": "numpy"}
-    loader = dataset.loader(50, batch_transform=transforms.broken, **options)
-    with pytest.raises(larder.TransformError, match="can't be put into shared memory") as raised:
-        next(iter(loader))
-    assert raised.value.samples == list(range(50))
-    assert isinstance(raised.value.__cause__, RuntimeError)
-    assert raised.value.__cause__.args == ("no array",)
-
-
-def test_a_process_that_is_killed_is_an_error_and_leaves_nothing(dataset: larder.Dataset) -> None:
-    options = {"workers": 2, "worker_kind": "process"}
-    # What is opened once stays: connections to the node, and what multiprocessing has for its own.
-    list(dataset.loader(16, batch_transform=transforms.whoami, **options))
-    gc.collect()
-    names, descriptors = shared_memory(), len(os.listdir("/proc/self/fd"))
-    loader = dataset.loader(16, shuffle="none", transform=transforms.die_at_40, **options)
-    with pytest.raises(larder.TransformError, match="ended by SIGKILL") as raised:
-        for _ in loader:
-            pass
-    assert raised.value.samples == list(range(32, 48))
-    # The next iteration starts another.
-    with pytest.raises(larder.TransformError, match="ended by SIGKILL"):
-        list(loader)
-    del loader, raised
-
-    def nothing_is_left() -> bool:
-        # A thread that is about to end may still keep what it raised, and that what it worked with.
-        gc.collect()
-        now = len(os.listdir("/proc/self/fd"))
-        # Two more batches on their way may have opened two more connections.
-        return shared_memory() <= names and now <= descriptors + 2
-
-    wait_until(nothing_is_left)
-
-
-LOADS_FOR_EVER = """
-import itertools, sys, larder, transforms
-if __name__ == "__main__":
-    loader = larder.open("s3://data/images").loader(
-        10, batch_transform=transforms.whoami, workers=2, worker_kind="process", output="numpy"
-    )
-    for _ in itertools.count():
-        for batch in loader:
-            print(int(batch["pid"]), flush=True)
-"""
-
-
-def test_processes_end_with_a_program_that_is_killed(
-    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LARDER_CLUSTER", node.address)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), *sys.path]))
-    (tmp_path / "program.py").write_text(LOADS_FOR_EVER)
-    command = [sys.executable, tmp_path / "program.py"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
-        processes: set[int] = set()
-        while len(processes) < 2:
-            processes.add(int(program.stdout.readline()))
-        program.kill()
-    wait_until(lambda: all(gone(process) for process in processes))
-
-
-def test_processes_are_kept_from_epoch_to_epoch_and_end_with_the_loader(
-    dataset: larder.Dataset,
-) -> None:
-    loader = dataset.loader(
-        16, batch_transform=transforms.whoami, workers=2, worker_kind="process", output="numpy"
-    )
-    epochs = [{int(batch["pid"]) for batch in loader} for _ in range(3)]
-    processes = set.union(*epochs)
-    assert len(processes) <= 2
-    assert os.getpid() not in processes
-    # One that is broken off keeps none that may be at work, and the next starts others.
-    next(iter(loader))
-    assert len({int(batch["pid"]) for batch in loader}) <= 2
-    processes |= {int(batch["pid"]) for batch in loader}
-    del loader
-    gc.collect()
-    wait_until(lambda: all(gone(process) for process in processes))
-
-
-def test_a_forked_child_has_processes_of_its_own(dataset: larder.Dataset) -> None:
-    loader = dataset.loader(
-        50, batch_transform=transforms.whoami, workers=1, worker_kind="process", output="numpy"
-    )
-    (mine,) = {int(batch["pid"]) for batch in loader}
-    child = os.fork()
-    if child == 0:
-        signal.alarm(HANG_SECONDS)
-        (other,) = {int(batch["pid"]) for batch in loader}
-        os._exit(0 if other != mine else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert {int(batch["pid"]) for batch in loader} == {mine}
-
-
-@pytest.mark.parametrize("kind", ["thread", "process"])
 def test_a_program_ends_in_the_midst_of_an_epoch(
-    node: Node, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), *sys.path]))
     (tmp_path / "program.py").write_text(
         "import larder, transforms\n"
         "if __name__ == '__main__':\n"
         f"    dataset = larder.open({URI!r}, cluster={node.address!r})\n"
-        "    loader = dataset.loader(2, transform=transforms.noise, workers=3,\n"
-        f"                            worker_kind={kind!r}, output='numpy')\n"
+        "    loader = dataset.loader(2, transform=transforms.noise, workers=3, output='numpy')\n"
         "    batches = iter(loader)\n"
         "    print(len(next(batches).samples))\n"
     )
@@ -378,9 +254,7 @@ def test_a_program_ends_in_the_midst_of_an_epoch(
 
 
 def test_two_iterations_of_a_loader_do_not_disturb_each_other(dataset: larder.Dataset) -> None:
-    loader = dataset.loader(
-        50, seed=1, transform=transforms.noise, workers=2, worker_kind="process", output="numpy"
-    )
+    loader = dataset.loader(50, seed=1, transform=transforms.noise, workers=2, output="numpy")
     loader.set_epoch(4)
     first = iter(loader)
     next(first)
@@ -430,9 +304,7 @@ def test_settings_that_make_no_sense_are_refused(dataset: larder.Dataset) -> Non
     for options, says in [
         ({"workers": 2}, "nothing to do"),
         ({"workers": -1, "transform": dict}, "workers is -1"),
-        ({"workers": 1, "transform": dict, "worker_kind": "fork"}, "'fork'"),
         ({"transform": "resize"}, "can't be called"),
-        ({"transform": lambda s: s, "workers": 1, "worker_kind": "process"}, "can't be sent"),
     ]:
         with pytest.raises(larder.InvalidArgument, match=says):
             dataset.loader(**options)

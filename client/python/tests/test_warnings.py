@@ -1,4 +1,4 @@
-"""What the client warns of, and that Python's logging hears it."""
+"""The client's warnings reach Python's logging."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Transforms that the tests hand to loaders; a module of its own, for processes to import."""
+"""Transforms that the tests hand to loaders; shared by several modules of them."""
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from typing import Any
 
@@ -40,12 +38,6 @@ def fail_at_40(sample: dict[str, Any]) -> dict[str, Any]:
     return sample
 
 
-def die_at_40(sample: dict[str, Any]) -> dict[str, Any]:
-    if sample["label"] == 40:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return sample
-
-
 def hang_at_40(sample: dict[str, Any]) -> dict[str, Any]:
     while sample["label"] == 40:
         time.sleep(1)
@@ -72,25 +64,8 @@ class Table:
         return np.zeros(3)
 
 
-class Broken(Table):
-    """What says that it is an array, and can't become one."""
-
-    dtype = np.dtype(np.float32)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        raise RuntimeError("no array")
-
-
 def table(batch: dict[str, Any]) -> dict[str, Any]:
     return {**batch, "table": Table()}
-
-
-def broken(batch: dict[str, Any]) -> dict[str, Any]:
-    return {**batch, "table": Broken()}
-
-
-def whoami(batch: dict[str, Any]) -> dict[str, Any]:
-    return {"pid": np.array(os.getpid()), "label": batch["label"]}
 
 
 def in_place(sample: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pages import readme  # noqa: E402
 
 SAMPLES = 300
 
-#: What the lines of the README work with.
+#: The data of the README's lines.
 PRELUDE = """
 import numpy
 seen = []
@@ -40,7 +40,7 @@ def wheel() -> Path:
 
 @pytest.fixture(scope="session")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a user has: a new virtual environment with the wheel, and no way to a compiler."""
+    """A user's setup: a new virtual environment with the wheel, and no compiler."""
     folder, run = tmp_path_factory.mktemp("venv"), tmp_path_factory.mktemp("run")
     run.chmod(0o700)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)

@@ -1,9 +1,9 @@
-"""What users pass, checked where they pass it.
+"""Checks the arguments of users.
 
-An error names the argument, its value and what it may be.
+An error names the argument, its value and the values that are allowed.
 
 Thread rule: pure functions.
-Non-goals: what only the native module knows, such as which tensors there are.
+Non-goals: facts that only the native module knows, such as the names of tensors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SELECTION_INDICES_MAX = 1 << 26
 
 
 def wrong(name: str, value: object, wanted: str, hint: str | None = None) -> InvalidArgument:
-    """The error for an argument that is not what is wanted."""
+    """Returns the error for a wrong argument."""
     return InvalidArgument(f"{name} is {reprlib.repr(value)}", f"{wanted} is needed", hint)
 
 
@@ -79,12 +79,12 @@ def address(name: str, value: str | os.PathLike[str]) -> str:
 
 
 def optional(check: Callable[..., T], name: str, value: Any, *wanted: Any) -> T | None:
-    """What `check` makes of an argument that may be left out."""
+    """Returns the result of `check`, or `None` for an argument that was left out."""
     return None if value is None else check(name, value, *wanted)
 
 
 def state(value: Any) -> str:
-    """What a saved state says of the job."""
+    """Returns the text of a saved state."""
     saved = value.get("larder") if isinstance(value, Mapping) else None
     if not isinstance(saved, str):
         raise no_state(value)
@@ -92,6 +92,6 @@ def state(value: Any) -> str:
 
 
 def no_state(value: object) -> InvalidArgument:
-    """The error for what is not as ``state_dict()`` returned it."""
+    """Returns the error for a value that ``state_dict()`` did not return."""
     what = f"{reprlib.repr(value)} is no state of a loader"
     return InvalidArgument(what, hint="pass what state_dict() returned")

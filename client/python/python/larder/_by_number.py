@@ -1,4 +1,4 @@
-"""What frameworks call a map-style dataset, or a random access source: samples by their number.
+"""Samples by their number: a map-style dataset, or a random access source.
 
 Thread rule: any number of threads; picklable.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ByNumber:
     """The samples of a dataset by their number, as a framework's arrays."""
 
-    #: Whose arrays they are.
+    #: The framework of the arrays.
     _output: ClassVar[Output]
 
     def __init__(self, dataset: Dataset, *, tensors: Sequence[str] | None = None) -> None:

@@ -6,7 +6,7 @@ import math
 import operator
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -33,14 +33,14 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class _Source:
-    """What a dataset is made from: all that a copy in another process needs."""
+    """All that a copy of a dataset in another process needs."""
 
     uri: str
     cluster: str | None
     manifest: str | None
     local: bool
     patience: float
-    #: What was selected, one step after the other.
+    #: The selections, in their order.
     steps: tuple[_Step, ...] = ()
 
     def open(self) -> _larder.Dataset:
@@ -91,11 +91,11 @@ def open(
     local: bool = True,
     patience: float = 120.0,
 ) -> Dataset:
-    """Open a dataset where it lies: ``s3://bucket/prefix``, ``gs://``, ``az://``, ``file:///folder``.
+    """Open a dataset in place: ``s3://bucket/prefix``, ``gs://``, ``az://``, ``file:///folder``.
 
     Args:
         uri: the prefix, with ``@tag`` or without. A prefix that was never indexed is indexed now,
-            and a warning says where the manifest was written and what was left out.
+            and a warning names the manifest and all that was left out.
         cluster: nodes to read through, ``http://host:port``, several separated by commas; by
             default what ``LARDER_CLUSTER`` says, else the node of this host, which the first
             process that needs it starts, and which stops a minute after the last one has ended.
@@ -109,21 +109,19 @@ def open(
     return Dataset(_Source(_arguments.address("uri", uri), cluster, manifest, local, patience))
 
 
-#: What a selection may be.
+#: The kinds of selections.
 _CHOICES = "give a range, ascending indices, or a mask"
 
 
 class Dataset(Loads):
     """One snapshot of a dataset; made by :func:`larder.open`."""
 
+    _native: _larder.Dataset
+
     def __init__(self, source: _Source, native: _larder.Dataset | None = None) -> None:
-        self._opened = source.open() if native is None else native
+        self._native = source.open() if native is None else native
         # Pinned, so that a copy is the same samples wherever the tag points by then.
         self._source = replace(source, uri=self._native.pinned_uri)
-
-    @property
-    def _native(self) -> _larder.Dataset:
-        return self._opened
 
     @property
     def uri(self) -> str:
@@ -145,18 +143,14 @@ class Dataset(Loads):
     def __len__(self) -> int:
         return len(self._native)
 
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> dict[str, Any]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> dict[str, Any]:
         """One sample, or several stacked: a dict from each tensor's name to a numpy array.
 
         Several rows of a ragged tensor are a :class:`larder.Ragged`.
 
         The arrays are views where the data lies if it is in the memory of a node on this host: of
-        one sample, and of a slice without a step within one shard. They may be written to: nobody
-        else sees that.
+        one sample, and of a slice without a step within one shard. They may be written to: the
+        dataset stays as it is.
         """
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
@@ -190,7 +184,7 @@ class Dataset(Loads):
             step = _Range(chosen.start, max(chosen.start, chosen.stop))
         else:
             step = _Indices(self._indices(chosen))
-        return self._then(step)
+        return Dataset(self._with(step), step.apply(self._native))
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
         """Disjoint random parts of these sizes, the same in every process.
@@ -206,9 +200,6 @@ class Dataset(Loads):
             Dataset(self._with(_Part(sizes, seed, number)), part)
             for number, part in enumerate(parts)
         )
-
-    def _then(self, step: _Step) -> Dataset:
-        return Dataset(self._with(step), step.apply(self._native))
 
     def _with(self, step: _Step) -> _Source:
         return replace(self._source, steps=(*self._source.steps, step))
@@ -274,7 +265,7 @@ class Dataset(Loads):
 
 
 def _listed(chosen: range | Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """What samples are chosen by, as an array. A range is none before its length is allowed."""
+    """A selection as an array. A range becomes one only after its length is checked."""
     try:
         if isinstance(chosen, range):
             _check_count(len(chosen))

@@ -52,7 +52,7 @@ class Target:
 
     @classmethod
     def of(cls, device: Any, way: Any, *, output: Output, pin_memory: object) -> Target | None:
-        """What a user said of a loader's device, checked; None without one."""
+        """Checks a user's choice of device; None without a device."""
         if way not in get_args(DeviceWay):
             raise InvalidArgument(
                 f"device_way is {way!r}", hint="say device_way='auto', 'staged' or 'direct'"
@@ -76,7 +76,7 @@ class Target:
 
     @staticmethod
     def check_transforms(output: Output, *transforms: object) -> None:
-        """Raises if transforms return what has no way to the device."""
+        """Raises if there are transforms with results that can't reach the device."""
         if output != "torch" and any(transform is not None for transform in transforms):
             raise InvalidArgument(
                 f"a transform beside a device and output={output!r}",
@@ -104,23 +104,6 @@ def _ordinal(device: Any) -> int:
     return 0 if torch is None or not torch.cuda.is_initialized() else torch.cuda.current_device()
 
 
-class Place(Protocol):
-    """How a framework takes the batches of a device."""
-
-    def epoch(self, native: _larder.Loader, number: int) -> _larder.Epoch:
-        """The epoch of this number, on the device."""
-        ...
-
-    def values(self, native: _larder.Batch) -> dict[str, Any]:
-        """The tensors of a batch."""
-        ...
-
-    @property
-    def refused(self) -> str | None:
-        """Why pages of the cache are not registered."""
-        ...
-
-
 def place_of(target: Target, native: _larder.Loader, output: Output) -> Place:
     """The way of a loader's batches to its device."""
     pump = native.pump(target.ordinal, target.way)
@@ -139,12 +122,15 @@ def refuse_in_worker(target: Target) -> None:
 
 
 class _Base:
+    """Takes batches on a device: :meth:`epoch` begins one, :meth:`values` has a batch's tensors."""
+
     def __init__(self, pump: _larder.Pump) -> None:
         self._pump = pump
         self._has_warned = False
 
     @property
     def refused(self) -> str | None:
+        """Why pages of the cache are not registered."""
         return self._pump.refused
 
     def warn_if_refused(self) -> None:
@@ -190,7 +176,7 @@ class _InTorch(_Base):
         return native.epoch_on(number, self._pump, self)
 
     def allocate(self, size: int) -> tuple[Any, int]:
-        """A new block, and the stream whose work it belongs to."""
+        """Returns a new block, and the stream that it belongs to."""
         import torch
 
         return torch.empty(size, dtype=torch.uint8, device=self._device), self.stream()
@@ -217,6 +203,10 @@ class _InTorch(_Base):
             name: Ragged(*map(view, part)) if isinstance(part[0], tuple) else view(part)
             for name, part in native.tensors.items()
         }
+
+
+#: How a framework takes the batches of a device.
+Place = _InOwnMemory | _InTorch
 
 
 def _same(tensor: DeviceTensor) -> DeviceTensor:

@@ -2,9 +2,9 @@
 
 Ranks that hold replicas of the same input (tensor, pipeline or context parallelism) must get
 identical batches, so the coordinates found here are those of data parallelism alone. They come
-from what the caller says, else from a framework that is initialised, else from the environment of
-a launcher. What is ambiguous or contradictory is an error: a wrong guess would repeat or lose
-samples in silence.
+from the caller, else from a framework that is initialised, else from the environment of a launcher.
+Ambiguous or contradictory coordinates are an error: a wrong guess would repeat or lose samples in
+silence.
 
 Thread rule: pure functions of arguments, environment and frameworks. Never imports a framework:
 one that is not imported is not initialised.
@@ -12,10 +12,10 @@ one that is not imported is not initialised.
 
 from __future__ import annotations
 
-import operator
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from larder import _arguments
 from larder._errors import InvalidArgument
 from larder._frameworks import imported
 
@@ -76,7 +76,7 @@ def resolve(
 
 
 def confirm(coordinates: Coordinates) -> None:
-    """Raises `InvalidArgument` if coordinates that were found are no longer what is found.
+    """Raises `InvalidArgument` if coordinates that were found have changed since.
 
     That happens when a loader is made before the framework is initialised: it would then be rank
     0 of 1 in every process, and each would read all samples.
@@ -122,7 +122,9 @@ def _from_arguments(rank: int | None, world_size: int | None, group: Any) -> Coo
             "both say which rank this is",
             "pass either",
         )
-    return _checked(_integer("rank", rank), _integer("world_size", world_size), "arguments", False)
+    rank = _arguments.integer("rank", rank, hint=_SAY_SO)
+    world_size = _arguments.integer("world_size", world_size, hint=_SAY_SO)
+    return _checked(rank, world_size, "arguments", False)
 
 
 def _from_group(group: Any) -> Coordinates:
@@ -260,16 +262,6 @@ def _checked(rank: int, world_size: int, source: str, found: bool) -> Coordinate
             _SAY_SO,
         )
     return Coordinates(rank, world_size, source, found)
-
-
-def _integer(name: str, value: Any) -> int:
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)
-    except TypeError:
-        pass
-    kind = type(value).__name__
-    raise InvalidArgument(f"{name} is a {kind}", "a whole number is needed", f"pass {name}=0, say")
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:

@@ -99,7 +99,7 @@ class InternalError(Error):
 
 
 class TransformError(Error):
-    """A transform raised, or the process that ran it died; what it raised is the ``__cause__``.
+    """A transform raised; its exception is the ``__cause__``.
 
     Attributes:
         samples: the number of the sample that it was applied to, or of all samples of the batch,

@@ -84,7 +84,7 @@ def _line(batch: dict[str, Any]) -> str:
 
 
 def _slowness(batch: dict[str, Any]) -> tuple[int, float]:
-    """By the whole milliseconds for which it was waited, then by what it took."""
+    """Sorts by the loop's wait in whole milliseconds, then by the time of fetch and transform."""
     took = batch["fetching_seconds"] + batch["hops"]["transform"]
     return int(batch["waiting_seconds"] * 1000), took
 

@@ -39,7 +39,7 @@ class Node:
 
     @property
     def address(self) -> str:
-        """What others name as their cluster: ``http://host:port``."""
+        """The address that other programs name as their cluster: ``http://host:port``."""
         return self._native.address
 
     @property
@@ -73,10 +73,10 @@ def serve(
     listen: str | None = None,
     args: Sequence[str] = (),
 ) -> Node:
-    """Start a node for this program and for whoever is told its address.
+    """Start a node for this program and for other programs that get its address.
 
     Args:
-        memory: for shards, such as ``"8GiB"`` or ``"50%"`` of what is available; by default half.
+        memory: for shards, such as ``"8GiB"`` or ``"50%"`` of available memory; by default half.
         origins: the prefixes it may read, such as ``["s3://bucket/data"]``; at least one.
         listen: ``host:port``; by default any port that only this host reaches.
         args: further arguments of ``larder-node``.

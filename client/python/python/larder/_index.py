@@ -22,7 +22,7 @@ class IndexReport:
         shards: how many shards they are cut into.
         bytes: of all its tensors.
         tensors: the tensors of each sample.
-        left_out: what is no part of it: object, tensor (None if it is the whole object), and why.
+        left_out: parts that are not indexed: object, tensor (None for the whole object), and why.
     """
 
     snapshot: str
@@ -60,9 +60,9 @@ def index(
         shard_bytes: the size a shard should have; by default 64 MiB.
         checksum: read all data once and pin a checksum of each shard.
         manifest: where manifest and tag go when the prefix can't be written to.
-        progress: called with what is being done, how much of it is done, and how much there is
-            (None if that is not known). What it raises, and Ctrl-C, ends the
-            indexing: nothing is published unless that has begun.
+        progress: called with the name of the step, the amount that is done, and the whole amount
+            (None if that is not known). An exception of it, and Ctrl-C, end the indexing: nothing
+            is published unless that has begun.
     """
     optional = _arguments.optional
     report = _larder.index(

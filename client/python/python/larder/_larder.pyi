@@ -128,8 +128,8 @@ class Loader:
     def slowest(self) -> list[dict[str, Any]]: ...
 
 class Locality:
-    """By what the ranks of a job divide their global batches: made by ``locality()`` of a dataset
-    or mixture, in one process, and handed to all. It pickles."""
+    """How the ranks of a job divide their global batches. One process makes it by ``locality()`` of
+    a dataset or mixture, and hands it to all. It pickles."""
 
     @staticmethod
     def from_bytes(content: bytes) -> Locality: ...

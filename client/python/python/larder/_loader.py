@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from abc import abstractmethod
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from larder._pinned import PinMemory, Pinning
 from larder._ragged import Ragged
 from larder._seconds import Spent, Timed
 from larder._transform import Transform
-from larder._transformed import Facts, Transformation, Transformed, WorkerKind
+from larder._transformed import Facts, Transformation, Transformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 #: How far samples are shuffled; also ``"window:SHARDS"``.
 Shuffle = Literal["auto", "none", "window", "global"] | str
-#: What becomes of a last batch that is not full.
+#: How a last batch that is not full is treated.
 Last = Literal["drop", "pad", "uneven"]
 
 
@@ -67,7 +66,7 @@ def settings_of(
     prefetch: int = 2,
     locality: Locality | None = None,
 ) -> Settings:
-    """The settings of a rank's only loader, from what a user said."""
+    """Checks the arguments of a user, and returns the settings of a rank's only loader."""
     if isinstance(shuffle, bool):
         shuffle = "auto" if shuffle else "none"
     return {
@@ -146,7 +145,7 @@ class Batch(dict[str, Any]):
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """The batch on another device or of another type: ``to`` of each of its torch tensors, also
-        of those in dicts, lists and tuples. What has no ``to`` stays as it is.
+        of those in dicts, lists and tuples. Other values stay as they are.
         """
         batch = copy(self)
         batch.update({name: _moved(value, args, kwargs) for name, value in self.items()})
@@ -157,7 +156,7 @@ class Batch(dict[str, Any]):
         return {"larder": self._state}
 
     def __repr__(self) -> str:
-        """Its rows, what comes after it, and the type and shape of each array, without content."""
+        """Its rows, its place in the epoch, and the type and shape of each array."""
         columns = ", ".join(f"{name} {_shown(value)}" for name, value in self.items())
         if "samples" not in vars(self):
             return f"<larder.Batch without its facts: {columns}>"
@@ -217,11 +216,11 @@ def _moved_ragged(value: Ragged, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 @dataclass
 class _Turn:
-    """An iteration. Only what it hands out counts as done: not what is fetched, or fails on its way
-    to be a batch.
+    """An iteration. Only batches that it handed out count as done: not those that are fetched, or
+    that fail on their way.
     """
 
-    #: Where the job stands after what it handed out; nowhere before it has begun.
+    #: The job's state after the last batch that it handed out; empty before it has begun.
     state: str = ""
     #: The number of its epoch.
     epoch: int = 0
@@ -231,7 +230,7 @@ class _Turn:
 
 @dataclass(frozen=True)
 class _Source:
-    """What a loader is made from: all that a copy in another process needs."""
+    """All that a copy of a loader in another process needs."""
 
     loads: Loads
     settings: Settings
@@ -242,7 +241,6 @@ class _Source:
     transform: Callable[..., Any] | None
     batch_transform: Callable[..., Any] | None
     workers: int
-    worker_kind: WorkerKind
 
 
 class Loader:
@@ -261,9 +259,7 @@ class Loader:
         self._pinning = Pinning(source.pin_memory, source.output)
         transform = Transform(source.transform, source.batch_transform, source.output)
         self._spent = Spent()
-        self._transformed = Transformed.of(
-            transform, source.workers, source.worker_kind, self._spent
-        )
+        self._transformed = Transformed.of(transform, source.workers, self._spent)
         self._native = source.loads._native.loader(source.settings)
         self._place: Place | None = None
         if source.target is None:
@@ -337,7 +333,7 @@ class Loader:
         with closing(batches):
             made = map(Batch.of_transformed, batches)
             if target is not None:
-                # What a transform returns is torch's, and so is its way to the device.
+                # A transform returns tensors of torch, and torch copies them to the device.
                 made = map(target.move, made)
             yield from self._timed(turn, made)
 
@@ -382,7 +378,7 @@ class Loader:
         self._turn = None
 
     def stats(self) -> dict[str, float]:
-        """What was handed out so far, where it came from, and what it waited for (in seconds)."""
+        """Counts of the batches handed out so far, their rows by source, and waits in seconds."""
         return {**self._native.stats(), **self._spent.stats()}
 
     def explain(self) -> Explanation:
@@ -409,21 +405,19 @@ def _copy(source: _Source, state: dict[str, Any]) -> Loader:
 
 
 class Loads:
-    """What has loaders: a dataset, or a mixture of some."""
+    """A dataset or a mixture: both have loaders."""
 
-    @property
-    @abstractmethod
-    def _native(self) -> _larder.Dataset | _larder.Mixture: ...
+    _native: _larder.Dataset | _larder.Mixture
 
     @property
     def nodes_here(self) -> list[str]:
-        """The nodes of the cluster on the host of this process, by name: those whose socket answers
-        here. Asks all nodes where their sockets are, which takes two seconds at most.
+        """The names of the cluster's nodes on the host of this process: their sockets answer here.
+        Asks all nodes where their sockets are, which takes two seconds at most.
         """
         return self._native.nodes_here()
 
     def locality(self, hosts: Sequence[str | Sequence[str]]) -> Locality:
-        """By what the ranks of a job can divide its batches, as the cluster places the data now.
+        """How the ranks of a job can divide its batches, as the cluster places the data now.
 
         Only for ranks that do not run under torch.distributed: there ``locality=True`` of a loader
         does all of it. It is to be made by one process and sent to all (it pickles): two processes
@@ -452,7 +446,6 @@ class Loads:
         transform: Callable[..., Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,
         workers: int = 0,
-        worker_kind: WorkerKind = "thread",
         output: Output = "auto",
         pin_memory: PinMemory = "auto",
         device: Any = None,
@@ -466,7 +459,7 @@ class Loads:
                 64 shards at a time, ``"none"`` nothing. ``"auto"`` takes ``"global"`` if the
                 dataset and a quarter more fit the memory of the nodes, else a window of 64 shards,
                 or of as many as fill a quarter of that memory; without nodes, and for several ranks
-                whose hosts each have a node of their own, ``"window:64"``. For several ranks of a
+                on hosts with a node of their own each, ``"window:64"``. For several ranks of a
                 named cluster all its nodes must answer. True is ``"auto"``, False ``"none"``.
             seed: names the order, together with the epoch. The same on all ranks.
             rank: which of how many ranks this is: each sample comes on one of them. By default what
@@ -474,39 +467,37 @@ class Loads:
             world_size: how many ranks there are.
             group: instead of both, a torch ``DeviceMesh`` or ``ProcessGroup`` of data parallelism:
                 ranks that are replicas in its other dimensions get the same batches.
-            last: what becomes of a last batch that is not full: ``"drop"`` it, ``"pad"`` it, or
+            last: how to treat a last batch that is not full: ``"drop"`` it, ``"pad"`` it, or
                 deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever).
             tensors: names of the tensors wanted; by default all.
             prefetch: batches fetched ahead.
             locality: whether ranks divide each global batch by where its rows are held, so that
-                each reads as many as can be on its own host. The samples of a global batch, and so
-                what a step learns from, stay the same; so do saved states. Under torch.distributed
+                each reads as many as can be on its own host. The samples of a global batch stay
+                the same, and so do saved states. Under torch.distributed
                 this is a collective call: all ranks make the loader, with the same setting.
-                Elsewhere pass what :meth:`locality` made, the same on all ranks.
+                Elsewhere pass the result of :meth:`locality`, the same on all ranks.
             transform: applied to each sample, a dict of arrays (of torch for torch's output, else
                 of numpy), and returns a dict of arrays; those of a batch are stacked. If it has a
-                parameter ``rng``, it gets a ``numpy.random.Generator`` for this call, whose numbers
-                depend on seed, epoch and sample only (in a mixture, on how often that dataset was
-                gone through before instead of the epoch).
-            batch_transform: applied to each batch, after ``transform``; likewise, but what it
-                returns is a dict of anything: arrays become those of the output, the rest stays as
-                it is. Its random numbers depend on the batch's first sample.
-            workers: how many batches are transformed at a time, ahead of the one in use; with 0,
-                each when it is asked for.
-            worker_kind: whether they are transformed by threads, or by processes of their own: then
-                transforms must be importable there, as functions of a module are. Their batches are
-                in shared memory: what a forked child writes to one it inherits, its parent sees.
-            output: whose arrays: ``"numpy"``, ``"torch"`` or ``"jax"``; ``"auto"`` is torch if the
-                program has imported it, else numpy. With a ``device`` also ``"device"``, which is
-                :class:`larder.DeviceTensor`, and what ``"auto"`` is there without torch.
+                parameter ``rng``, it gets a ``numpy.random.Generator`` for this call. Its numbers
+                depend on seed, epoch and sample only (in a mixture, on the number of earlier passes
+                over that dataset instead of the epoch).
+            batch_transform: applied to each batch, after ``transform``; likewise, but it
+                returns a dict of anything: arrays become those of the output, the rest stays as it
+                is. Its random numbers depend on the batch's first sample.
+            workers: how many threads transform batches, ahead of the one in use; with 0, each batch
+                is transformed when it is asked for. Python that holds the interpreter lock runs in
+                parallel only in worker processes: see :class:`larder.torch.IterableDataset`.
+            output: the framework: ``"numpy"``, ``"torch"`` or ``"jax"``; ``"auto"`` is torch if the
+                program has imported it, else numpy. With a ``device`` also ``"device"``:
+                :class:`larder.DeviceTensor`, and the choice of ``"auto"`` there without torch.
             pin_memory: whether tensors of torch are in page-locked memory, from which
                 ``batch.to("cuda", non_blocking=True)`` returns at once and copies faster;
                 ``"auto"``: if the program uses a GPU by torch when an epoch begins. They are
-                gathered into it, also where they would else be views of the cache; what transforms
-                return is copied into it.
-            device: the GPU whose memory batches come in: ``"cuda"``, ``"cuda:1"`` or a torch
+                gathered into it, also where they would else be views of the cache. Results of
+                transforms are copied into it.
+            device: the GPU that batches are copied to: ``"cuda"``, ``"cuda:1"`` or a torch
                 device. Batches are copied there ahead of the one in use, and the loop waits for no
-                copy. Transforms stay on the host: what they return is copied by torch.
+                copy. Transforms stay on the host: torch copies their results.
             device_way: how bytes get there. ``"staged"``: gathered into a page-locked buffer and
                 copied from it. ``"direct"``: copied from the pages of the cache, where rows are
                 32 KiB or more or lie side by side; an error where the driver refuses that.
@@ -539,7 +530,6 @@ class Loads:
                 transform=transform,
                 batch_transform=batch_transform,
                 workers=workers,
-                worker_kind=worker_kind,
             )
         )
         warn_if_empty(len(loader), len(self._native), settings)

@@ -1,4 +1,4 @@
-"""How all ranks of a job come to one locality: by what they divide their global batches.
+"""How all ranks of a job agree on one locality, by which they divide their global batches.
 
 It is made by one process and handed to all, since two of them learn of a change of the cluster at
 different times, and ranks that divide a batch differently lose rows and repeat others.
@@ -29,7 +29,7 @@ _BY_HAND = (
 
 
 class Placed(Protocol):
-    """What is placed on the nodes of a cluster."""
+    """Data that is placed on the nodes of a cluster."""
 
     @property
     def nodes_here(self) -> list[str]: ...
@@ -98,7 +98,7 @@ def _compare(ids: list[str]) -> None:
 
 
 class Exchange:
-    """What the processes of a job tell each other, by torch.distributed."""
+    """Values that the processes of a job exchange by torch.distributed."""
 
     def __init__(self, distributed: Any, groups: Sequence[Any]) -> None:
         self._distributed = distributed
@@ -107,7 +107,7 @@ class Exchange:
 
     @classmethod
     def among(cls, coordinates: Coordinates, group: Any) -> Exchange | None:
-        """Among the processes whose coordinates these are one of, if torch.distributed has them."""
+        """Among the processes that divide the data, if torch.distributed has them."""
         distributed = imported("torch.distributed")
         if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
             return None

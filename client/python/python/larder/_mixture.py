@@ -45,6 +45,8 @@ class Mixture(Loads):
     ``batch.samples`` which sample: its number in what :func:`larder.open` returned.
     """
 
+    _native: _larder.Mixture
+
     def __init__(self, weighted: tuple[tuple[Dataset, float], ...], seed: int, stop: Stop) -> None:
         if not isinstance(stop, str):
             stop = _arguments.integer("stop", stop, 1, hint="or say 'first' or 'all'")
@@ -52,21 +54,17 @@ class Mixture(Loads):
         self._seed = seed = _arguments.integer("seed", seed)
         self._stop = stop
         native = [(dataset._native, weight) for dataset, weight in weighted]
-        self._mixed = _larder.Mixture(native, seed, stop)
-
-    @property
-    def _native(self) -> _larder.Mixture:
-        return self._mixed
+        self._native = _larder.Mixture(native, seed, stop)
 
     @property
     def datasets(self) -> tuple[Dataset, ...]:
-        """What is mixed."""
+        """The datasets of the mixture."""
         return tuple(dataset for dataset, _ in self._weighted)
 
     @property
     def draws(self) -> tuple[int, ...]:
         """How many samples of each dataset an epoch has."""
-        return tuple(self._mixed.draws)
+        return tuple(self._native.draws)
 
     @property
     def tensors(self) -> dict[str, TensorSpec]:
@@ -80,7 +78,7 @@ class Mixture(Loads):
 
     def __len__(self) -> int:
         """Samples of an epoch."""
-        return len(self._mixed)
+        return len(self._native)
 
     def __reduce__(self) -> tuple[type[Mixture], tuple[object, ...]]:
         return Mixture, (self._weighted, self._seed, self._stop)

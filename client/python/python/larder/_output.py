@@ -70,11 +70,10 @@ def each_row(columns: Mapping[str, Any], rows: int) -> list[dict[str, Any]]:
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     """A view of an array as numpy has it; of types numpy lacks, with ml_dtypes."""
-    dtype = _EXTENSION_DTYPES.get(array.dtype)
-    if dtype is None:
+    if array.dtype not in _EXTENSION_DTYPES:
         return np.asarray(array)
     raw: np.ndarray[Any, Any] = np.asarray(array.raw())
-    return raw.view(_extension(dtype)).reshape(array.shape)
+    return raw.view(_extension(array.dtype)).reshape(array.shape)
 
 
 def from_numpy(array: np.ndarray[Any, Any], output: Output) -> Any:
@@ -92,18 +91,6 @@ def from_numpy(array: np.ndarray[Any, Any], output: Output) -> Any:
 
         return numpy.asarray(array)
     return array
-
-
-def is_array(value: Any) -> bool:
-    """Whether it is an array of some framework, with elements that are plain bytes."""
-    torch = imported("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        # Nested and sparse ones are several arrays each.
-        return value.layout == torch.strided and not value.is_nested
-    dtype = getattr(value, "dtype", None)
-    if dtype is None or not hasattr(value, "__array__"):
-        return False
-    return not getattr(dtype, "hasobject", False)
 
 
 def as_numpy(value: Any) -> np.ndarray[Any, Any]:
@@ -147,16 +134,9 @@ def _to_jax(array: Array) -> Any:
 
 
 #: Types that numpy has only with ml_dtypes, which calls them the same.
-_EXTENSION_DTYPES = {
-    name: name
-    for name in (
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e4m3fnuz",
-        "float8_e5m2",
-        "float8_e5m2fnuz",
-        "float8_e8m0fnu",
-    )
-}
+_EXTENSION_DTYPES = frozenset(
+    {"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz"}
+    | {"float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"}
+)
 
 _CONVERTERS: dict[str, Convert] = {"numpy": to_numpy, "torch": to_torch, "jax": _to_jax}

@@ -31,7 +31,7 @@ class Pinning:
     """Whether the batches of a loader are page-locked."""
 
     asked: PinMemory
-    #: Whose arrays the loader brings.
+    #: The framework of the loader's arrays.
     output: Output
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class Pinning:
             return False
         import torch
 
-        # Not whether there is one: to ask that may begin to use it, and nobody could fork any more.
+        # To ask whether there is a GPU may begin to use it, and then the program can't fork.
         return self.asked is True or torch.cuda.is_initialized()
 
 
@@ -83,7 +83,7 @@ def allocate(size: int) -> Any:
 
 
 def to_pinned(array: Array) -> Any:
-    """A tensor of an array: a view of what was allocated for its batch, or else a copy."""
+    """A tensor of an array: a view of the memory allocated for its batch, or else a copy."""
     if array.given is None:
         return pinned(to_torch(array))
     import torch

@@ -1,7 +1,7 @@
 """Batches pulled and transformed in order: each when it is asked for, or ahead by some workers.
 
-Each worker is a thread that pulls a batch, has it transformed (by itself, or by a process of its
-own) and puts it where the consumer takes them in order. How far they run ahead is bounded.
+Each worker is a thread that pulls a batch, transforms it and puts it where the consumer takes them
+in order. How far they run ahead is bounded.
 
 Thread rule: one consumer. The workers end by themselves when the batches do, or when the iteration
 is closed; a transform that hangs holds up neither Ctrl-C nor the end of the program.
@@ -15,30 +15,15 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from larder._errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from larder import _larder
 
-
-class Source(Protocol):
-    """Batches to be pulled, by one thread at a time."""
-
-    def __next__(self) -> Any: ...
-    def close(self) -> None:
-        """End a wait for the next one, in whichever thread."""
-        ...
-
-
-class Job(Protocol):
-    """What a worker does to a batch."""
-
-    def __call__(self, batch: Any, /) -> Any: ...
-    def close(self, *, finished: bool) -> None:
-        """Let go of what it holds; if not ``finished``, end what it is doing."""
-        ...
+#: Makes the value to hand out of a batch that was pulled.
+Job: TypeAlias = Callable[[Any], Any]
 
 
 class _Outcome(NamedTuple):
@@ -60,12 +45,12 @@ class Took(NamedTuple):
 
 
 class AtOnce(Iterator[Any]):
-    """What ``job`` makes of what ``source`` brings, when it is asked for. ``record`` is told of
-    each what it became, and what it took.
+    """Batches of ``source``, each handed to ``job`` when the consumer asks for it. ``record`` gets
+    each result, and the seconds that it took.
     """
 
     def __init__(
-        self, source: Source, job: Callable[[Any], Any], record: Callable[[Any, Took], None]
+        self, source: _larder.Epoch, job: Job, record: Callable[[Any, Took], None]
     ) -> None:
         self._source = source
         self._job = job
@@ -86,18 +71,23 @@ class AtOnce(Iterator[Any]):
 
 
 class Ahead(Iterator[Any]):
-    """The same by several ``jobs``, each in a thread, which are started at once. At most ``depth``
-    batches are begun and not yet handed out.
+    """The same by several threads, which are started at once. At most ``depth`` batches are begun
+    and not yet handed out.
     """
 
     def __init__(
-        self, source: Source, jobs: Sequence[Job], depth: int, record: Callable[[Any, Took], None]
+        self,
+        source: _larder.Epoch,
+        job: Job,
+        record: Callable[[Any, Took], None],
+        *,
+        workers: int,
+        depth: int,
     ) -> None:
-        self._jobs = list(jobs)
         self._record = record
-        self._run = _Run(source, depth)
+        self._run = _Run(source, job, depth)
         try:
-            self._run.start(jobs)
+            self._run.start(workers)
         except BaseException:
             self.close()
             raise
@@ -114,21 +104,17 @@ class Ahead(Iterator[Any]):
         return outcome.value
 
     def close(self) -> None:
-        """End the threads, and what they are doing."""
+        """End the threads after their present batches."""
         self._run.close()
-        # One that an interrupt keeps from ending is there when it is closed again.
-        while self._jobs:
-            self._jobs[-1].close(finished=self._run.idle)
-            self._jobs.pop()
 
     def __del__(self) -> None:
-        # An interrupt may come before anybody else could close it, or before there is anything.
+        # An interrupt may come before the iteration could close it, or before it has a run.
         if hasattr(self, "_run"):
             self.close()
 
 
-def _done(job: Callable[[Any], Any], batch: Any) -> Any:
-    """What a job makes of a batch."""
+def _done(job: Job, batch: Any) -> Any:
+    """Returns the result of a job on a batch."""
     try:
         return job(batch)
     except StopIteration as stray:
@@ -137,10 +123,11 @@ def _done(job: Callable[[Any], Any], batch: Any) -> Any:
 
 
 class _Run:
-    """What the threads share."""
+    """The state that the threads share."""
 
-    def __init__(self, source: Source, depth: int) -> None:
+    def __init__(self, source: _larder.Epoch, job: Job, depth: int) -> None:
         self._source = source
+        self._job = job
         self._owner = os.getpid()
         self._depth = depth
         #: Held while a batch is pulled, so that numbers are given in order.
@@ -153,11 +140,11 @@ class _Run:
         self._ended = False
         self._threads: list[threading.Thread] = []
 
-    def start(self, jobs: Sequence[Job]) -> None:
+    def start(self, workers: int) -> None:
         _running.add(weakref.ref(self, _running.discard))
-        for number, job in enumerate(jobs):
+        for number in range(workers):
             name = f"larder-transform-{number}"
-            thread = threading.Thread(target=self.work, args=(job,), name=name, daemon=True)
+            thread = threading.Thread(target=self.work, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
 
@@ -166,20 +153,12 @@ class _Run:
         for thread in self._threads:
             thread.join(seconds)
 
-    @property
-    def idle(self) -> bool:
-        """Whether no job is at work, or will be."""
-        if self._owner != os.getpid():
-            return False
-        with self._changed:
-            return self._ended and self._pulled == self._taken + len(self._outcomes)
-
-    def work(self, job: Job) -> None:
+    def work(self) -> None:
         while (pulled := self._pull()) is not None:
             number, batch = pulled
             begun = perf_counter()
             try:
-                value, error = _done(job, batch), None
+                value, error = _done(self._job, batch), None
             except BaseException as failure:
                 value, error = None, failure
             del batch, pulled

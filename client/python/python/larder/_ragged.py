@@ -1,19 +1,19 @@
-"""Rows of different lengths, and what several columns of a batch are made of.
+"""Rows of different lengths.
 
 Thread rule: values. Non-goals: computing with them, for which frameworks have types of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 
 class Ragged(NamedTuple):
-    """A column whose rows differ in their first dimension: its rows one after the other.
+    """A column with rows that differ in their first dimension: its rows one after the other.
 
     A tuple of two arrays, so that frameworks take it apart and put it together as any other:
     ``data, offsets = batch["text"]``. So its ``len()`` is 2; it has ``len(ragged.lengths)`` rows.
@@ -55,28 +55,3 @@ class Ragged(NamedTuple):
 #: A column of a batch in arrays of numpy.
 Column = np.ndarray[Any, Any] | Ragged
 Columns = dict[str, Column]
-#: An array that a column is made of: the name of the column, and which part of it.
-Leaf = tuple[str, Literal["array", "data", "offsets"]]
-Leaves = dict[Leaf, np.ndarray[Any, Any]]
-
-
-def flatten(columns: Mapping[str, Any]) -> Leaves:
-    """The arrays that columns are made of."""
-    leaves: Leaves = {}
-    for name, column in columns.items():
-        if isinstance(column, Ragged):
-            leaves[name, "data"], leaves[name, "offsets"] = column
-        else:
-            leaves[name, "array"] = column
-    return leaves
-
-
-def unflatten(leaves: Leaves) -> Columns:
-    """The columns that are made of these arrays."""
-    columns: Columns = {}
-    for (name, part), leaf in leaves.items():
-        if part == "array":
-            columns[name] = leaf
-        elif part == "data":
-            columns[name] = Ragged(leaf, leaves[name, "offsets"])
-    return columns

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-#: What the numbers are for: the second word of the key.
+#: The use of the numbers: the second word of the key.
 SAMPLE, BATCH = 0, 1
 
 
@@ -27,7 +27,7 @@ class Streams:
 
     def at(self, source: int, number: int, sample: int) -> np.random.Generator:
         """The stream of a sample in pass `number`, from its beginning; the one before it ends."""
-        # The lowest word counts what is drawn: 2**64 blocks before it would touch the next.
+        # The lowest word counts draws: it reaches the next sample after 2**64 blocks.
         counter = np.array([0, source, number, sample], dtype=np.uint64)
         self._bits.state = {
             "bit_generator": "Philox",

@@ -1,6 +1,6 @@
 """Where the time of a loop goes.
 
-Thread rule: any thread adds to a sum; one iterates what is timed.
+Thread rule: any thread adds to a sum; one thread iterates a :class:`Timed`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 
 class Spent:
-    """What a loader's loops and transforms spent."""
+    """Seconds that a loader's loops and transforms spent."""
 
     def __init__(self) -> None:
         self._seconds = dict.fromkeys(
@@ -30,11 +30,11 @@ class Spent:
         )
 
     def add_loop(self, waiting: float, using: float) -> None:
-        """Add what a loop waited for a batch, and what it did with the one before."""
+        """Adds seconds in which a loop waited for a batch, and used the batch before."""
         self._add(loop_waiting_seconds=waiting, loop_using_seconds=using)
 
     def add_transform(self, working: float, waiting: float) -> None:
-        """Add what a batch's transform took, and what was waited for it."""
+        """Adds seconds of a batch's transform, and of the loop's wait for it."""
         self._add(transform_seconds=working, transform_waiting_seconds=waiting)
 
     def _add(self, **more: float) -> None:
@@ -53,7 +53,7 @@ _lock = threading.RLock()
 
 
 def counting() -> AbstractContextManager[object]:
-    """What is held while something is counted, for microseconds."""
+    """The lock to hold while counting, for microseconds."""
     return _lock
 
 
@@ -67,9 +67,9 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Timed(Iterator[Item]):
-    """What an iterable brings. ``record`` is told, each time somebody asks for more, for how long
-    they waited, and how long they were busy with the item before. The first was ``asked`` for
-    before there was an iterable.
+    """The items of an iterable. ``record`` gets two durations for each item: the consumer's wait,
+    and its time with the item before. The first item was ``asked`` for before there was an
+    iterable.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Timed(Iterator[Item]):
         asked, left = self._asked or perf_counter(), self._left
         self._asked = None
         try:
-            # Not kept in a name: its memory is that of whoever gets it.
+            # Not kept in a name: only the consumer holds its memory.
             return next(self._items)
         finally:
             self._left = perf_counter()

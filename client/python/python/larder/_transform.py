@@ -1,8 +1,8 @@
 """Transforms: the user's functions, applied to the rows of a batch.
 
-Thread rule: a :class:`Transform` is a value, applied by several threads or processes at once; what
-the user's functions share is theirs to guard.
-Non-goals: where they run (see ``_pipeline`` and ``_process``).
+Thread rule: a :class:`Transform` is a value, applied by several threads at once; the user's
+functions guard the state that they share.
+Non-goals: where they run (see ``_pipeline``).
 """
 
 from __future__ import annotations
@@ -18,12 +18,7 @@ import numpy as np
 from larder import _random
 from larder._errors import InvalidArgument, TransformError
 from larder._output import Output, as_numpy, from_numpy
-from larder._ragged import Columns, Leaf, Leaves, Ragged, unflatten
-
-#: The shapes and types of arrays.
-Shapes = dict[Leaf, tuple[tuple[int, ...], np.dtype[Any]]]
-#: Makes room for them; what it made before stays.
-Allocate = Callable[[Shapes], Leaves]
+from larder._ragged import Columns, Ragged
 
 
 class Rows(NamedTuple):
@@ -44,19 +39,14 @@ class Rows(NamedTuple):
         return 0 if self.sources is None else int(self.sources[row])
 
     def draw(self, row: int) -> tuple[int, int, int]:
-        """What comes once in the life of a job: dataset, pass over it, sample."""
+        """Names a draw that comes once in the life of a job: dataset, pass over it, sample."""
         number = self.epoch if self.passes is None else int(self.passes[row])
         return self.source(row), number, int(self.samples[row])
 
 
-def on_the_heap(shapes: Shapes) -> Leaves:
-    """Room for arrays in memory of this process."""
-    return {leaf: np.empty(shape, dtype) for leaf, (shape, dtype) in shapes.items()}
-
-
 @dataclass(frozen=True)
 class Transform:
-    """What becomes of a batch: a function for each sample, then one for the whole batch."""
+    """A function for each sample, then a function for the whole batch."""
 
     each: Callable[..., Any] | None
     whole: Callable[..., Any] | None
@@ -71,23 +61,20 @@ class Transform:
             # which a child may be forked: there the lock of that import is held for ever.
             importlib.import_module("numpy.random")
 
-    def apply(self, rows: Rows, allocate: Allocate = on_the_heap) -> dict[str, Any]:
-        """The columns that come of it: arrays of numpy, or what ``whole`` returned.
-
-        ``allocate`` makes the room for what ``each`` returns, if that is the last step.
-        """
+    def apply(self, rows: Rows) -> dict[str, Any]:
+        """Returns the new columns: arrays of numpy, or the result of ``whole``."""
         columns: dict[str, Any] = rows.columns
         if self.each is not None:
-            columns = self._each(rows, on_the_heap if self.whole is not None else allocate)
+            columns = self._each(rows)
         if self.whole is not None:
             columns = self._whole(rows, columns)
         return columns
 
-    def _each(self, rows: Rows, allocate: Allocate) -> Columns:
+    def _each(self, rows: Rows) -> Columns:
         assert self.each is not None
         streams = _streams(self.each, rows, _random.SAMPLE)
         ragged = {name for name, column in rows.columns.items() if isinstance(column, Ragged)}
-        stack = Stack(len(rows.samples), ragged, allocate)
+        stack = Stack(len(rows.samples), ragged)
         for row in range(len(rows.samples)):
             given = {n: self._as_output(_row(column, row)) for n, column in rows.columns.items()}
             rng = {} if streams is None else {"rng": streams.at(*rows.draw(row))}
@@ -108,9 +95,9 @@ class Transform:
             raise failed("batch_transform", rows, None) from error
 
     def as_output(self, values: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
-        """What :meth:`apply` made of the rows, with arrays of numpy as those of the output.
+        """The result of :meth:`apply`, with arrays of numpy as those of the output.
 
-        What the functions made otherwise stays as it is.
+        Other values of the functions stay as they are.
         """
         done = {}
         for name, value in values.items():
@@ -181,37 +168,37 @@ def _array(name: str, value: Any) -> np.ndarray[Any, Any]:
 
 
 class Stack:
-    """What a function returned for each sample of a batch, put together as columns.
+    """Collects the results of a function for each sample of a batch as columns.
 
     Rows are stacked, so they must be of one shape. Those that may differ in their first dimension
-    become a :class:`Ragged`: under the name of a column that is one already, and what is returned
-    as a :class:`Ragged` of one row.
+    become a :class:`Ragged`: those under the name of a ragged column, and those returned as a
+    :class:`Ragged` of one row.
     """
 
-    def __init__(self, count: int, ragged: set[str], allocate: Allocate) -> None:
+    def __init__(self, count: int, ragged: set[str]) -> None:
         self._count = count
         self._ragged = ragged
-        self._allocate = allocate
         self._done = 0
         #: The names of the columns, in their order.
         self._order: list[str] = []
-        self._stacked: Leaves = {}
+        self._stacked: dict[str, np.ndarray[Any, Any]] = {}
         self._rows: dict[str, list[np.ndarray[Any, Any]]] = {}
 
     def add(self, result: Any) -> None:
-        """What was returned for the next sample."""
+        """Adds the result for the next sample."""
         values = dict(_mapping(result, "a dict of arrays"))
         arrays = {n: _array(n, v) for n, v in values.items() if not self._is_ragged(n, v)}
         rows = {n: _ragged_row(n, v) for n, v in values.items() if n not in arrays}
         if self._done == 0:
             self._order = list(values)
             self._rows = {name: [] for name in rows}
-            self._stacked = self._allocate(
-                {(n, "array"): ((self._count, *a.shape), a.dtype) for n, a in arrays.items()}
-            )
+            self._stacked = {
+                name: np.empty((self._count, *array.shape), array.dtype)
+                for name, array in arrays.items()
+            }
         self._check_alike(arrays, rows)
         for name, array in arrays.items():
-            self._stacked[name, "array"][self._done] = array
+            self._stacked[name][self._done] = array
         for name, row in rows.items():
             # A copy, since the function may use its memory again for the next sample.
             self._rows[name].append(row.copy())
@@ -219,23 +206,12 @@ class Stack:
 
     def columns(self) -> Columns:
         """The columns of all samples."""
-        columns = {**unflatten(self._stacked), **self._ragged_columns()}
+        ragged = {name: Ragged.of(rows) for name, rows in self._rows.items()}
+        columns: Columns = {**self._stacked, **ragged}
         return {name: columns[name] for name in self._order}
 
     def _is_ragged(self, name: str, value: Any) -> bool:
         return name in self._ragged or isinstance(value, Ragged)
-
-    def _ragged_columns(self) -> Columns:
-        shapes: Shapes = {}
-        for name, rows in self._rows.items():
-            elements = sum(len(row) for row in rows)
-            shapes[name, "data"] = ((elements, *rows[0].shape[1:]), rows[0].dtype)
-            shapes[name, "offsets"] = ((len(rows) + 1,), np.dtype(np.int64))
-        room = self._allocate(shapes) if shapes else {}
-        for name, rows in self._rows.items():
-            np.concatenate(rows, out=room[name, "data"])
-            np.cumsum([0, *map(len, rows)], out=room[name, "offsets"])
-        return unflatten(room)
 
     def _check_alike(self, arrays: Mapping[str, Any], rows: Mapping[str, Any]) -> None:
         """Rows of a batch have the same columns, each of one shape and type."""
@@ -243,7 +219,7 @@ class Stack:
             names, now = sorted(self._order), sorted([*arrays, *rows])
             raise ValueError(f"it returned {now}, and {names} for the first sample of the batch")
         for name, array in arrays.items():
-            column = self._stacked.get((name, "array"))
+            column = self._stacked.get(name)
             if column is None:
                 raise ValueError(f"{name!r} was a larder.Ragged for the first sample of the batch")
             if (array.shape, array.dtype) != (column.shape[1:], column.dtype):

@@ -14,10 +14,8 @@ is iterated.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -38,7 +36,6 @@ from larder._loader import (
     warn_if_empty,
 )
 from larder._output import convert_all, converter, each_row
-from larder._shared import Once
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -127,7 +124,7 @@ class _Plan:
 
 
 class _Place(NamedTuple):
-    """Where one worker of a rank stands: where the job does, and whose turn it then is."""
+    """Where one worker of a rank stands: the state of the job, and the worker in turn."""
 
     #: The job's state after this worker's last batch, or at the start; once the epoch has nothing
     #: more for this worker, at the epoch's end.
@@ -147,14 +144,121 @@ class _Place(NamedTuple):
         return _Place(batch.state(), self.workers - 1, self.workers, 0, ended=False)
 
     def at_end(self, end: str, *, seen: bool) -> _Place:
-        """After its last batch, of an epoch that ends in this state. Once who iterates has seen the
-        end, a worker without others is where the next epoch begins.
+        """After its last batch, of an epoch that ends in this state. Once the consumer has seen the
+        end, a worker without others stands at the start of the next epoch.
         """
         return _Place(end, self.workers - 1, self.workers, 0, ended=not seen or self.workers > 1)
 
     def is_the_jobs(self) -> bool:
         """Whether it is all there is to say of this rank."""
         return self.workers == 1 and self.samples == 0 and not self.ended
+
+
+#: Workers of a DataLoader: many times the cores of any host.
+_WORKERS_MAX = 4096
+#: The shared words: the epoch, the number of loads, the iteration that takes the state loaded last,
+#: and for each worker the number of the load that it took.
+_EPOCH, _LOADS, _TAKER, _TAKEN = range(4)
+#: Takers: the next iteration, one of the main process, one that failed, and those of workers.
+_NEXT, _MAIN, _FAILED, _WORKERS = range(4)
+
+
+class _Shared:
+    """The epoch, and a state that the main process loaded for its next iteration.
+
+    A worker is a copy of the main process, and so has the state from its start on. Memory that all
+    share tells the main process, and so later workers, that an iteration has taken the state.
+
+    Thread rule: the main process writes the epoch and the number of loads. A worker writes its own
+    word, and the taker, which all workers of its iteration write alike.
+    """
+
+    def __init__(self) -> None:
+        self._words = torch.zeros(_TAKEN + _WORKERS_MAX, dtype=torch.int64)
+        self._words.share_memory_()  # type: ignore[no-untyped-call]
+        #: The place loaded last, and how many loads there were by then.
+        self._loaded: _Place | None = None
+        self._loads = 0
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A deep or pickled copy has words of its own, which its workers share.
+        self.__dict__.update(state)
+        self._words.share_memory_()  # type: ignore[no-untyped-call]
+
+    @property
+    def epoch(self) -> int:
+        return int(self._words[_EPOCH].item())
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._words[_EPOCH] = epoch
+
+    def load(self, place: _Place) -> None:
+        """Sets the place at which the next iteration begins."""
+        self._loads = int(self._words[_LOADS].item()) + 1
+        self._words[_LOADS] = self._loads
+        self._loaded = place
+
+    @property
+    def pending(self) -> _Place | None:
+        """The loaded place, if the next iteration would take it."""
+        return self._loaded if self._taker == _NEXT else None
+
+    def forget(self) -> None:
+        """No iteration takes the loaded place any more."""
+        self._loaded = None
+
+    def take(self) -> _Place | None:
+        """The loaded place, if the iteration that begins here takes it: the first since the load.
+
+        Raises `InvalidArgument` in a worker that was started before the load.
+        """
+        info = torch.utils.data.get_worker_info()
+        if info is not None and self._words[_LOADS].item() != self._loads:
+            raise InvalidArgument(
+                "a state was loaded after the workers of this DataLoader were started",
+                "they are copies of the dataset as it was, and do not know the state",
+                "load the state before you iterate, or make a new DataLoader",
+            )
+        taker = self._taker
+        if self._loaded is None:
+            return None
+        if taker == _FAILED:
+            raise InvalidArgument(
+                "the epoch of the loaded state could not begin in a worker",
+                "the other workers have begun, so the rest of it can't be divided again",
+                "load the state again",
+            )
+        worker, mine = 0, _MAIN
+        if info is not None:
+            # The workers of an iteration have a base seed in common.
+            name = hash((info.seed - info.id, info.num_workers))
+            worker, mine = info.id, _WORKERS + name % (2**32 - _WORKERS)
+        # A later iteration may be seeded alike: its workers find that others took the state.
+        taken = self._words[_TAKEN + worker].item() == self._loads
+        if taken or taker not in (_NEXT, mine):
+            return None
+        _check_fits(self._loaded)
+        self._words[_TAKEN + worker] = self._loads
+        self._taker = mine
+        return self._loaded
+
+    def fail(self) -> None:
+        """The iteration that took the place could not begin. Without other workers, the next one
+        takes it. Other workers may have begun: then iterations fail until another load.
+        """
+        worker, workers = _worker()
+        self._words[_TAKEN + worker] = 0
+        self._taker = _NEXT if workers == 1 else _FAILED
+
+    @property
+    def _taker(self) -> int:
+        loads, taker = divmod(int(self._words[_TAKER].item()), 2**32)
+        return taker if loads == self._loads else _NEXT
+
+    @_taker.setter
+    def _taker(self, taker: int) -> None:
+        self._words[_TAKER] = self._loads * 2**32 + taker
 
 
 class IterableDataset(torch.utils.data.IterableDataset[Any]):
@@ -172,9 +276,10 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     As with ``DistributedSampler``, the epoch is what :meth:`set_epoch` says, also in workers that
     persist. A batch's ``state_dict()`` is the state of the whole job after it, for
-    :meth:`load_state_dict` with any number of ranks and workers, also such that run already: the
-    next iteration begins there, and those after it at the start. torchdata's StatefulDataLoader
-    saves and loads by itself, with the same number of each.
+    :meth:`load_state_dict` with any number of ranks and workers: the next iteration begins there,
+    and those after it at the start. Load it before workers start: iterations of workers that
+    already ran then raise :class:`larder.InvalidArgument`. torchdata's StatefulDataLoader saves and
+    loads by itself, with the same number of each.
 
     Args:
         dataset: what :func:`larder.open` or :func:`larder.mix` returned.
@@ -216,14 +321,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         )
         self._plan = _Plan(dataset, coordinates, settings)
         self._batched = batched
-        # Shared with workers, so that those that persist learn of it.
-        self._epoch = torch.zeros(1, dtype=torch.int64)
-        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
-        #: A place that the main process loaded, where the next iteration begins.
-        self._loaded = Once()
-        #: What of it the settings of this process were taken from.
-        self._learnt = ""
-        #: Likewise, loaded in this worker.
+        self._shared = _Shared()
+        #: The place that this worker loaded, where its next iteration begins.
         self._resume: _Place | None = None
         #: Where the iteration begun last in this process stands.
         self._place: _Place | None = None
@@ -231,7 +330,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     @property
     def epoch(self) -> int:
         """The epoch that the next iteration goes through, unless a loaded state says another."""
-        return int(self._epoch.item())
+        return self._shared.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch is iterated next; a loaded state of another epoch is forgotten, with a
@@ -239,16 +338,10 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         """
         epoch = _arguments.integer("epoch", epoch, most=2**63 - 1)
         if epoch != self.epoch:
-            if self._loaded.pending:
-                loaded = _Place(*json.loads(self._loaded.text))
-                _warn_forgotten(self.epoch, epoch, ended=loaded.ended)
-            self._loaded.forget()
-        self._epoch.fill_(epoch)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # As what was loaded, a copy's epoch is shared with its workers.
-        self.__dict__.update(state)
-        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
+            if self._shared.pending is not None:
+                _warn_forgotten(self.epoch, epoch, ended=self._shared.pending.ended)
+            self._shared.forget()
+        self._shared.epoch = epoch
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch, or samples if it delivers samples."""
@@ -266,48 +359,40 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     def _begun(self) -> Generator[Any, None, None]:
         """The items of the next iteration. If it can't begin, the states are not used up."""
         _distributed.confirm(self._plan.coordinates)
-        shared = self._learn()
+        # Read before take() looks for a load, which changes it.
+        epoch = self.epoch
+        shared = self._shared.take()
         own, self._resume = self._resume, None
         try:
-            return self._items(own, shared)
+            return self._items(own, shared, epoch)
         except BaseException:
             self._resume = own
             if shared is not None:
-                self._loaded.put_back()
+                self._shared.fail()
             raise
 
-    def _items(self, own: _Place | None, shared: _Place | None) -> Generator[Any, None, None]:
+    def _items(
+        self, own: _Place | None, shared: _Place | None, epoch: int
+    ) -> Generator[Any, None, None]:
         """The items from where a state stands, this worker's own or one for all."""
         resume = own or shared
-        place = self._begin(resume)
+        place = self._begin(resume, epoch)
         self._place = place
         native = self._plan.native(place.worker, place.workers)
-        epoch = self.epoch if resume is None else native.resume(place.state)
+        if resume is not None:
+            epoch = native.resume(place.state)
         deliver = self._batches if self._batched else self._samples
         if not place.ended:
             return deliver(native.epoch(epoch, None), place, state_after(native, epoch))
         if resume is shared:
             # This is the rest of the epoch before: the state's own comes next.
-            self._epoch.fill_(epoch)
+            self._shared.epoch = epoch
         return deliver((), place, place.state)
 
-    def _learn(self) -> _Place | None:
-        """The place that the main process loaded, if this iteration is to begin there."""
-        self._loaded.begin()
-        text = self._loaded.text
-        if text != self._learnt:
-            # This worker ran already when it was loaded.
-            self._plan.resume(json.loads(text)[0])
-            self._learnt = text
-        if not text:
-            return None
-        place = _Place(*json.loads(text))
-        return place if self._loaded.take(partial(_check_fits, place)) else None
-
-    def _begin(self, resume: _Place | None) -> _Place:
+    def _begin(self, resume: _Place | None, epoch: int) -> _Place:
         """Where this process begins, alone or as one of some workers."""
         if resume is None:
-            state = self._plan.native(0, 1).state_at(self.epoch)
+            state = self._plan.native(0, 1).state_at(epoch)
         elif resume.is_the_jobs():
             state = resume.state
         else:
@@ -362,7 +447,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         return {"larder": state, "place": [*rest, *self._cut()]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state stands: a batch's, a loader's, or one that this class made."""
+        """Go on where a state stands: a batch's, a loader's, or one that this class made.
+
+        In the main process, load it before the DataLoader's workers are started. Workers that run
+        by then, as those that persist, raise when they are iterated again.
+        """
         text = _arguments.state(state)
         if state.get("place") is None:
             place = _Place(text, 0, 1, 0, ended=False)
@@ -384,13 +473,12 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         if in_worker:
             self._resume = place
             return
-        self._learnt = json.dumps(place)
-        self._loaded.put(self._learnt)
+        self._shared.load(place)
         # The state of an ended place is that of the next epoch, and set_epoch() says this one.
-        self._epoch.fill_(epoch - place.ended)
+        self._shared.epoch = epoch - place.ended
 
     def _cut(self) -> list[int]:
-        """What the batches that workers divide among themselves depend on."""
+        """The settings that decide how batches are divided among workers."""
         return [self._plan.settings["batch_size"], self._plan.settings["world_size"]]
 
     def __repr__(self) -> str:
@@ -452,7 +540,7 @@ class _Stand(NamedTuple):
     #: The job's state after the batch that was named last, or at the start; after this rank's last
     #: one at the epoch's end, also where other ranks have another.
     state: str
-    #: Whether that batch was this rank's last, and who iterates has not seen the end yet.
+    #: Whether that batch was this rank's last, and the consumer has not seen the end yet.
     ended: bool
 
 
@@ -497,7 +585,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         )
         self._plan = _Plan(dataset, coordinates, settings)
         self._epoch = 0
-        #: What set_epoch() said and no iteration has begun with.
+        #: The epoch of set_epoch(), until an iteration begins with it.
         self._said = 0
         #: Where the next iteration begins, if not at the start of the epoch.
         self._resume: _Stand | None = None
@@ -536,7 +624,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         if self._resume is begin:
             self._resume = None
             # A StatefulDataLoader loads a state when it is iterated, and so after set_epoch(). If
-            # the state's epoch had ended, it first goes through what came after its snapshot.
+            # the state's epoch had ended, it first iterates the batches after its snapshot.
             self._epoch = max(self._epoch + begin.ended, self._said)
         self._said = 0
         count = 0 if begin.ended else len(schedule)

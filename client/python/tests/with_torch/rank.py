@@ -1,5 +1,5 @@
-"""One rank of a real torch.distributed job, started by torchrun: runs what is named on the command
-line and leaves what it found as JSON for the test.
+"""One rank of a real torch.distributed job, started by torchrun: runs the parts named on the
+command line and leaves its findings as JSON for the test.
 
     rank.py CLUSTER FOLDER PART...
 """
@@ -38,7 +38,7 @@ def error(make: Any) -> str:
 
 
 def found(ds: larder.Dataset) -> Any:
-    """What a loader finds by itself, with its own eyes and through a DataLoader's workers."""
+    """The coordinates that a loader finds by itself, directly and in a DataLoader's workers."""
     own = ds.loader(10, shuffle="global", seed=5)
     data = larder.torch.IterableDataset(ds, 10, shuffle="global", seed=5)
     loader = torch.utils.data.DataLoader(data, None, num_workers=2)

@@ -214,7 +214,7 @@ def test_a_loader_inside_a_worker_is_refused(node: Node) -> None:
 
 
 class NaiveDataset(torch.utils.data.IterableDataset):
-    """What must not be done: each worker would deliver everything."""
+    """A mistake: each worker would deliver everything."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -264,7 +264,7 @@ Pair = namedtuple("Pair", ["left", "right"])
 
 
 def unlike(batch: dict[str, Any]) -> dict[str, Any]:
-    """What a batch transform may return, of all kinds."""
+    """Values of all kinds that a batch transform may return."""
     label = batch["label"]
     return {
         "label": label,

@@ -55,7 +55,7 @@ def test_two_epochs_are_those_of_the_rust_client(node: Node) -> None:
 
 
 class Captioned(Recorder):
-    """A model whose batches have more than tensors."""
+    """A model with batches of more than tensors."""
 
     def train_dataloader(self) -> larder.Loader:
         ds = larder.open(self.job.uri, cluster=self.job.cluster)

@@ -1,4 +1,4 @@
-"""Real torch.distributed jobs whose ranks agree on a locality."""
+"""Ranks of real torch.distributed jobs agree on a locality."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ranks(
     two_nodes: list[Node],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> list[Any]:
-    """What the ranks of a job found that reads from two nodes."""
+    """The findings of the ranks of a job that reads from two nodes."""
     folder = tmp_path_factory.mktemp("ranks")
     found = torchrun(request.param, folder, two_nodes[0].address, str(folder), "locality")
     return [of["locality"] for of in found]

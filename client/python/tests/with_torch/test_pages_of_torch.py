@@ -1,4 +1,4 @@
-"""The pages that need torch or Lightning do what they say."""
+"""Runs the pages that need torch or Lightning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real torch.distributed jobs over gloo: what ranks read, and what they learn from it."""
+"""Real torch.distributed jobs over gloo: the batches of ranks, and training on them."""
 
 from __future__ import annotations
 

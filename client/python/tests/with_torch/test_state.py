@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import copy
 import json
-import multiprocessing
-import os
 import pickle
 import random
 import signal
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +18,6 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import larder
 import larder.torch
 from harness import Node
-from larder._shared import Once
 from order import Job
 from test_data_loaders import iterable, iterable_of_samples, map_by_batches, map_collated
 
@@ -216,7 +212,7 @@ def test_a_dataset_saved_by_itself_at_the_last_batch_brings_no_epoch_twice(
         for epoch in (4, 5):
             data.set_epoch(epoch)
             assert labels(loader) == job.batches(0, epoch)
-    # Who goes on with the next epoch at once has said that it is the next.
+    # set_epoch() of the next epoch says that the state's own has ended.
     data, loader = loaded(in_the_loop)
     data.set_epoch(4)
     assert labels(loader) == job.batches(0, 4)
@@ -296,7 +292,7 @@ def test_a_loaded_state_is_not_used_up_by_an_epoch_that_could_not_begin(
         with pytest.raises(MemoryError):
             labels(iterated())
     if workers > 1:
-        # One of them has begun, and what is left can't be divided anew.
+        # A worker has begun, and the rest of the epoch can't be divided anew.
         with pytest.raises(larder.InvalidArgument, match="load the state again"):
             labels(iterated())
         data.load_state_dict(saved)
@@ -330,15 +326,13 @@ COPIES = {
 }
 
 
-@pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("how", COPIES)
-def test_a_copy_tells_its_workers_too(how: str, persistent: bool, node: Node) -> None:
+def test_a_copy_tells_its_workers_too(how: str, node: Node) -> None:
     job = Job(node.address, 1, batch_size=30)
     ds = larder.open(job.uri, cluster=job.cluster)
     saved = next(iter(ds.loader(**job.options(0)))).state_dict()
     data = COPIES[how](larder.torch.IterableDataset(ds, **job.options(0)))
-    workers = {"num_workers": 2, "multiprocessing_context": "fork"}
-    loader = DataLoader(data, None, persistent_workers=persistent, **workers)
+    loader = DataLoader(data, None, num_workers=2, multiprocessing_context="fork")
     assert labels(loader) == job.batches(0)
     data.load_state_dict(saved)
     assert labels(loader) == job.batches(0)[1:]
@@ -347,121 +341,42 @@ def test_a_copy_tells_its_workers_too(how: str, persistent: bool, node: Node) ->
     assert labels(loader) == job.batches(0, 2)
 
 
-def test_a_worker_that_persists_says_why_and_goes_on(node: Node) -> None:
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_a_state_loaded_after_workers_started_is_refused(context: str, node: Node) -> None:
     job = Job(node.address, 1, batch_size=30)
     ds = larder.open(job.uri, cluster=job.cluster)
     saved = next(iter(ds.loader(**job.options(0)))).state_dict()
     data = larder.torch.IterableDataset(ds, **job.options(0))
-    loader = DataLoader(data, None, num_workers=2, persistent_workers=True)
+    workers = {"num_workers": 2, "multiprocessing_context": context, "persistent_workers": True}
+    loader = DataLoader(data, None, **workers)
     assert labels(loader) == job.batches(0)
-    # What stands at the end of an epoch of one worker does not fit two.
-    data.load_state_dict({**saved, "place": [0, 1, 0, True, 30, 1]} | {"larder": ended(saved)})
-    with pytest.raises(larder.InvalidArgument, match="saved by one of 1 workers"):
-        labels(loader)
     data.load_state_dict(saved)
+    for _ in range(2):
+        with pytest.raises(larder.InvalidArgument, match="make a new DataLoader"):
+            labels(loader)
+    loader = DataLoader(data, None, **workers)
     assert labels(loader) == job.batches(0)[1:]
+    for epoch in (0, 1):
+        data.set_epoch(epoch)
+        assert labels(loader) == job.batches(0, epoch)
 
 
-def ended(state: dict[str, Any]) -> str:
-    """The state at the end of its epoch."""
-    parts = state["larder"].split("/")
-    parts[4], parts[-1] = str(int(parts[4]) + 1), "0"
-    return "/".join(parts)
-
-
-def test_of_workers_that_are_seeded_alike_some_do_not_go_on_for_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    workers = Workers(monkeypatch)
-    workers.once.put("a")
-    first, again = workers.two(), workers.two()
-    assert workers.begin(first[0], 0, seed=100)
-    # The other one of these never began.
-    with pytest.raises(larder.InvalidArgument, match="load the state again"):
-        workers.begin(again[0], 0, seed=100)
-
-
-class Workers:
-    """Iterations of workers, one step after the other."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.once = Once()
-        self._patch = monkeypatch
-        parent = SimpleNamespace(pid=os.getpid())
-        monkeypatch.setattr(multiprocessing, "parent_process", lambda: parent)
-
-    def begin(self, worker: Once, number: int, seed: int) -> bool:
-        """An iteration begins; whether it takes the text."""
-        info = SimpleNamespace(id=number, num_workers=2, seed=seed + number)
-        with self._patch.context() as patch:
-            patch.setattr(torch.utils.data, "get_worker_info", lambda: info)
-            worker.begin()
-            return worker.take(lambda: None)
-
-    def two(self) -> list[Once]:
-        """What two workers that start now have."""
-        return [copy.copy(self.once), copy.copy(self.once)]
-
-
-def test_a_worker_that_begins_late_takes_no_state_of_the_iteration_after_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    workers = Workers(monkeypatch)
-    old = workers.two()
-    assert not workers.begin(old[0], 0, seed=100)
-    workers.once.put("a")
-    with pytest.raises(larder.InvalidArgument, match="loaded while this iteration began"):
-        workers.begin(old[1], 1, seed=100)
-    new = workers.two()
-    assert [workers.begin(new[number], number, seed=200) for number in (0, 1)] == [True, True]
-    assert [workers.begin(new[number], number, seed=200) for number in (1, 0)] == [False, False]
-    workers.once.begin()
-    assert not workers.once.take(lambda: None), "it is the main process's turn, and they have it"
-    # What another process loaded says nothing of this one's workers.
-    workers.once.put("b")
-    workers.once._putter[0] = 1
-    assert workers.begin(copy.copy(new[0]), 0, seed=300) is True
-
-
-def test_a_worker_that_is_late_between_two_steps_takes_nothing_either(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    workers = Workers(monkeypatch)
-    workers.once.put("a")
-    old, late = workers.two()
-    assert workers.begin(old, 0, seed=100)
-    monkeypatch.setattr(late, "begin", lambda: (Once.begin(late), workers.once.put("b")))
-    with pytest.raises(larder.InvalidArgument, match="loaded while this iteration began"):
-        workers.begin(late, 1, seed=100)
-    # Or between the last look and the claim.
-    new = workers.two()
-    workers.once._taker.fill_(late._name(SimpleNamespace(id=1, num_workers=2, seed=101)))
-    assert [workers.begin(new[number], number, seed=200) for number in (0, 1)] == [True, True]
-
-
-def test_workers_that_persist_and_take_a_state_in_part_say_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    workers = Workers(monkeypatch)
-    persistent = workers.two()
-    assert not any([workers.begin(persistent[number], number, seed=100) for number in (0, 1)])
-    workers.once.put("a")
-    assert all([workers.begin(persistent[number], number, seed=100) for number in (0, 1)])
-    assert not any([workers.begin(persistent[number], number, seed=100) for number in (0, 1)])
-    assert not workers.begin(persistent[0], 0, seed=100)
-    workers.once.put("b")
-    # The other of the same iteration is late, and so takes what is for the next.
-    assert workers.begin(persistent[1], 1, seed=100)
-    with pytest.raises(larder.InvalidArgument, match="load the state again"):
-        workers.begin(persistent[0], 0, seed=100)
-    with pytest.raises(larder.InvalidArgument, match="load the state again"):
-        workers.begin(persistent[1], 1, seed=100)
-    workers.once.put("b")
-    assert all([workers.begin(persistent[number], number, seed=100) for number in (0, 1)])
+def test_a_state_loaded_while_workers_iterate_is_for_the_next(node: Node) -> None:
+    job = Job(node.address, 1, batch_size=30)
+    ds = larder.open(job.uri, cluster=job.cluster)
+    data = larder.torch.IterableDataset(ds, **job.options(0))
+    loader = DataLoader(data, None, num_workers=2)
+    iteration = iter(loader)
+    # Of both workers, so that both have begun.
+    first = [next(iteration) for _ in range(2)]
+    data.load_state_dict(first[0].state_dict())
+    assert labels(first) + labels(iteration) == job.batches(0)
+    assert labels(loader) == job.batches(0)[1:]
+    assert labels(loader) == job.batches(0)
 
 
 def told(loader: Any) -> Any:
-    """What is told the epoch."""
+    """The object that set_epoch() is for."""
     made = (loader.dataset, loader.sampler, loader.batch_sampler)
     return next(one for one in made if hasattr(one, "set_epoch"))
 
@@ -522,18 +437,17 @@ def test_a_workers_state_in_another_setting_is_refused_with_the_way_out(
         next(iter(loader))
 
 
-@pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("context", ["fork", "forkserver"])
 def test_a_state_loaded_in_the_main_process_is_for_the_next_iteration_only(
-    context: str, persistent: bool, node: Node
+    context: str, node: Node
 ) -> None:
     job = Job(node.address, 1, batch_size=30)
     ds = larder.open(job.uri, cluster=job.cluster)
     batches = list(ds.loader(**job.options(0)))
-    # Seed and shuffle are the state's, also in workers that run already.
+    # Seed and shuffle are the state's.
     data = larder.torch.IterableDataset(ds, **{**job.options(0), "seed": 99, "shuffle": "none"})
     workers = {"num_workers": 2, "multiprocessing_context": context}
-    loader = DataLoader(data, None, persistent_workers=persistent, **workers)
+    loader = DataLoader(data, None, **workers)
     assert labels(loader)[0] == list(range(30))
     for stop in (3, 8):
         data.load_state_dict(batches[stop].state_dict())

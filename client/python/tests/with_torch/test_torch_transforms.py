@@ -1,4 +1,4 @@
-"""Transforms of torch tensors, in this thread, in others and in processes."""
+"""Transforms of torch tensors, in this thread and in others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import transforms
 from harness import Node
 from order import Job, check_bytes
 
-PLACES = [{"workers": 0}, {"workers": 2, "worker_kind": "process"}]
+PLACES = [{"workers": 0}, {"workers": 2}]
 
 
 @pytest.mark.parametrize("where", PLACES)
@@ -39,14 +39,13 @@ def test_transforms_take_and_return_tensors(
         assert all(noise[label] == numbers for label, numbers in rows)
 
 
-@pytest.mark.parametrize("kind", ["thread", "process"])
 @pytest.mark.parametrize("world", [2, 3])
 def test_workers_change_nothing_in_the_order_of_ranks(
-    world: int, kind: str, node: Node, images: dict[str, np.ndarray]
+    world: int, node: Node, images: dict[str, np.ndarray]
 ) -> None:
     job = Job(node.address, world, last="uneven")
     dataset = larder.open(job.uri, cluster=job.cluster)
-    options = {"transform": transforms.same, "workers": 2, "worker_kind": kind, "output": "torch"}
+    options = {"transform": transforms.same, "workers": 2, "output": "torch"}
     ranks = []
     for rank in range(world):
         batches = list(dataset.loader(**job.options(rank), **options))

@@ -1,4 +1,4 @@
-"""Transforms of torch tensors; a module of its own, for processes to import."""
+"""Transforms of torch tensors, shared by several modules of tests."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 def to_bfloat16(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """Tensors, numbers and arrays of numpy, side by side."""
     assert isinstance(sample["image"], torch.Tensor)
-    torch.manual_seed(int(rng.integers(2**63)))
+    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     return {
         "image": sample["image"].to(torch.bfloat16) / 2,
         "label": sample["label"],
         "half": np.float32(sample["label"]) / 2,
-        "noise": torch.rand(3),
+        "noise": torch.rand(3, generator=generator),
     }
 
 
