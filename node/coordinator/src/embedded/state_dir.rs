@@ -1,7 +1,7 @@
 //! The folder that keeps a coordinator's state beyond its process.
 //!
 //! ```text
-//! state   magic 8 | length of the body 8 | xxh3-64 of the body 8 | the body: a `PersistedState` message
+//! state   magic 8 | length of the body 8 | xxh3-64 of the body 8 | a `PersistedState` message
 //! blobs/  one file per blob, named by its hash
 //! lock    held by the process that uses the folder
 //! ```
