@@ -1,7 +1,5 @@
 //! One open dataset.
 
-mod health;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -10,8 +8,6 @@ use larder_base::{Error, ErrorKind, ShardId, SnapshotId};
 use larder_dataset::{Manifest, Origin, OriginUri};
 use larder_extent::Sealed;
 use larder_store::NoRoom;
-
-pub(crate) use health::OriginHealth;
 
 /// An open dataset: its manifest in shared memory, and the origin of its bytes.
 #[derive(Debug)]
@@ -158,5 +154,55 @@ pub(super) struct ManifestBytes(pub(super) Arc<Sealed>);
 impl AsRef<[u8]> for ManifestBytes {
     fn as_ref(&self) -> &[u8] {
         self.0.region(0)
+    }
+}
+
+/// The known state of one origin.
+#[derive(Debug, Default)]
+pub(crate) struct OriginHealth {
+    answers: AtomicU64,
+    away: AtomicBool,
+}
+
+impl OriginHealth {
+    /// Returns the number of successful reads so far, for [`gave_up`](Self::gave_up).
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    /// Notes a successful read.
+    pub(crate) fn answered(&self) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        self.away.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes a failed read. `answers` is the number of successful reads when it began.
+    pub(crate) fn gave_up(&self, answers: u64) {
+        if self.answers() == answers {
+            self.away.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true while no read gets an answer: try only once.
+    pub(crate) fn is_away(&self) -> bool {
+        self.away.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod health_tests {
+    use super::*;
+
+    #[test]
+    fn origin_is_away_when_a_read_gives_up_without_any_answer() {
+        let health = OriginHealth::default();
+        let begun = health.answers();
+        health.answered();
+        health.gave_up(begun);
+        assert!(!health.is_away(), "another read succeeded meanwhile");
+        health.gave_up(health.answers());
+        assert!(health.is_away());
+        health.answered();
+        assert!(!health.is_away());
     }
 }

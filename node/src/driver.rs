@@ -13,7 +13,6 @@
 //! runs in tasks of its own, which report with an event. Non-goals: decisions (the agent decides).
 
 mod agreement;
-mod announced;
 mod duplicate;
 mod holdings;
 mod install;
@@ -35,14 +34,16 @@ use tokio::task::JoinHandle;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
 use crate::cache::Priority;
-use crate::membership::admin_handle::{Inbox, Request, Standing};
+use crate::membership::{Inbox, Request, Standing};
 use crate::shared::Shared;
 use agreement::Agreement;
-use announced::Announced;
+
 use duplicate::DuplicateNodeDetector;
 use holdings::Holdings;
 use install::Installer;
+use larder_membership::Announcement;
 use planning::Planning;
+use std::collections::BTreeMap;
 
 /// Events that wait for the driver; who has one more waits too.
 const EVENTS_MAX: usize = 256;
@@ -323,5 +324,61 @@ async fn reached(at: Option<Instant>) {
     match at {
         Some(at) => time::sleep_until(at).await,
         None => std::future::pending().await,
+    }
+}
+
+/// The newest set of announcements.
+#[derive(Debug, Default)]
+struct Announced {
+    stamp: Option<u64>,
+    nodes: BTreeMap<String, Announcement>,
+}
+
+impl Announced {
+    /// Takes a set, unless a newer one was taken before. Returns true if it was taken.
+    fn take(&mut self, alive: &Alive) -> bool {
+        if self.stamp.is_some_and(|stamp| alive.stamp < stamp) {
+            return false;
+        }
+        let said = alive.nodes.iter().filter_map(|(node_id, word)| {
+            Some((node_id.clone(), Announcement::decode(word).ok()?))
+        });
+        (self.stamp, self.nodes) = (Some(alive.stamp), said.collect());
+        true
+    }
+
+    /// Accepts the next set with any stamp, because the coordinator was away.
+    fn begin_anew(&mut self) {
+        self.stamp = None;
+    }
+
+    /// Returns the announcements, by node id.
+    fn nodes(&self) -> &BTreeMap<String, Announcement> {
+        &self.nodes
+    }
+}
+
+#[cfg(test)]
+mod announced_tests {
+    use larder_base::BootId;
+
+    use super::*;
+
+    fn alive(stamp: u64, node_id: &str) -> Alive {
+        let boot = BootId::from_bytes([1; 16]);
+        let word = Announcement { boot, version: 1, settled: Vec::new() };
+        Alive { stamp, nodes: vec![(node_id.to_owned(), word.encode())] }
+    }
+
+    #[test]
+    fn an_answer_counts_until_the_watch_is_as_new() {
+        let mut announced = Announced::default();
+        assert!(announced.take(&alive(3, "a")));
+        assert!(announced.take(&alive(5, "b")));
+        assert!(!announced.take(&alive(4, "c")), "the watch is behind");
+        assert!(announced.nodes().contains_key("b"));
+        announced.begin_anew();
+        assert!(announced.take(&alive(4, "c")));
+        assert!(announced.nodes().contains_key("c"));
     }
 }

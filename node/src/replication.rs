@@ -16,7 +16,6 @@
 //! Non-goals: transfers of a ring change (`cluster`), and which owner a client asks (clients, by
 //! the placement).
 
-mod ask;
 mod room;
 mod survey;
 
@@ -34,10 +33,12 @@ use crate::peers::Peer;
 use crate::placements::Placements;
 use crate::resident::ensure_resident;
 use crate::shared::Shared;
-use ask::Held;
+
 use room::free;
 use survey::{Lacking, Survey};
 
+use crate::peers::{Missed, Peers};
+use futures_util::{StreamExt, stream};
 pub(crate) use room::give_way;
 
 /// How often the task checks for missing replicas and free memory.
@@ -196,7 +197,7 @@ impl Copier {
             .copied()
             .collect();
         self.turn = self.turn.wrapping_add(asked);
-        let held = ask::all(&self.shared.peers, &turn, &snapshots, &of_interest).await;
+        let held = ask_all(&self.shared.peers, &turn, &snapshots, &of_interest).await;
         let mut there = Vec::new();
         for Held { peer, shards } in held {
             for (id, idle) in shards {
@@ -206,4 +207,45 @@ impl Copier {
         }
         there
     }
+}
+
+/// The shards that one node holds, and how long ago each was last read there.
+struct Held {
+    peer: Arc<Peer>,
+    shards: Vec<(ShardId, Duration)>,
+}
+
+/// Asks the members `asked` which shards `of_interest` of these snapshots they hold. Returns the
+/// answers in no order. A member that does not finish in time counts with the part that it has
+/// listed.
+async fn ask_all(
+    peers: &Peers,
+    asked: &[&str],
+    snapshots: &BTreeSet<SnapshotId>,
+    of_interest: &HashSet<ShardId>,
+) -> Vec<Held> {
+    let known = asked.iter().filter_map(|id| peers.named(id));
+    let answering: Vec<_> = known.filter(|peer| peer.answers()).collect();
+    let asking: Vec<_> =
+        answering.into_iter().map(|peer| one(peer, snapshots, of_interest)).collect();
+    stream::iter(asking).buffer_unordered(limits::LAST_USES_ASKED_MAX).collect().await
+}
+
+async fn one(
+    peer: Arc<Peer>,
+    snapshots: &BTreeSet<SnapshotId>,
+    of_interest: &HashSet<ShardId>,
+) -> Held {
+    let mut shards = Vec::new();
+    let note = |_, id: ShardId, idle| {
+        if of_interest.contains(&id) && shards.len() < of_interest.len() {
+            shards.push((id, idle));
+        }
+    };
+    let asked = snapshots.iter().copied().take(limits::LAST_USES_SNAPSHOTS_MAX);
+    let asking = time::timeout(limits::LAST_USES_TIMEOUT, peer.last_uses(asked, note));
+    if let Err(missed) = asking.await.unwrap_or(Err(Missed::Silent)) {
+        tracing::debug!(peer = %peer.id(), %missed, "it does not list all that it holds");
+    }
+    Held { peer, shards }
 }

@@ -15,15 +15,12 @@
 //! Non-goals: deciding which shards to keep (the cache), reading the origin (fills), encryption.
 
 mod acceptor;
-mod activity;
 mod byte_pool;
 mod peer;
 mod slow_reader;
-mod stop;
 
 mod data;
 mod gather;
-mod part;
 mod session;
 mod staging;
 
@@ -46,9 +43,24 @@ use crate::shared::Shared;
 use acceptor::Connections;
 use byte_pool::BytePool;
 use local::Clients;
-use stop::Stop;
 
-pub(crate) use activity::Activity;
+use crate::counters::Counter;
+use gather::Ended;
+use larder_extent::crc::crc32c;
+use larder_wire::data::{Features, Part, ReadPart};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::eventfd::{EfdFlags, EventFd},
+};
+use peer::Peer;
+use staging::Scratch;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    sync::atomic::AtomicBool,
+};
 
 /// How long connections may take to end after they were told to.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -106,7 +118,7 @@ impl Servers {
     /// The unix socket can't be created, or the system refuses a thread.
     pub fn start(shared: &Arc<Shared>, listeners: Listeners) -> Result<Self, Error> {
         let failed = |what: &'static str| {
-            move |why: std::io::Error| {
+            move |why: io::Error| {
                 Error::new(ErrorKind::Unavailable, format!("{what}: {why}")).with_source(why)
             }
         };
@@ -134,7 +146,7 @@ impl Servers {
         &self,
         span: Duration,
         then: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<()> {
+    ) -> io::Result<()> {
         let connections = Arc::clone(&self.context.local);
         let wait = move || {
             connections.close_when_unused(span);
@@ -173,7 +185,7 @@ impl Context {
         data_address: String,
         control_address: String,
         socket_path: PathBuf,
-    ) -> std::io::Result<Self> {
+    ) -> io::Result<Self> {
         let clients = Arc::new(Clients::default());
         let recalled = Arc::clone(&clients);
         shared.cache.on_recall(Box::new(move |shard| recalled.recall(shard)));
@@ -202,13 +214,158 @@ impl Context {
     }
 }
 
-fn new_ticket() -> std::io::Result<Ticket> {
+fn new_ticket() -> io::Result<Ticket> {
     let mut bytes = [0; 16];
     let random = rustls::crypto::ring::default_provider().secure_random;
-    random
-        .fill(&mut bytes)
-        .map_err(|_| std::io::Error::other("the system gives no random bytes"))?;
+    random.fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random bytes"))?;
     Ok(Ticket::from_bytes(bytes))
+}
+
+/// The counts of one node's servers.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    /// Gathers answered, failed ones included.
+    pub(crate) gathers: Counter,
+    /// Gathers that ended in an error.
+    pub(crate) gathers_failed: Counter,
+    /// Rows sent that were resident at the request.
+    pub(crate) rows_memory: Counter,
+    /// Rows sent after a wait for a fill, or after a read by range.
+    pub(crate) rows_origin: Counter,
+    /// Payload sent.
+    pub(crate) sent_bytes: Counter,
+    /// Bytes of shards sent to other nodes.
+    pub(crate) peer_bytes: Counter,
+    /// Descriptors handed out.
+    pub(crate) attaches: Counter,
+    /// Times a client was asked to drop a mapping.
+    pub(crate) recalls: Counter,
+    /// Clients that lost their leases at the end of their process instead of their connection.
+    pub(crate) reaped: Counter,
+    /// Refused connections: too many, a bad handshake, or no permission.
+    pub(crate) refused: Counter,
+    /// Gathers in progress.
+    pub(crate) gathering: Gauge,
+}
+
+/// The number of activities in progress.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicU64);
+
+/// One activity that a [`Gauge`] counts, until dropped.
+#[derive(Debug)]
+struct Ongoing<'a>(&'a Gauge);
+
+impl Gauge {
+    fn begin(&self) -> Ongoing<'_> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ongoing(self)
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Ongoing<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The requesting node.
+#[derive(Debug)]
+struct Asker {
+    name: String,
+    /// The features agreed in HELLO.
+    features: Features,
+}
+
+/// Sends the bytes if the shard is here. This does not count as a use of the shard or its dataset:
+/// the requesting node is about to have its own copy.
+fn answer_part(
+    context: &Context,
+    peer: &Peer,
+    request: u64,
+    (wanted, asker): (ReadPart, &Asker),
+    scratch: &mut Scratch,
+) -> Result<(), Ended> {
+    let ReadPart { snapshot, shard, tensor, offset, bytes } = wanted;
+    let dataset = context.shared.catalog.get(snapshot).ok_or_else(|| absent("its snapshot"))?;
+    if shard >= dataset.manifest().shard_count() {
+        return Err(absent("a shard of that number").into());
+    }
+    let sealed = context.shared.cache.resident(&dataset, shard).ok_or_else(|| absent("it"))?;
+    let tensors = dataset.manifest().tensors().len();
+    let region = (tensor as usize) < tensors;
+    let region = if region { sealed.region(tensor as usize) } else { &[] };
+    let begin = usize::try_from(offset).unwrap_or(usize::MAX);
+    let end = begin.saturating_add(bytes as usize);
+    let payload = region.get(begin..end).ok_or_else(|| {
+        let message = format!(
+            "bytes {offset}..+{bytes} of tensor {tensor} of shard {shard}, which does not have them"
+        );
+        Error::new(ErrorKind::InvalidArgument, message)
+    })?;
+    let may_say = asker.features.contains(Features::RESTS);
+    let rests = if may_say { context.shared.throttle.rests_for(&asker.name) } else { 0 };
+    let part = Part { digest: sealed.digest(), crc32c: crc32c(payload), rests };
+    part.encode(request, u64::from(bytes), scratch.frame());
+    peer.send_both(scratch.frame_bytes(), payload)?;
+    context.activity.peer_bytes.add(u64::from(bytes));
+    Ok(())
+}
+
+fn absent(what: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("this node does not have {what}"))
+}
+
+/// A stop event that is given once: a descriptor that becomes readable and is never read.
+#[derive(Debug)]
+pub(crate) struct Stop {
+    event: EventFd,
+    given: AtomicBool,
+}
+
+impl Stop {
+    fn new() -> io::Result<Self> {
+        Ok(Self { event: event()?, given: AtomicBool::new(false) })
+    }
+
+    fn give(&self) {
+        self.given.store(true, Ordering::Relaxed);
+        // Refused only when the counter is full, and then it is readable already.
+        let _ = self.event.write(1);
+    }
+
+    pub(crate) fn is_given(&self) -> bool {
+        self.given.load(Ordering::Relaxed)
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// Creates a descriptor that wakes another thread out of poll(2).
+fn event() -> io::Result<EventFd> {
+    Ok(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?)
+}
+
+/// Waits until one of `fds` is readable or has ended, or `timeout` has passed. Returns which are.
+fn wait_any<const N: usize>(
+    fds: [Option<BorrowedFd<'_>>; N],
+    timeout: Duration,
+) -> io::Result<[bool; N]> {
+    let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+    let mut polled: Vec<_> =
+        fds.iter().flatten().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+    match poll(&mut polled, timeout) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let mut ready = polled.iter().map(|fd| fd.any().unwrap_or(false));
+    Ok(fds.map(|fd| fd.is_some() && ready.next().unwrap_or(false)))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use larder_base::{Ring, ShardId, limits};
 
-use super::ask;
+use super::ask_all;
 use super::survey::{Spare, Survey};
 use crate::cache::Cache;
 use crate::shared::Shared;
@@ -52,7 +52,7 @@ pub(super) async fn make(shared: &Shared, ring: &Ring, spare: Vec<Spare>, wanted
     let snapshots: BTreeSet<_> = spare.iter().map(|spare| spare.snapshot).collect();
     let of_interest: HashSet<ShardId> = spare.iter().map(|spare| spare.id).collect();
     let names: Vec<&str> = asked.into_iter().map(|first| name(ring, first)).collect();
-    let held = ask::all(&shared.peers, &names, &snapshots, &of_interest).await;
+    let held = ask_all(&shared.peers, &names, &snapshots, &of_interest).await;
     let held: HashMap<&str, HashSet<ShardId>> = held
         .iter()
         .map(|held| (held.peer.id(), held.shards.iter().map(|(id, _)| *id).collect()))

@@ -14,7 +14,7 @@ use std::time::Duration;
 use larder_base::limits;
 
 use super::peer::{Peer, Socket};
-use super::stop::{Stop, wait_any};
+use super::{Stop, wait_any};
 use crate::clock;
 
 /// A listening socket. Not blocking: a connection that poll(2) reported may be gone at the accept.

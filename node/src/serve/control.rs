@@ -4,7 +4,6 @@
 //! Thread rule: async, on the node's runtime; walks over many shards go to a blocking thread.
 
 mod describe;
-mod exceptions;
 mod last_uses;
 mod list;
 mod open;
@@ -30,6 +29,10 @@ use larder_wire::{
 use tonic::{Request, Response, Status};
 
 use super::Context;
+use crate::placements::Placements;
+use futures_util::stream;
+use larder_base::{limits, placement::Exceptions};
+use larder_wire::control::snapshot_id;
 
 /// Answers control calls.
 #[derive(Debug)]
@@ -56,7 +59,7 @@ impl Node for Service {
         request: Request<GetExceptionsRequest>,
     ) -> Answer<Self::GetExceptionsStream> {
         let placements = self.0.shared.placements.load_full();
-        let chunks = exceptions::chunks(&placements, request.get_ref()).map_err(to_status)?;
+        let chunks = chunks(&placements, request.get_ref()).map_err(to_status)?;
         Ok(Response::new(Box::pin(chunks)))
     }
 
@@ -137,4 +140,39 @@ async fn blocking<T: Send + 'static>(
         .map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))
         .map_err(to_status)?;
     Ok(Response::new(worked.map_err(to_status)?))
+}
+
+/// Streams the table of a snapshot in pieces; the first piece carries its length. Streams nothing
+/// for a snapshot without exceptions. Also knows the ring before the one in use, because clients
+/// learn of a change at different times.
+fn chunks(
+    placements: &Arc<Placements>,
+    request: &GetExceptionsRequest,
+) -> Result<impl Stream<Item = Result<ExceptionsChunk, Status>> + use<>, Error> {
+    let snapshot = snapshot_id(&request.snapshot)?;
+    let known = [Some(placements), placements.previous()];
+    let mut known = known.into_iter().flatten();
+    let asked = known.find(|placements| placements.ring().version() == request.ring_version);
+    let asked = asked.ok_or_else(|| goes_by_another(placements, request.ring_version))?;
+    let table = asked.exceptions(snapshot).cloned();
+    Ok(stream::iter(table.into_iter().flat_map(pieces)))
+}
+
+fn pieces(table: Exceptions) -> impl Iterator<Item = Result<ExceptionsChunk, Status>> {
+    let length = table.as_bytes().len();
+    (0..length).step_by(limits::EXCEPTIONS_CHUNK_BYTES).map(move |begin| {
+        let end = length.min(begin + limits::EXCEPTIONS_CHUNK_BYTES);
+        let chunk = Bytes::copy_from_slice(&table.as_bytes()[begin..end]);
+        let table_bytes = if begin == 0 { length as u64 } else { 0 };
+        Ok(ExceptionsChunk { table_bytes, chunk })
+    })
+}
+
+fn goes_by_another(placements: &Placements, asked: u64) -> Error {
+    let version = placements.ring().version();
+    let message = format!(
+        "exceptions to version {asked} of the ring were asked for, this node uses version {version}; \
+         ask for the ring again"
+    );
+    Error::new(ErrorKind::NotFound, message)
 }

@@ -11,7 +11,7 @@ use super::Context;
 use super::acceptor::{Bounds, Connections, Listener, Slot};
 use super::peer::Peer;
 use super::session::{Closing, Session};
-use super::stop::wait_any;
+use super::wait_any;
 
 /// Limits on connections.
 pub(super) const BOUNDS: Bounds =

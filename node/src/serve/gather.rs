@@ -19,8 +19,6 @@
 mod cold;
 mod column;
 mod direct;
-mod keepalive;
-mod pieces;
 mod plan;
 mod staged;
 
@@ -35,8 +33,18 @@ use super::peer::Peer;
 use super::staging::Scratch;
 use crate::cache::Found;
 use crate::dataset::Dataset;
+use crate::fill::RowWanted;
+
 use column::Column;
+use column::{len, table_len};
+use larder_extent::crc::crc32c;
+use larder_wire::data::DataPiece;
+use larder_wire::data::Pong;
 use plan::Plan;
+use std::{
+    sync::mpsc::{RecvTimeoutError, sync_channel},
+    thread,
+};
 
 /// Why a gather ends early.
 #[derive(Debug)]
@@ -175,4 +183,98 @@ impl Answer<'_> {
         let rows = self.scratch.crcs.len();
         rows == 0 || (rows < limits::STAGED_ROWS_MAX && held + bytes <= bytes_max)
     }
+}
+
+/// Tells the client that its request is in progress.
+///
+/// # Errors
+/// The client is gone.
+fn send_keepalive(peer: &Peer, request: u64) -> io::Result<()> {
+    peer.check_alive()?;
+    let mut frame = Vec::new();
+    Pong.encode(request, &mut frame);
+    peer.send(&frame)
+}
+
+/// Runs blocking work, and ticks meanwhile.
+///
+/// # Errors
+/// The client is gone when the work is done.
+fn while_alive<T>(peer: &Peer, request: u64, work: impl FnOnce() -> T) -> io::Result<T> {
+    thread::scope(|scope| {
+        let (done, waiting) = sync_channel::<()>(1);
+        let ticks = move || {
+            while let Err(RecvTimeoutError::Timeout) =
+                waiting.recv_timeout(limits::KEEPALIVE_INTERVAL)
+            {
+                send_keepalive(peer, request)?;
+            }
+            io::Result::Ok(())
+        };
+        let ticking = thread::Builder::new().name("larder-alive".to_owned());
+        let ticking = ticking.spawn_scoped(scope, ticks)?;
+        let worked = work();
+        drop(done);
+        ticking.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
+        Ok(worked)
+    })
+}
+
+impl Answer<'_> {
+    /// Sends the row with this index, which exceeds the staging memory. Returns 1.
+    fn send_in_pieces(&mut self, slot: Slot, index: usize) -> Result<usize, Ended> {
+        let row = self.plan.rows[index];
+        let bytes = slot.column.span(self.plan.dataset.manifest(), row).bytes;
+        if !self.agreed.features.contains(Features::PIECES) {
+            return Err(not_taken(bytes).into());
+        }
+        let mut sent = 0;
+        while sent < bytes {
+            // Pieces ignore the client's smaller limit for runs of rows: each piece is a request to
+            // the origin.
+            let piece = sent..bytes.min(sent + u64::from(limits::DATA_PAYLOAD_BYTES_MAX));
+            sent = piece.end;
+            self.send_piece(slot, index, piece)?;
+        }
+        Ok(1)
+    }
+
+    fn send_piece(
+        &mut self,
+        slot: Slot,
+        index: usize,
+        piece: std::ops::Range<u64>,
+    ) -> Result<(), Ended> {
+        let (peer, request, shared) = (self.peer, self.request, &self.context.shared);
+        let bytes = len(piece.end - piece.start);
+        let _reserved = while_alive(peer, request, || shared.read_through.reserve(bytes))?;
+        let mut payload = vec![0; bytes];
+        let row = self.plan.rows[index];
+        let wanted =
+            RowWanted { shard: row.shard, row: row.row, tensor: slot.column.tensor, at: 0 };
+        let dataset = &self.plan.dataset;
+        let read = || shared.read_through.read_piece(dataset, &wanted, piece.start, &mut payload);
+        while_alive(peer, request, read)??;
+        let announced = DataPiece {
+            tensor_slot: slot.number,
+            row: u32::try_from(index).expect("a gather has at most 65,536 rows"),
+            offset: table_len(piece.start)?,
+            crc: crc32c(&payload),
+            payload_bytes: bytes as u64,
+        };
+        announced.encode(request, self.scratch.frame());
+        self.context.activity.sent_bytes.add(bytes as u64);
+        self.peer.send_both(self.scratch.frame_bytes(), &payload)?;
+        Ok(())
+    }
+}
+
+/// Returns the error for a client that is older than rows in pieces.
+fn not_taken(bytes: u64) -> Error {
+    let max = limits::RANGE_STAGING_BYTES;
+    let message = format!(
+        "a row of {bytes} bytes of a shard that is not kept; of a read by range at most {max} are sent at \
+         once, so update the client, or give the node more memory"
+    );
+    Error::new(ErrorKind::InvalidArgument, message)
 }

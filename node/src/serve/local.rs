@@ -12,7 +12,6 @@
 //! recall a shard, or to stop. Non-goal: accounting for memory that a client keeps mapped after its
 //! lease ended. The cache asks the kernel for that.
 
-mod admit;
 mod clients;
 mod connection;
 mod socket_file;
@@ -28,6 +27,10 @@ use super::acceptor::{Bounds, Connections, Listener, Slot};
 use super::peer::Peer;
 
 pub(crate) use clients::Clients;
+use larder_base::{Error, ErrorKind};
+use larder_dataset::OriginUri;
+use larder_wire::data::{Admit, Admitted};
+use nix::unistd::geteuid;
 pub(super) use socket_file::SocketFile;
 
 /// Limits on connections.
@@ -43,4 +46,27 @@ pub(super) fn start(
     let own = Arc::clone(context);
     let serve = move |peer: &Peer, slot: Slot| connection::serve(&own, peer, slot);
     connections.accept("larder-local", Listener::Unix(listener), &context.stop, Box::new(serve))
+}
+
+/// Adds the owner's prefix. Returns how to reach the node.
+fn admit(context: &Context, peer: &Peer, wanted: &Admit) -> Result<Admitted, Error> {
+    let denied = |message: &str| Err(Error::new(ErrorKind::PermissionDenied, message));
+    if !context.shared.config.private() {
+        return denied("this node was given its prefixes at its start; start one with --private");
+    }
+    if peer.user() != Some(geteuid().as_raw()) {
+        return denied("this node serves the processes of another user; start one of your own");
+    }
+    if !wanted.prefix.is_empty() {
+        let prefix = OriginUri::parse(&wanted.prefix)
+            .map_err(|why| Error::new(ErrorKind::InvalidArgument, why.to_string()))?;
+        context.shared.catalog.admit(&prefix)?;
+        tracing::info!(%prefix, "admitted");
+    }
+    Ok(Admitted {
+        ticket: context.ticket,
+        memory_bytes: context.shared.cache.usage().limit_bytes,
+        pid: std::process::id(),
+        control: context.control_address.clone(),
+    })
 }

@@ -12,7 +12,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use super::{Activity, Context};
 use crate::cache::Usage;
-use crate::membership::admin_handle::Standing;
+use crate::membership::Standing;
 
 /// A counter: its name, its meaning, and a function that reads it.
 type CounterOf<T> = (&'static str, &'static str, fn(&T) -> u64);

@@ -14,9 +14,9 @@ use super::Context;
 use super::acceptor::{Slot, frame_deadline};
 use super::byte_pool::Held;
 use super::gather::{self, Agreed, Ended};
-use super::part::{self, Asker};
 use super::peer::Peer;
 use super::staging::Scratch;
+use super::{Asker, answer_part};
 use crate::cache::InUse;
 use crate::clock;
 use crate::dataset::Dataset;
@@ -124,7 +124,7 @@ impl<'a> Session<'a> {
     fn read_part(&mut self, header: &FrameHeader) -> Result<(), Closing> {
         let wanted = ReadPart::decode(self.body(header)?)?;
         let (context, request, asked) = (self.context, header.request(), (wanted, &self.asker));
-        match part::answer(context, self.peer, request, asked, &mut self.scratch) {
+        match answer_part(context, self.peer, request, asked, &mut self.scratch) {
             Ok(()) => Ok(()),
             Err(Ended::Refused(error)) => self.refuse(header.request(), &error),
             Err(Ended::Broken(why)) => Err(why.into()),

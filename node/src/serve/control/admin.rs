@@ -40,7 +40,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{Answer, blocking};
 use crate::membership::Cluster;
-use crate::membership::admin_handle::{AdminHandle, Standing};
+use crate::membership::{AdminHandle, Standing};
 use crate::serve::Context;
 use owned::OwnedBytes;
 use rights::Asker;

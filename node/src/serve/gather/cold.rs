@@ -8,8 +8,8 @@ use larder_extent::crc::crc32c;
 use larder_extent::{CopyOutcome, Filling, Sealed};
 
 use super::column::{Corrupt, Span, len, table_len};
-use super::keepalive::{self, while_alive};
 use super::{Answer, Ended, Slot};
+use super::{send_keepalive, while_alive};
 use crate::cache::{Awaited, Found};
 use crate::errors;
 use crate::fill::RowWanted;
@@ -175,7 +175,7 @@ impl Answer<'_> {
                 Waited::Ready(filling) => return Ok(Arrived::Ready(filling)),
                 Waited::Sealed(sealed) => return Ok(Arrived::Sealed(sealed)),
                 Waited::Failed(why) => return Err(why.into()),
-                Waited::TimedOut => keepalive::tick(self.peer, self.request)?,
+                Waited::TimedOut => send_keepalive(self.peer, self.request)?,
             }
         }
     }
@@ -185,7 +185,7 @@ impl Answer<'_> {
             match flight.wait_for_all(limits::KEEPALIVE_INTERVAL) {
                 Waited::Sealed(sealed) => return Ok(sealed),
                 Waited::Failed(why) => return Err(why.into()),
-                Waited::Ready(_) | Waited::TimedOut => keepalive::tick(self.peer, self.request)?,
+                Waited::Ready(_) | Waited::TimedOut => send_keepalive(self.peer, self.request)?,
             }
         }
     }

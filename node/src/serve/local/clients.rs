@@ -11,7 +11,7 @@ use larder_wire::data::Recall;
 use nix::sys::eventfd::EventFd;
 
 use crate::cache::HolderId;
-use crate::serve::stop::event;
+use crate::serve::event;
 
 /// The connected clients.
 #[derive(Debug, Default)]

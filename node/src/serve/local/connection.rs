@@ -10,7 +10,6 @@ use larder_wire::data::{
     Release,
 };
 
-use super::admit;
 use super::clients::Client;
 use crate::cache::{HolderId, Leased};
 use crate::dataset::Dataset;
@@ -18,7 +17,7 @@ use crate::serve::Context;
 use crate::serve::acceptor::Slot;
 use crate::serve::peer::Peer;
 use crate::serve::session::{Closing, Session};
-use crate::serve::stop::wait_any;
+use crate::serve::wait_any;
 use crate::shared::Shared;
 
 /// Serves a client until it, or its process, is gone. All its state ends with it.
@@ -101,7 +100,7 @@ impl Connection<'_> {
             }
             Kind::Admit => {
                 let wanted = Admit::decode(self.session.body(header)?)?;
-                match admit::admit(self.stay.context, self.stay.peer, &wanted) {
+                match super::admit(self.stay.context, self.stay.peer, &wanted) {
                     Ok(admitted) => self.session.send(|out| admitted.encode(header.request(), out)),
                     Err(error) => self.session.refuse(header.request(), &error),
                 }

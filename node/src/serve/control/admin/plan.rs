@@ -16,7 +16,7 @@ use larder_wire::control::{
 use super::command::{name, unknown};
 use super::rights::Asker;
 use super::{Admin, record, refused, status};
-use crate::membership::admin_handle::Standing;
+use crate::membership::Standing;
 use crate::placements::Placements;
 
 /// Returns the command for a requested plan.

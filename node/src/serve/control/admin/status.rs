@@ -13,7 +13,7 @@ use larder_wire::control::{
 
 use super::owned::{Owned, OwnedBytes};
 use crate::config::ClusterConfig;
-use crate::membership::admin_handle::Standing;
+use crate::membership::Standing;
 use crate::serve::Context;
 
 /// Describes this node's own state.
