@@ -5,8 +5,6 @@
 //! read it. Every row is compared with the file it came from, and what the origin was asked for is
 //! counted by the origin. All of it is gone when the command ends, however it ends: the other
 //! programs stop when their standard input closes.
-//!
-//! With `--cluster` it is another show: a ring whose members change, in [`ring`].
 
 mod epochs;
 mod http;
@@ -14,7 +12,6 @@ mod nodes;
 mod origin;
 mod process;
 mod report;
-mod ring;
 mod signals;
 mod source;
 mod stage;
@@ -34,20 +31,15 @@ use stage::Stage;
 
 /// Shows it all at work: an S3 server on loopback, two nodes, three shuffled epochs, every byte
 /// checked against its source. Needs nothing, leaves nothing behind.
-///
-/// With --cluster, three nodes agree on a ring through etcd, if there is one (LARDER_ETCD_SERVER,
-/// else etcd on the PATH). While all is read again and again, a fourth node joins and another is
-/// drained; what moves, and what reads notice of it, is held against its goals.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Samples to write: 147 KiB each
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(512..=1_000_000))]
     samples: u64,
 
-    /// Epochs to run: 3 if not given. Not with --cluster, where one is run before the changes and
-    /// one after
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    epochs: Option<u64>,
+    /// Epochs to run
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    epochs: u64,
 
     /// Seed of the order
     #[arg(long, default_value_t = 0)]
@@ -58,8 +50,6 @@ pub(crate) struct Arguments {
     keep: bool,
 }
 
-/// Unless said otherwise.
-const EPOCHS: u64 = 3;
 /// Small enough that two nodes get about equally many.
 const SHARD_BYTES: &str = "16MiB";
 /// The node that is read through shared memory.
@@ -71,27 +61,15 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     if context.was_given_an_address() {
         return Err(Failure::new(Exit::Usage, "the demo takes no address of a cluster")
             .why("it starts nodes of its own")
-            .hint(
-                "say larder demo --cluster; larder bench DATASET --cluster ADDRESS measures yours",
-            ));
+            .hint("larder bench DATASET --cluster ADDRESS measures yours"));
     }
     let interrupt = Interrupt::watch()?;
-    let finished = match (context.bare_cluster(), arguments.epochs) {
-        (false, epochs) => show(context, arguments, epochs.unwrap_or(EPOCHS), &interrupt),
-        (true, None) => ring::show(context, arguments, &interrupt),
-        (true, Some(_)) => Err(Failure::new(Exit::Usage, "--epochs makes no sense with --cluster")
-            .why("all is read for as long as the ring changes")),
-    };
+    let finished = show(context, arguments, &interrupt);
     // What breaks while everything is being stopped is not what the user wants to read about.
     finished.map_err(|failure| if interrupt.came() { signals::interrupted() } else { failure })
 }
 
-fn show(
-    context: &Context,
-    arguments: &Arguments,
-    epochs: u64,
-    interrupt: &Interrupt,
-) -> Result<(), Failure> {
+fn show(context: &Context, arguments: &Arguments, interrupt: &Interrupt) -> Result<(), Failure> {
     let progress = context.progress("making a folder");
     let stage = Stage::set(&progress, arguments.samples, SHARD_BYTES)?;
     let origin = &stage.origin;
@@ -105,7 +83,7 @@ fn show(
         context.output.write(&report::opening(context, &dataset, origin))?;
     }
     let mut reader = Epochs::new(&dataset, origin, arguments.seed)?;
-    let epochs = (0..epochs).map(|number| reader.run(context, interrupt, number));
+    let epochs = (0..arguments.epochs).map(|number| reader.run(context, interrupt, number));
     let epochs = epochs.collect::<Result<Vec<_>, _>>()?;
     drop(reader);
     context.output.print(&DemoReport { epochs, verified: true })?;

@@ -7,7 +7,6 @@ use std::{
         mpsc::{Receiver, sync_channel},
     },
     thread,
-    time::Duration,
 };
 
 use nix::sys::signal::{SigSet, Signal};
@@ -55,12 +54,6 @@ impl Interrupt {
     /// Fails once a signal came.
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.came() { Err(interrupted()) } else { Ok(()) }
-    }
-
-    /// Waits for so long. Fails once a signal came.
-    pub(super) fn pause(&self, time: Duration) -> Result<(), Failure> {
-        let _ = self.word.recv_timeout(time);
-        self.check()
     }
 
     /// Waits for a signal.
