@@ -47,9 +47,18 @@ TEST_ENV = LARDER_ETCD_SERVER=$(abspath $(ETCD)) LARDER_TEST_PYTHON=$(abspath $(
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# The demo of a ring that changes belongs to the tests.
+ifeq ($(filter --cluster,$(DEMO_ARGS)),)
+DEMO_PACKAGE := larder-origin
+DEMO := larder demo
+else
+DEMO_PACKAGE := larder-tests
+DEMO := larder-cluster-demo
+endif
+
 demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs, verify every byte (DEMO_ARGS=--cluster: a ring that changes)
-	@$(CARGO) build --locked -p larder-cli -p larder-node -p larder-origin
-	@$(BUILD)/debug/larder demo $(DEMO_ARGS)
+	@$(CARGO) build --locked -p larder-cli -p larder-node -p $(DEMO_PACKAGE)
+	@$(BUILD)/debug/$(DEMO) $(DEMO_ARGS)
 
 sim: ## simulate clusters of agents from SEEDS seeds (10000), then look for every planted bug
 	@$(CARGO) run --locked -q -p larder-sim -- --seeds $(SEEDS)

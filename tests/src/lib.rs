@@ -11,11 +11,13 @@ pub mod client;
 pub mod dataset;
 pub mod etcd;
 pub mod garage;
+pub mod interrupt;
 pub mod living;
 pub mod load;
 pub mod netns;
 pub mod node;
 pub mod python;
+pub mod ring_demo;
 pub mod scripted;
 pub mod tool;
 pub mod words;
@@ -31,7 +33,7 @@ pub use node::{Cluster, NodeOptions, NodeProcess};
 /// The longest wait of a test: far longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Waits until something holds.
+/// Waits until something holds. Unwinds when the program is interrupted.
 ///
 /// # Panics
 /// When it does not for two minutes.
@@ -41,6 +43,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
         if holds() {
             return;
         }
+        interrupt::check();
         std::thread::park_timeout(tick);
     }
     panic!("waited in vain until {what}");

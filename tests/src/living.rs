@@ -72,6 +72,8 @@ pub struct LivingCluster {
     origin: String,
     env: Vec<(String, String)>,
     memory: String,
+    /// The nodes divide the durations of membership by this.
+    timing_divisor: u32,
     home: TempDir,
 }
 
@@ -91,7 +93,7 @@ impl LivingCluster {
         origin: &str,
         env: &[(String, String)],
     ) -> Self {
-        Self::assemble(network, keeper, (origin, env, "256MiB")).of(count)
+        Self::assemble(network, keeper, timing_divisor(), (origin, env, "256MiB")).of(count)
     }
 
     /// The same on loopback, with nodes of this much memory.
@@ -103,18 +105,32 @@ impl LivingCluster {
         env: &[(String, String)],
         memory: &str,
     ) -> Self {
-        Self::assemble(None, keeper, (origin, env, memory)).of(count)
+        Self::assemble(None, keeper, timing_divisor(), (origin, env, memory)).of(count)
+    }
+
+    /// The same with the durations of membership that users have.
+    #[must_use]
+    pub fn start_unhurried(
+        keeper: Keeper,
+        count: usize,
+        origin: &str,
+        env: &[(String, String)],
+        memory: &str,
+    ) -> Self {
+        Self::assemble(None, keeper, 1, (origin, env, memory)).of(count)
     }
 
     /// No nodes yet.
     fn assemble(
         network: Option<Network>,
         keeper: Keeper,
+        timing_divisor: u32,
         (origin, env, memory): (&str, &[(String, String)], &str),
     ) -> Self {
         Self {
             network,
             keeper,
+            timing_divisor,
             options: Vec::new(),
             nodes: Vec::new(),
             origin: origin.to_owned(),
@@ -144,7 +160,7 @@ impl LivingCluster {
         options.env.push(("LARDER_TOKEN".to_owned(), TOKEN.to_owned()));
         options.args = self.takes_part(self.home.path(), &options.node_id);
         if self.network.is_none() {
-            let divisor = timing_divisor().to_string();
+            let divisor = self.timing_divisor.to_string();
             options.args.extend(["--divide-timing".to_owned(), divisor]);
         }
         self.nodes.push(NodeProcess::start(&options));

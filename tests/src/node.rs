@@ -1,7 +1,8 @@
 //! `larder-node` as a real child process, and small rings of them.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use larder_wire::control::{NodeDescription, node_client::NodeClient};
@@ -140,6 +141,23 @@ impl NodeProcess {
         runtime.expect("a runtime").block_on(describe).expect("the node answers").into_inner()
     }
 
+    /// The value of one of its counters.
+    ///
+    /// # Panics
+    /// When it does not answer, or has no such counter.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> u64 {
+        let (host, mut metrics) = (self.said("listen"), String::new());
+        let mut stream = TcpStream::connect(&host).expect("the node listens");
+        write!(stream, "GET /metrics HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")
+            .and_then(|()| stream.read_to_string(&mut metrics))
+            .expect("the node answers");
+        let of = |line: &str| {
+            line.strip_prefix(name)?.strip_prefix('{')?.split(' ').nth(1)?.parse().ok()
+        };
+        metrics.lines().find_map(of).unwrap_or_else(|| panic!("no counter {name} in {metrics}"))
+    }
+
     /// The open files of the process.
     ///
     /// # Panics
@@ -193,14 +211,17 @@ fn first_line(child: &mut Child) -> Value {
     })
 }
 
-/// Where cargo put a program of this workspace: beside the folder of this test.
+/// Where cargo put a program of this workspace: beside this program, or beside the folder of this
+/// test.
 ///
 /// # Panics
 /// When it was not built.
 #[must_use]
 pub fn binary(name: &str) -> PathBuf {
     let exe = std::env::current_exe().expect("the test's own path");
-    let folder = exe.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
+    let folder = exe.parent().expect("target/<profile>/<program>");
+    let folder =
+        if folder.ends_with("deps") { folder.parent().expect("its parent") } else { folder };
     let path = folder.join(name);
     assert!(path.exists(), "{} is missing: `cargo build --workspace --bins` first", path.display());
     path

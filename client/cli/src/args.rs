@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn options_of_every_command_may_stand_before_and_after_it() {
-        let at = Some(Some("http://h:1".to_owned()));
+        let at = Some("http://h:1".to_owned());
         assert_eq!(global("larder --cluster http://h:1 node ls").cluster, at);
         let after = global("larder node ls -o json --cluster http://h:1");
         assert_eq!((after.output, after.cluster), (Format::Json, at));
@@ -76,12 +76,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_may_be_named_without_an_address() {
-        for typed in ["larder demo --cluster", "larder demo --cluster --samples 512"] {
-            assert_eq!(global(typed).cluster, Some(None), "{typed}");
-        }
-        let with_more = global("larder demo --cluster -o json");
-        assert_eq!((with_more.output, with_more.cluster), (Format::Json, Some(None)));
-        assert_eq!(global("larder demo --cluster=").cluster, Some(Some(String::new())));
+    fn cluster_takes_an_address_which_may_be_empty() {
+        assert!(Cli::try_parse_from(["larder", "node", "ls", "--cluster"]).is_err());
+        assert_eq!(global("larder node ls --cluster=").cluster, Some(String::new()));
     }
 }

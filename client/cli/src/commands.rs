@@ -13,10 +13,7 @@ mod ring;
 
 use clap::Subcommand;
 
-use crate::{
-    context::Context,
-    error::{Exit, Failure},
-};
+use crate::{context::Context, error::Failure};
 
 /// What can be asked for.
 #[derive(Debug, Subcommand)]
@@ -34,8 +31,7 @@ pub(crate) enum Command {
     Explain(explain::Arguments),
     /// Check this host, the origin and the nodes: what is missing, why it matters, what to do
     Doctor(doctor::Arguments),
-    /// Show it all at work: an S3 server, two nodes, three shuffled epochs, every byte checked;
-    /// with --cluster a ring that changes while it is read
+    /// Show it all at work: an S3 server, two nodes, three shuffled epochs, every byte checked
     Demo(demo::Arguments),
     /// Measure a dataset of yours: from the origin, over the network, from memory on this host
     Bench(bench::Arguments),
@@ -52,11 +48,6 @@ pub(crate) fn run(
     command: Command,
     program: clap::Command,
 ) -> Result<(), Failure> {
-    if context.bare_cluster() && !matches!(command, Command::Demo(_)) {
-        return Err(Failure::new(Exit::Usage, "--cluster lacks its address")
-            .why("only 'larder demo' takes it without one, to show a ring that changes")
-            .hint("say --cluster http://host:port of any node of the cluster"));
-    }
     match command {
         Command::Dataset(command) => dataset::run(context, command),
         Command::Node(command) => node::run(context, command),

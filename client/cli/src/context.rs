@@ -24,7 +24,6 @@ pub(crate) const NAME_NODES: &str =
 pub(crate) struct Context {
     pub(crate) output: Output,
     cluster: Option<String>,
-    bare_cluster: bool,
     /// Else it stands in the environment.
     cluster_was_typed: bool,
 }
@@ -32,14 +31,8 @@ pub(crate) struct Context {
 impl Context {
     /// From what was typed; `cluster_was_typed` says whether `--cluster` was.
     pub(crate) fn new(global: &Global, cluster_was_typed: bool) -> Self {
-        let cluster = global.cluster.clone().flatten().filter(|address| !address.is_empty());
-        let bare_cluster = global.cluster == Some(None);
-        Self { output: Output::new(global), cluster, bare_cluster, cluster_was_typed }
-    }
-
-    /// Whether `--cluster` was typed without an address.
-    pub(crate) fn bare_cluster(&self) -> bool {
-        self.bare_cluster
+        let cluster = global.cluster.clone().filter(|address| !address.is_empty());
+        Self { output: Output::new(global), cluster, cluster_was_typed }
     }
 
     /// Whether `--cluster` was typed with an address.

@@ -11,7 +11,7 @@ pub(crate) struct Global {
     pub(crate) output: Format,
 
     /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]; else the node of this
-    /// host, if one runs; 'none' asks no node. Without an address only for 'larder demo --cluster'
+    /// host, if one runs; 'none' asks no node
     #[arg(
         long,
         global = true,
@@ -19,7 +19,7 @@ pub(crate) struct Global {
         value_name = "ADDRESS",
         hide_env_values = true
     )]
-    pub(crate) cluster: Option<Option<String>>,
+    pub(crate) cluster: Option<String>,
 
     /// When to colour what is printed
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]

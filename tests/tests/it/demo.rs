@@ -1,19 +1,20 @@
-//! `larder demo --cluster`, as a user or a script runs it: a ring that changes while clients read,
-//! and nothing left behind.
+//! `larder-cluster-demo`, as `make demo DEMO_ARGS=--cluster` runs it: a ring that changes while it
+//! is read, and nothing left behind.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use larder_tests::{is_left_to_full, node::binary, until};
+use larder_tests::{is_left_to_full, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
 /// The demo of a ring, in a folder of the test's own.
 fn demo(home: &Path) -> Command {
-    let mut demo = Command::new(binary("larder"));
-    demo.args(["demo", "--cluster", "--samples", "512", "-o", "json"]).env("TMPDIR", home);
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_larder-cluster-demo"));
+    demo.args(["--cluster", "--samples", "512", "-o", "json"]).env("TMPDIR", home);
     demo.stdout(Stdio::piped()).stderr(Stdio::piped());
     demo
 }
@@ -41,7 +42,7 @@ fn the_ring_changes_as_planned(etcd: Option<&str>) {
     if let Some(etcd) = etcd {
         demo.env("LARDER_ETCD_SERVER", etcd);
     }
-    let output = demo.output().expect("larder starts");
+    let output = demo.output().expect("the demo starts");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {error}", output.status);
     let said: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
@@ -61,19 +62,23 @@ fn the_ring_changes_as_planned(etcd: Option<&str>) {
     assert_nothing_is_left(home.path());
 }
 
-/// Stops it once this file is in its folder.
-fn nothing_is_left_when_stopped_at(file: &str, signal: Signal) {
+/// Stops it once it says that it begins with this step.
+fn nothing_is_left_when_stopped_at(step: &str, signal: Signal) {
     let home = tempfile::tempdir().expect("a temporary folder");
-    let running = demo(home.path()).spawn().expect("larder starts");
-    let there = |folder: fs::DirEntry| folder.path().join(file).exists();
-    until(&format!("the demo has {file}"), || {
-        fs::read_dir(home.path()).expect("the test's folder").filter_map(Result::ok).any(there)
-    });
+    let mut running = demo(home.path()).spawn().expect("the demo starts");
+    let mut said = BufReader::new(running.stderr.take().expect("it was piped"));
+    let mut line = String::new();
+    while !line.starts_with(step) {
+        line.clear();
+        let read = said.read_line(&mut line).expect("the words of the demo");
+        assert!(read > 0, "the demo ended without {step:?}");
+    }
     send(&running, signal);
-    let output = running.wait_with_output().expect("our own child can be waited for");
-    let error = String::from_utf8_lossy(&output.stderr);
+    let status = running.wait().expect("our own child can be waited for");
     if signal != Signal::SIGKILL {
-        assert_eq!(output.status.code(), Some(130), "{error}");
+        let mut error = String::new();
+        said.read_to_string(&mut error).expect("the words of the demo");
+        assert_eq!(status.code(), Some(130), "{error}");
         return assert_nothing_is_left(home.path());
     }
     // No program is left to remove the files, but its processes end by themselves.
@@ -100,23 +105,23 @@ fn the_ring_of_the_demo_changes_as_planned_by_one_of_its_nodes() {
 
 #[test]
 fn nothing_is_left_of_a_demo_that_is_interrupted() {
-    nothing_is_left_when_stopped_at("etcd.log", Signal::SIGINT);
-    nothing_is_left_when_stopped_at("larder-node-c.log", Signal::SIGTERM);
-    nothing_is_left_when_stopped_at("larder-node-d.log", Signal::SIGINT);
+    nothing_is_left_when_stopped_at("writing", Signal::SIGINT);
+    nothing_is_left_when_stopped_at("starting nodes", Signal::SIGTERM);
+    nothing_is_left_when_stopped_at("node d joins", Signal::SIGINT);
 }
 
 #[test]
 fn no_program_of_a_demo_outlives_it() {
-    nothing_is_left_when_stopped_at("larder-node-d.log", Signal::SIGKILL);
+    nothing_is_left_when_stopped_at("node d joins", Signal::SIGKILL);
 }
 
 #[test]
 fn an_etcd_that_is_named_and_missing_is_said() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let output = demo(home.path()).env("LARDER_ETCD_SERVER", "/nowhere/etcd").output();
-    let output = output.expect("larder starts");
+    let output = output.expect("the demo starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("/nowhere/etcd") && said.contains("hint: "), "{said}");
     assert_nothing_is_left(home.path());
 }

@@ -1,23 +1,15 @@
 //! `larder demo`: the whole system at work on this machine, with nothing configured.
 //!
-//! An S3 server that writes photographs into a bucket, two nodes, and a client that runs three
-//! shuffled epochs: node `a` is read through shared memory, node `b` over TCP as another host would
-//! read it. Every row is compared with the file it came from, and what the origin was asked for is
-//! counted by the origin. All of it is gone when the command ends, however it ends: the other
-//! programs stop when their standard input closes.
-//!
-//! With `--cluster` it is another show: a ring whose members change, in [`ring`].
+//! A folder of images is the origin. Two nodes cache it, and a client runs three shuffled epochs:
+//! it reads node `a` through shared memory, and node `b` over TCP as another host would. It
+//! compares every row with the written one. The folder is removed and the nodes end when the
+//! command ends.
 
 mod epochs;
-mod http;
+mod images;
 mod nodes;
-mod origin;
-mod process;
 mod report;
-mod ring;
 mod signals;
-mod source;
-mod stage;
 
 use clap::Args;
 use larder_client::Dataset;
@@ -27,27 +19,20 @@ use crate::{
     error::{Exit, Failure},
 };
 use epochs::Epochs;
-use process::Child;
+use images::Images;
 use report::DemoReport;
-use signals::Interrupt;
-use stage::Stage;
 
-/// Shows it all at work: an S3 server on loopback, two nodes, three shuffled epochs, every byte
-/// checked against its source. Needs nothing, leaves nothing behind.
-///
-/// With --cluster, three nodes agree on a ring through etcd, if there is one (LARDER_ETCD_SERVER,
-/// else etcd on the PATH). While all is read again and again, a fourth node joins and another is
-/// drained; what moves, and what reads notice of it, is held against its goals.
+/// Shows it all at work: a folder of images, two nodes, three shuffled epochs, every byte checked
+/// against its source. Needs nothing, leaves nothing behind.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Samples to write: 147 KiB each
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(512..=1_000_000))]
     samples: u64,
 
-    /// Epochs to run: 3 if not given. Not with --cluster, where one is run before the changes and
-    /// one after
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    epochs: Option<u64>,
+    /// Epochs to run
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    epochs: u64,
 
     /// Seed of the order
     #[arg(long, default_value_t = 0)]
@@ -58,71 +43,48 @@ pub(crate) struct Arguments {
     keep: bool,
 }
 
-/// Unless said otherwise.
-const EPOCHS: u64 = 3;
-/// Small enough that two nodes get about equally many.
-const SHARD_BYTES: &str = "16MiB";
-/// The node that is read through shared memory.
+/// The client reads this node through shared memory.
 const NODE_LOCAL: &str = "a";
-/// The node that is read as if it were on another host.
+/// The client reads this node as if it were on another host.
 const NODE_REMOTE: &str = "b";
 
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
     if context.was_given_an_address() {
         return Err(Failure::new(Exit::Usage, "the demo takes no address of a cluster")
             .why("it starts nodes of its own")
-            .hint(
-                "say larder demo --cluster; larder bench DATASET --cluster ADDRESS measures yours",
-            ));
+            .hint("larder bench DATASET --cluster ADDRESS measures yours"));
     }
-    let interrupt = Interrupt::watch()?;
-    let finished = match (context.bare_cluster(), arguments.epochs) {
-        (false, epochs) => show(context, arguments, epochs.unwrap_or(EPOCHS), &interrupt),
-        (true, None) => ring::show(context, arguments, &interrupt),
-        (true, Some(_)) => Err(Failure::new(Exit::Usage, "--epochs makes no sense with --cluster")
-            .why("all is read for as long as the ring changes")),
-    };
-    // What breaks while everything is being stopped is not what the user wants to read about.
-    finished.map_err(|failure| if interrupt.came() { signals::interrupted() } else { failure })
+    signals::watch()?;
+    // A failure after a signal is a consequence of the signal.
+    show(context, arguments).map_err(|failure| signals::check().err().unwrap_or(failure))
 }
 
-fn show(
-    context: &Context,
-    arguments: &Arguments,
-    epochs: u64,
-    interrupt: &Interrupt,
-) -> Result<(), Failure> {
-    let progress = context.progress("making a folder");
-    let stage = Stage::set(&progress, arguments.samples, SHARD_BYTES)?;
-    let origin = &stage.origin;
+fn show(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let progress = context.progress("writing images");
+    let images = Images::write(arguments.samples)?;
     progress.say("starting two nodes");
-    let nodes = nodes::start(&stage.programs, origin, [NODE_LOCAL, NODE_REMOTE])?;
-    let cluster = nodes.iter().map(Child::address).collect::<Result<Vec<_>, _>>()?.join(",");
+    let nodes = nodes::start(&images, [NODE_LOCAL, NODE_REMOTE])?;
+    let cluster = format!("{},{}", nodes[0].address(), nodes[1].address());
     let options = Dataset::options().cluster(&cluster).over_network([NODE_REMOTE]);
-    let dataset = options.open(origin.dataset())?;
+    let dataset = options.open(&images.uri())?;
     drop(progress);
     if !context.output.is_json() && !context.output.is_quiet() {
-        context.output.write(&report::opening(context, &dataset, origin))?;
+        context.output.write(&report::opening(context, &dataset, &images))?;
     }
-    let mut reader = Epochs::new(&dataset, origin, arguments.seed)?;
-    let epochs = (0..epochs).map(|number| reader.run(context, interrupt, number));
+    let mut reader = Epochs::new(&dataset, &images, arguments.seed)?;
+    let epochs = (0..arguments.epochs).map(|number| reader.run(context, number));
     let epochs = epochs.collect::<Result<Vec<_>, _>>()?;
     drop(reader);
     context.output.print(&DemoReport { epochs, verified: true })?;
     if arguments.keep {
-        say(context, &report::how_to_use(origin, &cluster))?;
-        interrupt.wait();
+        let text = report::how_to_use(&images.uri(), &cluster);
+        match context.output.is_json() {
+            true => context.output.note(&text),
+            false => context.output.write(&text)?,
+        }
+        signals::wait();
     }
     drop(dataset);
     drop(nodes);
-    stage.clear()
-}
-
-/// Says how to go on, where it is not in the way of results.
-fn say(context: &Context, text: &str) -> Result<(), Failure> {
-    if context.output.is_json() {
-        context.output.note(text);
-        return Ok(());
-    }
-    context.output.write(text)
+    images.remove()
 }

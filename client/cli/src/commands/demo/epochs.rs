@@ -1,128 +1,95 @@
-//! The epochs: every batch is compared with its source as it comes, and each sample is ticked off.
+//! The epochs: each batch is compared with its source as it comes, and each sample is counted.
 
 use std::{task::Poll, time::Duration};
 
 use larder_client::{
-    Batch, Dataset, Loader, Sources,
+    Batch, Dataset, Epoch, Loader, Sources,
     sampler::{Last, Shuffle},
 };
 
-use super::{origin::Origin, report::Epoch, signals::Interrupt, source::Source};
+use super::{images::Images, report::EpochFigures, signals};
 use crate::{
     context::Context,
     error::{Exit, Failure},
-    output::units,
 };
 
-const BATCH_SIZE: u32 = 128;
+pub(super) const BATCH_SIZE: u32 = 128;
 const PREFETCH: usize = 3;
-/// How soon a signal is heard of while a batch is waited for.
-const WORD_INTERVAL: Duration = Duration::from_millis(50);
+/// How soon a wait for a batch notices a signal.
+const TICK: Duration = Duration::from_millis(50);
 
-/// A loader of all samples, and where they come from.
+/// A loader of all samples.
 pub(super) struct Epochs<'a> {
-    origin: &'a Origin,
+    dataset: &'a Dataset,
+    images: &'a Images,
     loader: Loader,
-    source: Source,
 }
 
 impl<'a> Epochs<'a> {
-    /// Shuffled by this seed; nothing is read yet.
-    pub(super) fn new(dataset: &Dataset, origin: &'a Origin, seed: u64) -> Result<Self, Failure> {
-        let source = Source::open(origin.files())?;
-        if source.samples() != dataset.samples() {
-            let why = format!("{} in the files, {} indexed", source.samples(), dataset.samples());
-            return Err(Failure::new(Exit::Data, "samples are missing in the index").why(why));
-        }
+    pub(super) fn new(
+        dataset: &'a Dataset,
+        images: &'a Images,
+        seed: u64,
+    ) -> Result<Self, Failure> {
         let loader = dataset.loader().batch_size(BATCH_SIZE).seed(seed);
         let loader = loader.shuffle(Shuffle::Global).last(Last::Uneven).prefetch(PREFETCH);
-        Ok(Self { origin, loader: loader.build()?, source })
+        Ok(Self { dataset, images, loader: loader.build()? })
     }
 
-    /// Reads and checks one epoch, counted from 0.
-    pub(super) fn run(
-        &mut self,
-        context: &Context,
-        interrupt: &Interrupt,
-        number: u64,
-    ) -> Result<Epoch, Failure> {
-        let before = self.origin.counts()?;
-        let samples = self.source.samples();
-        let mut seen = vec![false; usize::try_from(samples).expect("the demo is small")];
-        let name =
-            if number == 0 { "epoch 1, cold".to_owned() } else { format!("epoch {}", number + 1) };
+    /// Reads and compares one epoch, counted from 0.
+    pub(super) fn run(&mut self, context: &Context, number: u64) -> Result<EpochFigures, Failure> {
+        let (requests_before, bytes_before) = self.asked_of_origin();
+        let samples = self.images.samples();
+        let name = format!("epoch {}{}", number + 1, if number == 0 { ", cold" } else { "" });
         let progress = context.progress(&name);
         progress.items(&name, samples);
-        let mut sources = Sources::default();
+        let (mut seen, mut sources) = (Vec::new(), Sources::default());
         let begun = context.now();
         let mut batches = self.loader.epoch(number)?;
-        while let Some(batch) = next(&mut batches, interrupt)? {
-            self.source.check(&batch)?;
-            tick_off(&mut seen, batch.samples())?;
+        while let Some(batch) = next(&mut batches)? {
+            self.images.check(&batch)?;
+            seen.extend_from_slice(batch.samples());
             sources += batch.sources();
             progress.add(batch.len() as u64);
-            progress.say(&format!(
-                "{name}: {} local, {} remote, {} from the origin",
-                units::count(sources.rows_local),
-                units::count(sources.rows_remote),
-                units::count(sources.rows_origin),
-            ));
         }
-        let time = begun.elapsed();
-        self.complete(&seen)?;
-        let after = self.origin.counts()?;
-        Ok(Epoch {
+        let seconds = begun.elapsed().as_secs_f64();
+        drop(batches);
+        seen.sort_unstable();
+        let complete = self.loader.digest() == self.loader.expected_digest();
+        if !(complete && seen.into_iter().eq(0..samples)) {
+            return Err(Failure::new(Exit::Data, "not every sample came exactly once")
+                .hint("this is a defect of Larder: please report it"));
+        }
+        let (requests, bytes) = self.asked_of_origin();
+        Ok(EpochFigures {
             epoch: number + 1,
-            samples: seen.len() as u64,
-            seconds: time.as_secs_f64(),
+            samples,
+            seconds,
             rows_local: sources.rows_local,
             rows_remote: sources.rows_remote,
             rows_origin: sources.rows_origin,
-            origin_requests: after.requests - before.requests,
-            origin_bytes: after.bytes_sent - before.bytes_sent,
+            origin_requests: requests - requests_before,
+            origin_bytes: bytes - bytes_before,
             bytes: sources.bytes,
         })
     }
 
-    /// Fails unless all samples came in the epoch that is over.
-    fn complete(&self, seen: &[bool]) -> Result<(), Failure> {
-        if let Some(lost) = seen.iter().position(|seen| !seen) {
-            return Err(lost_or_repeated(format!("sample {lost} never came")));
-        }
-        if self.loader.digest() != self.loader.expected_digest() {
-            let why = "the digest of the epoch is not the expected one";
-            return Err(lost_or_repeated(why.to_owned()));
-        }
-        Ok(())
+    /// The requests of all nodes to the origin, and the bytes that they read there.
+    fn asked_of_origin(&self) -> (u64, u64) {
+        let said = self.dataset.cluster().map(|cluster| cluster.describe()).unwrap_or_default();
+        let counters = said.into_iter().filter_map(|said| said.answer.ok()?.counters);
+        counters.fold((0, 0), |(requests, bytes), counters| {
+            (requests + counters.origin_requests, bytes + counters.origin_bytes)
+        })
     }
 }
 
 /// The next batch, unless a signal comes first.
-fn next(
-    batches: &mut larder_client::Epoch,
-    interrupt: &Interrupt,
-) -> Result<Option<Batch>, Failure> {
+fn next(batches: &mut Epoch) -> Result<Option<Batch>, Failure> {
     loop {
-        interrupt.check()?;
-        if let Poll::Ready(batch) = batches.poll(WORD_INTERVAL) {
+        signals::check()?;
+        if let Poll::Ready(batch) = batches.poll(TICK) {
             return Ok(batch.transpose()?);
         }
     }
-}
-
-fn tick_off(seen: &mut [bool], samples: &[u64]) -> Result<(), Failure> {
-    for &sample in samples {
-        let seen = usize::try_from(sample).ok().and_then(|index| seen.get_mut(index));
-        let seen = seen.ok_or_else(|| lost_or_repeated(format!("there is no sample {sample}")))?;
-        if std::mem::replace(seen, true) {
-            return Err(lost_or_repeated(format!("sample {sample} came twice")));
-        }
-    }
-    Ok(())
-}
-
-fn lost_or_repeated(why: String) -> Failure {
-    Failure::new(Exit::Data, "not every sample came exactly once")
-        .why(why)
-        .hint("this is a defect of Larder: please report it")
 }

@@ -1,69 +1,35 @@
-//! The demo's nodes: one by one, or as a ring whose members are fixed.
+//! The demo's two nodes: one ring whose members are fixed.
 
-use std::{
-    net::{SocketAddr, TcpListener},
-    process::Command,
-};
+use std::{io, net::TcpListener};
 
-use super::{
-    origin::Origin,
-    process::{Child, Programs},
-};
+use larder_client::host::{ServeOptions, ServedNode, serve};
+
+use super::images::Images;
 use crate::error::{Exit, Failure};
 
-/// A node that is about to be started, and does not know yet who else is in its ring.
-pub(super) struct Node {
-    name: String,
-    pub(super) command: Command,
-}
-
-impl Node {
-    /// A node that listens on this port of loopback, 0 for any. It has room for the whole dataset
-    /// and more: how a ring of two divides a few shards is a matter of luck.
-    pub(super) fn new(programs: &Programs, origin: &Origin, name: &str, port: u16) -> Self {
-        let memory = format!("{}MiB", origin.bytes() / 4 * 5 / (1 << 20) + 64);
-        let listen = SocketAddr::from(([127, 0, 0, 1], port));
-        let mut command = programs.command("larder-node");
-        command
-            .args(["-o", "json", "--exit-with-stdin", "--node-id", name, "--memory", &memory])
-            .args(["--listen", &listen.to_string(), "--data-listen", "127.0.0.1:0"])
-            .args(["--origin", origin.dataset()])
-            .arg("--socket")
-            .arg(programs.folder.join(format!("node-{name}/larder.sock")))
-            .envs(origin.settings());
-        Self { name: name.to_owned(), command }
-    }
-
-    /// Starts it and waits until it listens.
-    pub(super) fn start(mut self, programs: &Programs) -> Result<Child, Failure> {
-        Child::start(programs, &format!("larder-node-{}", self.name), &mut self.command)
-    }
-}
-
-/// Starts nodes that make up one ring.
-pub(super) fn start(
-    programs: &Programs,
-    origin: &Origin,
-    names: [&str; 2],
-) -> Result<Vec<Child>, Failure> {
-    let ports = free_ports(names.len())?;
-    let members = names.iter().zip(&ports);
-    let members: Vec<_> =
-        members.map(|(name, port)| format!("{name}=http://127.0.0.1:{port}")).collect();
-    let start = |(name, port): (&&str, &u16)| {
-        let mut node = Node::new(programs, origin, name, *port);
-        node.command.args(members.iter().flat_map(|member| ["--member", member]));
-        node.start(programs)
+/// Starts the nodes. Each has room for more than the whole dataset: a ring of two may divide a few
+/// shards unevenly.
+pub(super) fn start(images: &Images, names: [&str; 2]) -> Result<[ServedNode; 2], Failure> {
+    let ports = free_ports();
+    let ports = ports
+        .map_err(|error| Failure::new(Exit::Failed, "no port is free on 127.0.0.1").why(error))?;
+    let member = |node: usize| format!("{}=http://127.0.0.1:{}", names[node], ports[node]);
+    let start = |node: usize| {
+        let args = ["--node-id", names[node], "--data-listen", "127.0.0.1:0"].map(str::to_owned);
+        let members = (0..names.len()).flat_map(|other| ["--member".to_owned(), member(other)]);
+        serve(&ServeOptions {
+            memory: Some(format!("{}MiB", images.bytes() / 4 * 5 / (1 << 20) + 64)),
+            origins: vec![images.uri()],
+            listen: Some(format!("127.0.0.1:{}", ports[node])),
+            args: args.into_iter().chain(members).collect(),
+            node_bin: None,
+        })
     };
-    names.iter().zip(&ports).map(start).collect()
+    Ok([start(0)?, start(1)?])
 }
 
-/// Ports that were free a moment ago, for programs that are told before they start where all of
-/// them listen.
-pub(super) fn free_ports(count: usize) -> Result<Vec<u16>, Failure> {
-    let failed = |error| Failure::new(Exit::Failed, "no free port on 127.0.0.1").why(error);
-    let bind = |_| TcpListener::bind("127.0.0.1:0");
-    let listeners: Vec<_> = (0..count).map(bind).collect::<Result<_, _>>().map_err(failed)?;
-    let port = |listener: &TcpListener| Ok(listener.local_addr().map_err(failed)?.port());
-    listeners.iter().map(port).collect()
+/// Two ports that were free a moment ago: each node is told the ports of both.
+fn free_ports() -> io::Result<[u16; 2]> {
+    let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
+    Ok([listeners[0].local_addr()?.port(), listeners[1].local_addr()?.port()])
 }

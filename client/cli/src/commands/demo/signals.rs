@@ -1,11 +1,7 @@
-//! SIGINT and SIGTERM end the demo in order, so that nothing of it stays behind.
+//! SIGINT and SIGTERM end the demo in order, so that it leaves nothing behind.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-        mpsc::{Receiver, sync_channel},
-    },
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::Duration,
 };
@@ -14,61 +10,36 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::error::{Exit, Failure};
 
-/// Whether the user has had enough.
-pub(super) struct Interrupt {
-    came: Arc<AtomicBool>,
-    word: Receiver<()>,
+static CAME: AtomicBool = AtomicBool::new(false);
+const TICK: Duration = Duration::from_millis(50);
+
+/// Watches for the signals. Runs before any thread starts: threads inherit the blocked signals. The
+/// second signal ends the process at once.
+pub(super) fn watch() -> Result<(), Failure> {
+    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+    let failed = |error: String| Failure::new(Exit::Failed, "signals can't be watched").why(error);
+    signals.thread_block().map_err(|error| failed(error.to_string()))?;
+    let watch = move || {
+        let _ = signals.wait();
+        CAME.store(true, Relaxed);
+        let _ = signals.wait();
+        std::process::exit(130);
+    };
+    let thread = thread::Builder::new().name("larder-signals".to_owned()).spawn(watch);
+    thread.map(drop).map_err(|error| failed(error.to_string()))
 }
 
-impl Interrupt {
-    /// Watches for signals. To be called before any thread is started, which inherit that they are
-    /// not interrupted by them. The second signal ends the process at once.
-    pub(super) fn watch() -> Result<Self, Failure> {
-        let failed =
-            |error: String| Failure::new(Exit::Failed, "signals can't be watched").why(error);
-        let mut awaited = SigSet::empty();
-        awaited.add(Signal::SIGINT);
-        awaited.add(Signal::SIGTERM);
-        awaited.thread_block().map_err(|error| failed(error.to_string()))?;
-        let came = Arc::new(AtomicBool::new(false));
-        let (send, word) = sync_channel(1);
-        let seen = Arc::clone(&came);
-        let wait = move || {
-            if awaited.wait().is_ok() {
-                seen.store(true, Relaxed);
-                let _ = send.try_send(());
-            }
-            if awaited.wait().is_ok() {
-                std::process::exit(130);
-            }
-        };
-        let thread = thread::Builder::new().name("larder-signals".to_owned()).spawn(wait);
-        thread.map_err(|error| failed(error.to_string()))?;
-        Ok(Self { came, word })
+/// Fails once a signal came.
+pub(super) fn check() -> Result<(), Failure> {
+    if CAME.load(Relaxed) {
+        return Err(Failure::new(Exit::Interrupted, "interrupted"));
     }
-
-    /// Whether a signal came.
-    pub(super) fn came(&self) -> bool {
-        self.came.load(Relaxed)
-    }
-
-    /// Fails once a signal came.
-    pub(super) fn check(&self) -> Result<(), Failure> {
-        if self.came() { Err(interrupted()) } else { Ok(()) }
-    }
-
-    /// Waits for so long. Fails once a signal came.
-    pub(super) fn pause(&self, time: Duration) -> Result<(), Failure> {
-        let _ = self.word.recv_timeout(time);
-        self.check()
-    }
-
-    /// Waits for a signal.
-    pub(super) fn wait(&self) {
-        let _ = self.word.recv();
-    }
+    Ok(())
 }
 
-pub(super) fn interrupted() -> Failure {
-    Failure::new(Exit::Interrupted, "interrupted")
+/// Waits for a signal.
+pub(super) fn wait() {
+    while check().is_ok() {
+        thread::park_timeout(TICK);
+    }
 }
