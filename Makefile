@@ -48,16 +48,10 @@ help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The demo of a ring that changes belongs to the tests.
-ifeq ($(filter --cluster,$(DEMO_ARGS)),)
-DEMO_PACKAGE := larder-origin
-DEMO := larder demo
-else
-DEMO_PACKAGE := larder-tests
-DEMO := larder-cluster-demo
-endif
-
-demo: ## start an S3 server and two nodes on loopback, run three shuffled epochs, verify every byte (DEMO_ARGS=--cluster: a ring that changes)
-	@$(CARGO) build --locked -p larder-cli -p larder-node -p $(DEMO_PACKAGE)
+demo: PACKAGES = -p larder-cli -p larder-node $(if $(filter --cluster,$(DEMO_ARGS)),-p larder-tests)
+demo: DEMO = $(if $(filter --cluster,$(DEMO_ARGS)),larder-cluster-demo,larder demo)
+demo: ## start two nodes on loopback over a folder of images, run three shuffled epochs, verify every byte (DEMO_ARGS=--cluster: a ring that changes)
+	@$(CARGO) build --locked $(PACKAGES)
 	@$(BUILD)/debug/$(DEMO) $(DEMO_ARGS)
 
 sim: ## simulate clusters of agents from SEEDS seeds (10000), then look for every planted bug

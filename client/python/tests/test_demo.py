@@ -1,4 +1,4 @@
-"""The bucket that `larder demo --keep` leaves running, read as its user would read it."""
+"""The folder that `larder demo --keep` serves, read as its user would read it."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_what_the_demo_keeps_is_read_by_the_lines_of_the_pages_until_it_is_inter
     with demo() as running:
         exports = running.exports()
         assert len(running.left()) > 1
-        lines = pages.readme().replace("s3://bucket/imagenet", "s3://demo/images")
+        lines = pages.readme().replace("s3://bucket/imagenet", exports["DEMO"])
         run(PRELUDE + lines + CHECK, exports)
         (block,) = [code for how, code in pages.blocks("README.md") if how == "demo"]
         run(block + CHECK, exports)

@@ -69,7 +69,7 @@ def test_what_one_process_made_is_the_same_in_all(ds: larder.Dataset) -> None:
     assert copied == [batch.samples.tolist() for batch in loader]
     assert swapped != locality
     assert batches(ds, 2, swapped) != batches(ds, 2, locality)
-    with pytest.raises(larder.InvalidArgument, match="no locality"):
+    with pytest.raises(larder.InvalidArgument, match="a locality is malformed"):
         larder.Locality.from_bytes(locality.to_bytes()[:-1])
 
 

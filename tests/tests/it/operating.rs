@@ -200,7 +200,7 @@ fn who_leaves_by_a_deadline_waits_for_no_other_change() {
     assert_eq!(outcome(&history[0]), (Some(first + 1), "committed".into()), "{history}");
     assert_eq!(outcome(&history[1]), (Some(first), "aborted".into()), "{history}");
     let words = history[1]["words"].as_str().expect("words");
-    assert!(words.contains(&format!("for change {}, as somebody leaves", first + 1)), "{words}");
+    assert!(words.contains(&format!("for change {}, as a member leaves", first + 1)), "{words}");
     let words = history[0]["words"].as_str().expect("words");
     assert!(words.contains("a with weight 2, without b"), "{words}");
     let read = load.end();

@@ -43,6 +43,7 @@ pub(crate) struct Arguments {
     keep: bool,
 }
 
+const BATCH_SIZE: u32 = 128;
 /// The client reads this node through shared memory.
 const NODE_LOCAL: &str = "a";
 /// The client reads this node as if it were on another host.

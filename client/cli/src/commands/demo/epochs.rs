@@ -7,13 +7,12 @@ use larder_client::{
     sampler::{Last, Shuffle},
 };
 
-use super::{images::Images, report::EpochFigures, signals};
+use super::{BATCH_SIZE, images::Images, report::EpochFigures, signals};
 use crate::{
     context::Context,
     error::{Exit, Failure},
 };
 
-pub(super) const BATCH_SIZE: u32 = 128;
 const PREFETCH: usize = 3;
 /// How soon a wait for a batch notices a signal.
 const TICK: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use larder_client::Dataset;
 use serde::Serialize;
 
-use super::{epochs::BATCH_SIZE, images::Images};
+use super::{BATCH_SIZE, images::Images};
 use crate::{
     context::Context,
     output::{Align, Ink, Page, Report, Table, units},
