@@ -17,6 +17,7 @@ pub enum ShuffleMode {
     /// when the loader is built.
     #[default]
     Auto,
+    /// This shuffle.
     Fixed(Shuffle),
 }
 
