@@ -158,7 +158,7 @@ pub(super) struct Lanes<'a> {
 
 impl<'a> Lanes<'a> {
     /// Creates an empty set that runs until `cancel` is cancelled. A node that sends no rows for
-    /// `longest` counts as silent, whatever other frames it sends.
+    /// `longest` counts as silent, even if it sends other frames.
     pub(super) fn new(cancel: &'a CancelToken, longest: Duration) -> Self {
         Self { lanes: Vec::new(), cancel, longest }
     }

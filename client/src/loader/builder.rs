@@ -232,8 +232,8 @@ impl LoaderBuilder {
     }
 
     /// Resolves `auto`. For several datasets it takes the shuffle that needs the least memory among
-    /// their clusters. A host node counts only for a single rank: several ranks may be on hosts with
-    /// different budgets.
+    /// their clusters. A host node counts only for a single rank: several ranks may be on hosts
+    /// with different budgets.
     fn auto(&self) -> Result<Shuffle, Error> {
         let extent = self.sources.iter().map(|source| Extent::of(&source.manifest, &source.view));
         let extent = extent.fold(Extent::default(), Extent::with);

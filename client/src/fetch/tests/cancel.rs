@@ -1,4 +1,4 @@
-//! Cancelled work ends, whatever it waits for, and leaves no half-read stream behind.
+//! Cancelled work ends during any wait, and leaves no half-read stream behind.
 
 use std::{fs, sync::Arc};
 
