@@ -43,7 +43,7 @@ pub(crate) fn uptime_millis() -> u64 {
     u64::try_from(uptime().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A value of which each process has its own.
+/// A cell with a separate value for each process.
 pub(crate) struct PerProcess<T> {
     slot: ArcSwapOption<Owned<T>>,
 }

@@ -2,9 +2,9 @@
 //!
 //! A member's host name proves nothing: the record may hold another address or name, containers of
 //! one host have their own names, and two hosts may share a name. A socket that accepts a
-//! connection is on this host. The id of the node's current start, reported there and at the
-//! control address, proves that the socket is this member's, not that of a node elsewhere with the
-//! same path. Only a node that answers on such a socket can share its memory.
+//! connection is on this host. It is the member's if it reports the id of the node's current start,
+//! the same as at the control address. A node of another host may listen at the same path. Only a
+//! node that answers on such a socket can share its memory.
 //!
 //! Thread rule: atomics only. Blocks only calls that open a dataset or ask for locations.
 

@@ -16,8 +16,8 @@ use larder_extent::Attached;
 
 use super::mapping_slots::{MappingSlot, MappingSlots};
 
-/// Shards of one chunk of the table. A chunk is allocated at the first request for one of its
-/// shards, so that a dataset of millions of shards costs only its used chunks.
+/// Shards of one chunk of the table. The first request for a shard allocates its chunk. So a
+/// dataset of millions of shards costs only its used chunks.
 const CHUNK_SHARDS: usize = 1 << 10;
 
 /// In place of a time: the node was asked and has not answered yet.
