@@ -81,7 +81,7 @@ impl CancelToken {
 }
 
 fn cancelled() -> Error {
-    Error::new(ErrorKind::Internal, "cancelled: nobody needs what this call brings")
+    Error::new(ErrorKind::Internal, "the call was cancelled")
 }
 
 #[derive(Debug, Clone)]

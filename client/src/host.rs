@@ -208,7 +208,7 @@ fn nobody_came(folder: &Folder) -> Error {
     let waited = limits::HOST_NODE_TIMEOUT.as_secs();
     let (path, log) = (folder.path().display(), folder.log());
     Error::new(ErrorKind::Unavailable, "the cache of this host can't be reached")
-        .because(format!("{path} is locked, and nobody answered on its socket for {waited} s"))
+        .because(format!("{path} is locked, and no node answered on its socket for {waited} s"))
         .hint(format!(
             "see {}; 'fuser {path}' names the processes that hold the lock: end the one that hangs",
             log.display()

@@ -178,7 +178,7 @@ impl OwnerDirectory {
                 }
                 Ok(Placement::of_ring(Arc::clone(&view.ring)))
             }
-            (None, silent) => Err(silent.expect("who told the ring is asked at least")),
+            (None, silent) => Err(silent.expect("the node that gave the ring is asked")),
         }
     }
 }

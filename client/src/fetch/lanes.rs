@@ -220,7 +220,7 @@ impl<'a> Lanes<'a> {
         }
         loop {
             if self.cancel.is_cancelled() {
-                return Err((0, Failure::Broken("it is not needed any more".to_owned())));
+                return Err((0, Failure::Broken("the call was cancelled".to_owned())));
             }
             if self.lanes.len() == 1 {
                 return Ok(0);

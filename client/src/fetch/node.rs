@@ -93,7 +93,7 @@ impl Node {
         let (node, target, slots) = (Arc::clone(self), Arc::clone(target), Arc::clone(slots));
         let opening = async move {
             if let Err(failure) = node.open_soon(&target, &slots).await {
-                tracing::debug!(node = node.member.id, ?failure, "it is_mappable no memory yet");
+                tracing::debug!(node = node.member.id, ?failure, "its memory can't be mapped yet");
             }
         };
         // If no thread can be started, a later call tries again.

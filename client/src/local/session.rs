@@ -126,7 +126,7 @@ impl Session {
             return Err(WireError::Closed.into());
         }
         if self.fds.len() + fds.len() > FDS_WAITING_MAX {
-            return Err(Failure::Protocol("descriptors came that nobody asked for".to_owned()));
+            return Err(Failure::Protocol("descriptors came without a request".to_owned()));
         }
         self.buffer.extend_from_slice(&bytes[..got]);
         self.fds.extend(fds);

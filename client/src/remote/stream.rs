@@ -57,7 +57,7 @@ impl Stream {
         let mut silent_at = None;
         loop {
             if self.deadline.cancel().is_cancelled() {
-                return Err(io::Error::other("nobody needs the answer any more"));
+                return Err(io::Error::other("the call was cancelled"));
             }
             if self.deadline.left().is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
