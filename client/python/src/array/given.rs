@@ -1,8 +1,8 @@
 //! The memory of a torch tensor, given for a batch to be gathered into.
 //!
 //! ```text
-//! allocate(bytes) ──▶ tensor ──▶ TensorMemory ──▶ a thread writes rows ──▶ arrays, views of the tensor
-//!                                 └ dropped: the tensor is put down; a thread of Python releases it
+//! allocate(bytes) ──▶ tensor ──▶ TensorMemory ──▶ a thread writes rows ──▶ views of the tensor
+//!                                    └ dropped: the tensor is put down, Python releases it
 //! ```
 //!
 //! A fetching thread may drop such memory if its batch is no longer wanted. It must not wait for
