@@ -58,7 +58,7 @@ class Ended:
         return self.said
 
     def check_order(self) -> None:
-        """Checks that it made no mistake, and that program and device did not wait for each other."""
+        """Checks that it made no mistake, and that child and device did not wait for each other."""
         assert self.report["mistakes"] == []
         assert self.report["counts"]["pageable_bytes"] == 0
         assert self.report["counts"]["context_waits"] == 0

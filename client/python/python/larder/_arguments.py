@@ -23,7 +23,7 @@ COUNT_MAX = 2**64 - 1
 #: Samples of a batch on a rank, and batches fetched ahead: limits of the native module.
 BATCH_SIZE_MAX = 65_536
 PREFETCH_MAX = 64
-#: Indices that one selection may name: likewise.
+#: Indices that one selection may name, also a limit of the native module.
 SELECTION_INDICES_MAX = 1 << 26
 
 

@@ -353,7 +353,7 @@ class Loader:
         return epoch
 
     def _begin_again(self, turn: _Turn) -> None:
-        """Makes an epoch that began and will yield nothing the next again, at its old state."""
+        """Takes back an epoch that will yield no batch. It is the next again, at its old state."""
         if self._turn is turn:
             self._turn = None
             self._native.resume(turn.state)
@@ -470,7 +470,7 @@ class Loads:
             seed: names the order, together with the epoch. The same on all ranks.
             rank: the number of this rank, from 0. Each sample comes on one rank. The default is
                 the rank by torch.distributed, jax.distributed or the launcher, else 0 of 1.
-            world_size: the number of ranks; found likewise.
+            world_size: the number of ranks, with the same default.
             group: instead of both, a torch ``DeviceMesh`` or ``ProcessGroup`` of data parallelism.
                 Ranks that are replicas in its other dimensions get the same batches.
             last: the treatment of a last batch that is not full: ``"drop"`` it, ``"pad"`` it, or

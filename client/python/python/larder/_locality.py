@@ -126,7 +126,7 @@ class Exchange:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process stands first in all dimensions."""
+        """Whether this process is the first in all dimensions."""
         return all(self._distributed.get_rank(group) == 0 for group in self._groups)
 
     def all(self, value: Any) -> list[Any]:

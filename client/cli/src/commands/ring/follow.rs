@@ -200,7 +200,7 @@ fn amount(done: u64, total: u64) -> String {
     format!("{} of {}", units::bytes(done), units::bytes(total))
 }
 
-/// The progress of each target by its own word, the one with the most bytes left first.
+/// The progress of each target, as it reports it. The target with the most bytes left comes first.
 pub(super) fn progress_of(
     operator: &Operator,
     status: &ClusterStatus,
