@@ -118,8 +118,8 @@ impl Stretch {
 impl RowsView {
     /// Prepares returned rows of the extent for another private view. For threads that fetch ahead:
     /// it takes about 0.3 ms for 40 MB, which the training loop would otherwise wait for.
-    pub(crate) fn settle_loans(&self) {
-        self.extent.settle_loans();
+    pub(crate) fn settle_views(&self) {
+        self.extent.settle_views();
     }
 
     /// The same rows as memory for another language. Writes there stay private. The rows are copied

@@ -112,7 +112,7 @@ impl SnapshotRows {
             self.tensors.iter().map(|&tensor| look(begin.shard, &rows, tensor)).collect();
         let views = views?;
         // All views are of one extent.
-        views.first().into_iter().for_each(RowsView::settle_loans);
+        views.first().into_iter().for_each(RowsView::settle_views);
         Some((views, begin))
     }
 }
