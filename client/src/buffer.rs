@@ -10,7 +10,6 @@
 //! Thread rule: shared freely. The only lock is tried a few times and never waited for, because in
 //! a forked child a missing thread may hold it forever. A thread that fails to lock allocates or
 //! frees instead. Non-goals: page-locking, which callers do for their own memory.
-//! allocates, or frees. Non-goals: page-locking, which is up to who gives memory.
 
 use std::{
     fmt, hint,

@@ -45,7 +45,6 @@ pub(crate) fn start() -> Result<(), Error> {
 ///
 /// # Errors
 /// As [`start`].
-/// As [`start`].
 pub(crate) fn block_on<F>(future: F) -> Result<F::Output, Error>
 where
     F: Future + Send,

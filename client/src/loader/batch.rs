@@ -155,7 +155,6 @@ impl Batch {
     ///
     /// # Errors
     /// `ResourceExhausted` if rows must be copied and this process has no memory left.
-    /// `ResourceExhausted` when rows are to be copied and this process has no memory for that.
     pub fn into_tensors(self) -> Result<Vec<HostTensor>, Error> {
         let rows = self.len();
         match self.place.0 {
