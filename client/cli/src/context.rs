@@ -1,14 +1,14 @@
 //! What every command is handed: the ways out, and how to reach a cluster and the origin.
 
-use std::{future::Future, sync::Arc, time::Instant};
+use std::{fmt, future::Future, sync::Arc, time::Instant};
 
-use larder_client::{Cluster, HostNode, HostOptions};
+use larder_client::{Cluster, Dataset, HostNode, HostOptions, OpenOptions};
+use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     error::{Exit, Failure},
     global::Global,
-    nodes::Nodes,
     output::Output,
     progress::{Board, Progress},
 };
@@ -82,4 +82,68 @@ impl Context {
 fn runtime() -> Result<Runtime, Failure> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Failure::new(Exit::Failed, "no runtime could be started").why(error))
+}
+
+/// Nodes to read through.
+pub(crate) enum Nodes {
+    /// At these addresses.
+    Named(String),
+    /// The one of this host, which goes on for as long as this is held.
+    OfHost(HostNode),
+}
+
+/// Where the rows of a result came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ReadFrom {
+    /// Nodes that were named.
+    Cluster,
+    /// The node of this host.
+    Host,
+    /// The origin itself.
+    Origin,
+}
+
+impl Nodes {
+    /// How a dataset is opened through them.
+    pub(crate) fn options(&self) -> OpenOptions {
+        match self {
+            Self::Named(addresses) => Dataset::options().cluster(addresses),
+            Self::OfHost(_) => Dataset::options().host_node(HostOptions::default()),
+        }
+    }
+
+    /// What can be asked of them besides.
+    pub(crate) fn connect(&self) -> Result<Option<Arc<Cluster>>, Failure> {
+        Ok(match self {
+            Self::Named(addresses) => Some(Cluster::connect(addresses)?),
+            Self::OfHost(_) => Cluster::of_running_host(HostOptions::default())?,
+        })
+    }
+
+    pub(crate) fn read_from(&self) -> ReadFrom {
+        match self {
+            Self::Named(_) => ReadFrom::Cluster,
+            Self::OfHost(_) => ReadFrom::Host,
+        }
+    }
+}
+
+impl fmt::Display for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(addresses) => f.write_str(addresses),
+            Self::OfHost(node) => write!(f, "this host (pid {})", node.pid()),
+        }
+    }
+}
+
+impl fmt::Display for ReadFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cluster => "the cluster",
+            Self::Host => "the node of this host",
+            Self::Origin => "the origin",
+        })
+    }
 }

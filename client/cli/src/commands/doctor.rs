@@ -3,8 +3,6 @@
 //! Every check says what it found, why that matters and what to do; none changes anything, but for
 //! one empty marker object under `.larder` that shows whether a prefix can be written.
 
-mod check;
-mod gpu;
 mod host;
 mod memory;
 mod nodes;
@@ -21,7 +19,6 @@ use crate::{
     error::{Exit, Failure},
     output::{Ink, Page, Report, units},
 };
-use check::{Check, State};
 
 /// Checks this host, an origin if it is named, and the nodes: those of --cluster or LARDER_CLUSTER,
 /// else the one of this host, if it runs.
@@ -50,7 +47,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     let progress = context.progress("looking at this host");
     let mut checks = host::checks();
     checks.extend(memory::checks());
-    checks.extend(gpu::checks());
+    checks.extend(host::gpu_checks());
     progress.say("asking the nodes");
     checks.extend(nodes::checks(context.nodes(), arguments.socket.as_deref()));
     if let Some(reference) = reference {
@@ -92,5 +89,53 @@ impl Report for DoctorReport {
         }
         page.line("");
         page.line(&format!("{} ok, {} to improve, {} failed", self.ok, self.warn, self.fail));
+    }
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As it should be.
+    Ok,
+    /// It works, but slower or with less than it could.
+    Warn,
+    /// Something does not work.
+    Fail,
+}
+
+/// The outcome of one check.
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    state: State,
+    found: String,
+    /// Why anybody should care.
+    why: &'static str,
+    /// What to do, where something is to be done.
+    hint: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>, why: &'static str) -> Self {
+        Self { name, state: State::Ok, found: found.into(), why, hint: None }
+    }
+
+    fn warn(
+        name: &'static str,
+        found: impl Into<String>,
+        why: &'static str,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self { state: State::Warn, hint: Some(hint.into()), ..Self::ok(name, found, why) }
+    }
+
+    fn fail(
+        name: &'static str,
+        found: impl Into<String>,
+        why: &'static str,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self { state: State::Fail, hint: Some(hint.into()), ..Self::ok(name, found, why) }
     }
 }

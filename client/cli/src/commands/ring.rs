@@ -4,12 +4,11 @@ mod apply;
 mod figures;
 pub(super) mod follow;
 mod history;
+mod lost;
 mod plan;
 mod plan_file;
-mod remove;
 mod status;
 mod steer;
-mod takeover;
 
 use std::fmt::Write as _;
 
@@ -48,13 +47,13 @@ pub(crate) enum RingCommand {
     ///
     /// Done whatever the brake says. What only they had is read from the origin again. Let nodes
     /// that live leave with larder node drain.
-    Remove(remove::Arguments),
+    Remove(lost::RemoveArguments),
     /// Make another node the coordinator when the one that was is lost for good
     ///
     /// Refused while the old one is reached by anybody, when a node that was not named as lost does
     /// not answer, and when another node has a newer copy of the record: then say --on that one. A
     /// cluster whose record etcd keeps has no use for it.
-    Takeover(takeover::Arguments),
+    Takeover(lost::TakeoverArguments),
 }
 
 pub(super) fn run(context: &Context, command: RingCommand) -> Result<(), Failure> {
@@ -67,8 +66,8 @@ pub(super) fn run(context: &Context, command: RingCommand) -> Result<(), Failure
         RingCommand::Abort(arguments) => steer::abort(context, &arguments),
         RingCommand::Rate(arguments) => steer::rate(context, &arguments),
         RingCommand::History => history::run(context),
-        RingCommand::Remove(arguments) => remove::run(context, &arguments),
-        RingCommand::Takeover(arguments) => takeover::run(context, &arguments),
+        RingCommand::Remove(arguments) => lost::remove(context, &arguments),
+        RingCommand::Takeover(arguments) => lost::take_over(context, &arguments),
     }
 }
 

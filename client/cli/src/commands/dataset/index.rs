@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     describe::{Description, LeftOutFacts, show_left_out},
-    reference::parse_prefix,
+    open::parse_prefix,
 };
 use crate::{
     context::Context,

@@ -1,6 +1,7 @@
-//! `larder ring takeover`.
+//! `larder ring remove` and `takeover`: nodes that are lost for good.
 
 use clap::Args;
+use larder_client::admin::{ClusterCommand, RemoveNodes};
 use serde::Serialize;
 
 use crate::{
@@ -11,7 +12,40 @@ use crate::{
 };
 
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
+pub(crate) struct RemoveArguments {
+    /// Their names
+    #[arg(value_name = "NODE", required = true)]
+    nodes: Vec<String>,
+
+    #[command(flatten)]
+    consent: Consent,
+}
+
+#[derive(Debug, Serialize)]
+struct Removed {
+    removed: Vec<String>,
+}
+
+pub(super) fn remove(context: &Context, arguments: &RemoveArguments) -> Result<(), Failure> {
+    let operator = arguments.consent.operator(context)?;
+    let (nodes, named) = (arguments.nodes.clone(), arguments.nodes.join(", "));
+    arguments
+        .consent
+        .ask(&format!("remove {named} for good, without moving anything from there"))?;
+    let command = ClusterCommand::Remove(RemoveNodes { node_ids: nodes.clone() });
+    operator.command(command).map_err(|error| failed(format!("{named} not removed"), error))?;
+    context.output.print(&Removed { removed: nodes })
+}
+
+impl Report for Removed {
+    fn show(&self, page: &mut Page) {
+        let leave = if self.removed.len() == 1 { "leaves" } else { "leave" };
+        page.line(&format!("{} {leave} the ring at once", self.removed.join(", ")));
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TakeoverArguments {
     /// A node that is lost: the old coordinator, and all others that do not answer; repeat for more
     #[arg(long, value_name = "NODE", value_delimiter = ',', required = true)]
     lost: Vec<String>,
@@ -33,7 +67,7 @@ struct TakenOver {
     untold: Vec<String>,
 }
 
-pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn take_over(context: &Context, arguments: &TakeoverArguments) -> Result<(), Failure> {
     let operator = arguments.consent.operator(context)?;
     let (lost, on) = (arguments.lost.clone(), arguments.on.as_deref());
     let by = on.unwrap_or("another node");
