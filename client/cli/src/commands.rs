@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::{
     context::Context,
     error::Failure,
-    output::{Align, Page, Report, Table},
+    output::{Page, Report, Table},
 };
 
 /// What can be asked for.
@@ -139,7 +139,7 @@ fn exit_codes(context: &Context) -> Result<(), Failure> {
 
 impl Report for ExitCodes {
     fn show(&self, page: &mut Page) {
-        let mut table = Table::new(&[("CODE", Align::Right), ("MEANING", Align::Left)]);
+        let mut table = Table::new(">CODE | MEANING");
         for code in &self.exit_codes {
             table.row([code.code.to_string(), code.meaning.to_owned()]);
         }

@@ -16,7 +16,7 @@ use super::{dataset::parse_reference, node::snapshot_hex as hex, operator::onloo
 use crate::{
     context::Context,
     error::{Exit, Failure},
-    output::{Align, Page, Report, Table, units},
+    output::{Page, Report, Table, units},
 };
 
 /// Says where a shard belongs, which nodes have it, and why others do not.
@@ -337,14 +337,7 @@ fn described(facts: &Facts) -> String {
 }
 
 fn table(nodes: &[Node]) -> Table {
-    let mut table = Table::new(&[
-        ("NODE", Align::Left),
-        ("OWNS IT", Align::Left),
-        ("HERE", Align::Left),
-        ("FOR", Align::Right),
-        ("LEASES", Align::Right),
-        ("WHY", Align::Left),
-    ]);
+    let mut table = Table::new("NODE | OWNS IT | HERE | >FOR | >LEASES | WHY");
     for node in nodes {
         let age = node.age_seconds.map(|seconds| units::duration(Duration::from_secs_f64(seconds)));
         let state = match node.bytes_ready {

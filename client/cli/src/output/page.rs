@@ -92,23 +92,21 @@ impl Page {
 const RULED: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// On which side the cells of a column stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
-    Left,
-    Right,
-}
-
 /// Rows under headings.
 #[derive(Debug)]
 pub(crate) struct Table {
-    columns: Vec<(&'static str, Align)>,
+    columns: Vec<(&'static str, CellAlignment)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new() }
+    /// A table with these headings, as `NAME | >ROWS`. Cells below `>` stand on the right.
+    pub(crate) fn new(headings: &'static str) -> Self {
+        let column = |heading: &'static str| match heading.trim().strip_prefix('>') {
+            Some(name) => (name, CellAlignment::Right),
+            None => (heading.trim(), CellAlignment::Left),
+        };
+        Self { columns: headings.split('|').map(column).collect(), rows: Vec::new() }
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
@@ -119,18 +117,12 @@ impl Table {
         let mut table = comfy_table::Table::new();
         let style = if ruled { RULED } else { presets::NOTHING };
         table.load_style(style).set_content_arrangement(ContentArrangement::Disabled);
-        let align = |(text, align): (String, Align)| {
-            let side = match align {
-                Align::Left => CellAlignment::Left,
-                Align::Right => CellAlignment::Right,
-            };
-            Cell::new(text).set_alignment(side)
-        };
-        let heads = self.columns.iter().map(|&(name, side)| align((name.to_owned(), side)));
+        let heads = self.columns.iter().map(|&(name, side)| Cell::new(name).set_alignment(side));
         table.set_header(heads.collect::<Vec<_>>());
         for row in self.rows {
-            let cells = row.into_iter().zip(&self.columns).map(|(text, &(_, side))| (text, side));
-            table.add_row(cells.map(align).collect::<Vec<_>>());
+            let cells = row.into_iter().zip(&self.columns);
+            let cells = cells.map(|(text, &(_, side))| Cell::new(text).set_alignment(side));
+            table.add_row(cells.collect::<Vec<_>>());
         }
         let text = table.trim_fmt();
         // The padding on the left is an indent that nobody asked for.
@@ -159,7 +151,7 @@ mod tests {
         let mut page = Page::new(false, false);
         page.fields(&[("tensor", "a\nchecksums  pinned".to_owned())]);
         page.marked(Ink::Red, "error", "\u{1b}]0;x\u{7}\nb");
-        let mut table = Table::new(&[("NAME", Align::Left)]);
+        let mut table = Table::new("NAME");
         table.row(["a\n\u{1b}[2Jb".to_owned()]);
         page.table(table);
         let lines: Vec<&str> = page.text().lines().collect();
@@ -177,7 +169,7 @@ mod tests {
 
     #[test]
     fn piped_tables_are_columns_of_words() {
-        let mut table = Table::new(&[("NAME", Align::Left), ("ROWS", Align::Right)]);
+        let mut table = Table::new("NAME | >ROWS");
         table.row(["a".to_owned(), "1,000".to_owned()]);
         assert_eq!(table.render(false), "NAME   ROWS\na     1,000");
     }

@@ -14,7 +14,7 @@ use crate::{
     commands::node::{Unreachable, snapshot_hex, unreachable},
     context::Context,
     error::Failure,
-    output::{Align, Page, Report, Table, units},
+    output::{Page, Report, Table, units},
 };
 
 /// Lists the datasets that the nodes of the cluster have open.
@@ -115,15 +115,9 @@ impl Report for DatasetsReport {
         if self.datasets.is_empty() {
             page.line("no dataset is open on any node");
         } else {
-            let mut table = Table::new(&[
-                ("DATASET", Align::Left),
-                ("SNAPSHOT", Align::Left),
-                ("SAMPLES", Align::Right),
-                ("SIZE", Align::Right),
-                ("IN MEMORY", Align::Right),
-                ("NODES", Align::Right),
-                ("SESSIONS", Align::Right),
-            ]);
+            let mut table = Table::new(
+                "DATASET | SNAPSHOT | >SAMPLES | >SIZE | >IN MEMORY | >NODES | >SESSIONS",
+            );
             for dataset in &self.datasets {
                 table.row([
                     dataset.uri.clone(),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{
     context::Context,
     error::{Exit, Failure},
-    output::{Align, Ink, Page, Report, Table, units},
+    output::{Ink, Page, Report, Table, units},
 };
 
 #[derive(Debug, Serialize)]
@@ -134,18 +134,9 @@ impl NodesReport {
 
 impl Report for NodesReport {
     fn show(&self, page: &mut Page) {
-        let mut table = Table::new(&[
-            ("NODE", Align::Left),
-            ("STATE", Align::Left),
-            ("CONTROL", Align::Left),
-            ("MEMORY", Align::Right),
-            ("RESIDENT", Align::Right),
-            ("FILLING", Align::Right),
-            ("PAGES", Align::Right),
-            ("LEASES", Align::Right),
-            ("CLIENTS", Align::Right),
-            ("UP FOR", Align::Right),
-        ]);
+        let mut table = Table::new(
+            "NODE | STATE | CONTROL | >MEMORY | >RESIDENT | >FILLING | >PAGES | >LEASES | >CLIENTS | >UP FOR",
+        );
         for node in &self.nodes {
             let dash = || "-".to_owned();
             let cells = match &node.facts {

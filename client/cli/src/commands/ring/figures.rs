@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Edits;
 use crate::{
     commands::node::snapshot_hex as hex,
-    output::{Align, Ink, Page, Table, units},
+    output::{Ink, Page, Table, units},
 };
 
 /// A plan in numbers.
@@ -149,14 +149,7 @@ impl Figures {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new(&[
-            ("NODE", Align::Left),
-            ("WEIGHT", Align::Right),
-            ("OWNS", Align::Right),
-            ("AFTER", Align::Right),
-            ("GETS", Align::Right),
-            ("GIVES", Align::Right),
-        ]);
+        let mut table = Table::new("NODE | >WEIGHT | >OWNS | >AFTER | >GETS | >GIVES");
         for node in &self.nodes {
             let weight = match (node.weight_before, node.weight) {
                 (before, after) if before == after => after.to_string(),

@@ -7,7 +7,7 @@ use crate::{
     commands::operator::{failed, onlooker},
     context::Context,
     error::Failure,
-    output::{Align, Page, Report, Table},
+    output::{Page, Report, Table},
 };
 
 #[derive(Debug, Serialize)]
@@ -57,12 +57,7 @@ impl Report for HistoryReport {
             page.line("the cluster has not changed yet");
             return;
         }
-        let mut table = Table::new(&[
-            ("CHANGE", Align::Right),
-            ("RING", Align::Right),
-            ("OUTCOME", Align::Left),
-            ("WHAT", Align::Left),
-        ]);
+        let mut table = Table::new(">CHANGE | >RING | OUTCOME | WHAT");
         for past in &self.changes {
             let (number, ring) = (past.change.to_string(), past.ring_version.to_string());
             table.row([number, ring, past.outcome.to_owned(), past.what().to_owned()]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Change, Node, StatusReport};
-use crate::output::{Align, Ink, Page, Report, Table, units};
+use crate::output::{Ink, Page, Report, Table, units};
 
 const LEGEND: &str =
     "U up, D silent; A active, J joining, L leaving, O out until it is back, H held, C condemned";
@@ -66,17 +66,9 @@ impl StatusReport {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new(&[
-            ("", Align::Left),
-            ("NODE", Align::Left),
-            ("STATE", Align::Left),
-            ("WEIGHT", Align::Right),
-            ("OWNS", Align::Right),
-            ("RESIDENT", Align::Right),
-            ("ORPHANED", Align::Right),
-            ("RING", Align::Right),
-            ("CONTROL", Align::Left),
-        ]);
+        let mut table = Table::new(
+            "| NODE | STATE | >WEIGHT | >OWNS | >RESIDENT | >ORPHANED | >RING | CONTROL",
+        );
         for node in &self.nodes {
             table.row(row(node));
         }
@@ -105,12 +97,7 @@ impl StatusReport {
         fields.push(("plan", change.plan.clone()));
         page.fields(&fields);
         page.line("");
-        let mut table = Table::new(&[
-            ("NODE", Align::Left),
-            ("GETS", Align::Right),
-            ("LEFT", Align::Right),
-            ("", Align::Left),
-        ]);
+        let mut table = Table::new("NODE | >GETS | >LEFT |");
         for node in &self.nodes {
             let Some(progress) = node.progress.as_ref().filter(|progress| progress.shards > 0)
             else {
