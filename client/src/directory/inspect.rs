@@ -10,6 +10,7 @@ use larder_wire::control::{
     DatasetStatus, Failure, ListDatasetsRequest, ListFailuresRequest, ListShardsRequest,
     NodeDescription, ShardState,
 };
+use serde::Serialize;
 
 use super::{
     Cluster, Member, MemberState,
@@ -30,7 +31,7 @@ pub struct Answer<T> {
 }
 
 /// How the shards of a snapshot stand on one member.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ShardCounts {
     /// Wait for their fill.
     pub queued: u64,

@@ -12,7 +12,7 @@ use larder_client::{
 };
 use serde::Serialize;
 
-use super::{dataset::parse_reference, node::snapshot_hex as hex, operator::onlooker};
+use super::{dataset::parse_reference, operator::onlooker};
 use crate::{
     context::Context,
     error::{Exit, Failure},
@@ -190,7 +190,7 @@ fn report(sample: Option<u64>, answers: Answers) -> Result<ExplainReport, Failur
     let node = |one: &Answer<Explanation>| node(one, &newest);
     let nodes = answers.iter().map(node).collect();
     Ok(ExplainReport {
-        shard_id: hex(&newest.shard_id),
+        shard_id: format!("{:x}", newest.shard_id),
         place: format!("{:016x}", newest.place),
         sample,
         of: facts,
@@ -209,7 +209,7 @@ fn report(sample: Option<u64>, answers: Answers) -> Result<ExplainReport, Failur
 fn facts(said: &Explanation) -> Facts {
     Facts {
         uri: said.uri.clone(),
-        snapshot: hex(&said.snapshot),
+        snapshot: format!("{:x}", said.snapshot),
         shard: said.shard,
         first_sample: said.first_sample,
         samples: said.samples,

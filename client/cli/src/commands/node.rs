@@ -4,8 +4,6 @@ mod drain;
 mod ls;
 mod show;
 
-use std::fmt::Write as _;
-
 use clap::Subcommand;
 use larder_client::{MemberState, admin::Answer};
 use serde::Serialize;
@@ -77,12 +75,4 @@ pub(super) fn unreachable<T>(answers: &[Answer<T>]) -> Vec<Unreachable> {
         Some(Unreachable::new(&answer.member, error))
     });
     failed.collect()
-}
-
-/// Bytes as hex digits.
-pub(super) fn snapshot_hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -83,23 +83,8 @@ pub(super) fn shape(shape: &[Option<u64>]) -> String {
     shape.iter().map(name).collect::<Vec<_>>().join(" x ")
 }
 
-/// Something under the prefix that is no part of the dataset.
-#[derive(Debug, Serialize)]
-pub(super) struct LeftOutFacts {
-    object: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tensor: Option<String>,
-    why: String,
-}
-
-impl From<LeftOut> for LeftOutFacts {
-    fn from(left_out: LeftOut) -> Self {
-        Self { object: left_out.object, tensor: left_out.tensor, why: left_out.why }
-    }
-}
-
 /// Says what was left out and why, so that nobody finds out from their loss curve.
-pub(super) fn show_left_out(page: &mut Page, left_out: &[LeftOutFacts]) {
+pub(super) fn show_left_out(page: &mut Page, left_out: &[LeftOut]) {
     if left_out.is_empty() {
         return;
     }

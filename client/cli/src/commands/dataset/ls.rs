@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::open::parse_prefix;
 use crate::{
-    commands::node::{Unreachable, snapshot_hex, unreachable},
+    commands::node::{Unreachable, unreachable},
     context::Context,
     error::Failure,
     output::{Page, Report, Table, units},
@@ -83,7 +83,7 @@ fn report(answers: Vec<Answer<Vec<DatasetStatus>>>) -> DatasetsReport {
     let mut datasets = BTreeMap::new();
     for Answer { member, answer } in answers {
         for status in answer.into_iter().flatten() {
-            let key = (status.uri.clone(), snapshot_hex(&status.snapshot));
+            let key = (status.uri.clone(), format!("{:x}", status.snapshot));
             let dataset = datasets.entry(key).or_insert_with_key(|key| Dataset {
                 uri: key.0.clone(),
                 snapshot: key.1.clone(),

@@ -8,7 +8,7 @@ use std::{
 use larder_client::admin::{ClusterChange, ClusterStatus, MoveProgress, NodeState, Operator};
 use serde::Serialize;
 
-use super::Edits;
+use super::words;
 use crate::{
     commands::operator::{failed, of_the_record},
     context::Context,
@@ -160,7 +160,7 @@ impl Watch<'_> {
         let percent = done * 100 / change.bytes.max(1);
         let rest = self.speed.words(left, change);
         let far = format!("{percent} %, {}{rest}", amount(done, change.bytes));
-        let what = format!("change {} ({})", change.number, Edits::from(change).words());
+        let what = format!("change {} ({})", change.number, words(&change.edits, change.replicas));
         if !self.board.is_drawn() {
             return self.say(now, percent, &format!("{what}: {far}"));
         }

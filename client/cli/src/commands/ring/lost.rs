@@ -1,7 +1,7 @@
 //! `larder ring remove` and `takeover`: nodes that are lost for good.
 
 use clap::Args;
-use larder_client::admin::{ClusterCommand, RemoveNodes};
+use larder_client::admin::{ClusterCommand, RemoveNodes, TakeOverResponse};
 use serde::Serialize;
 
 use crate::{
@@ -58,15 +58,6 @@ pub(crate) struct TakeoverArguments {
     consent: Consent,
 }
 
-#[derive(Debug, Serialize)]
-struct TakenOver {
-    /// The coordinator now.
-    coordinator: String,
-    generation: u64,
-    /// Nodes that could not be told yet; they learn it from any other.
-    untold: Vec<String>,
-}
-
 pub(super) fn take_over(context: &Context, arguments: &TakeoverArguments) -> Result<(), Failure> {
     let operator = arguments.consent.operator(context)?;
     let (lost, on) = (arguments.lost.clone(), arguments.on.as_deref());
@@ -74,16 +65,12 @@ pub(super) fn take_over(context: &Context, arguments: &TakeoverArguments) -> Res
     let named = lost.join(", ");
     arguments.consent.ask(&format!("give {named} up for good and have {by} coordinate"))?;
     let taken = operator.take_over(on, lost).map_err(|error| failed("nobody took over", error))?;
-    context.output.print(&TakenOver {
-        coordinator: taken.node_id,
-        generation: taken.generation,
-        untold: taken.untold,
-    })
+    context.output.print(&taken)
 }
 
-impl Report for TakenOver {
+impl Report for TakeOverResponse {
     fn show(&self, page: &mut Page) {
-        page.line(&format!("{} coordinates now, generation {}", self.coordinator, self.generation));
+        page.line(&format!("{} coordinates now, generation {}", self.node_id, self.generation));
         if !self.untold.is_empty() {
             page.line(&format!(
                 "not told yet: {}; they learn it from the others",
