@@ -10,7 +10,7 @@ use crate::{
     error::{Exit, Failure},
     global::Global,
     output::Output,
-    progress::{Board, Progress},
+    progress::Progress,
 };
 
 /// In the place of addresses: the origin itself is read.
@@ -61,10 +61,6 @@ impl Context {
 
     pub(crate) fn progress(&self, doing: &str) -> Progress {
         Progress::start(&self.output, doing)
-    }
-
-    pub(crate) fn board(&self) -> Board {
-        Board::start(&self.output)
     }
 
     /// The time, for measuring how long something takes.

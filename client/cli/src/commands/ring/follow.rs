@@ -1,7 +1,8 @@
-//! Watching a change until it is over: bars on a terminal, a line now and then elsewhere.
+//! Watching a change until it is over: one line that changes on a terminal, a line now and then
+//! elsewhere.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     time::{Duration, Instant},
 };
 
@@ -14,7 +15,7 @@ use crate::{
     context::Context,
     error::{Exit, Failure},
     output::{Page, Report, units},
-    progress::Board,
+    progress::Progress,
 };
 
 const TICK: Duration = Duration::from_secs(1);
@@ -65,8 +66,8 @@ pub(in crate::commands) fn follow(
     goal: &Goal,
 ) -> Result<(), Failure> {
     let begun = context.now();
-    let (speed, speeds) = (Speed::default(), HashMap::new());
-    let mut watch = Watch { context, board: context.board(), told: None, speed, speeds };
+    let progress = context.progress("asking the nodes");
+    let mut watch = Watch { context, progress, told: None, speed: Speed::default() };
     let mut heard = begun;
     loop {
         match operator.status() {
@@ -138,12 +139,10 @@ fn reached(
 /// What is shown meanwhile.
 struct Watch<'a> {
     context: &'a Context,
-    board: Board,
+    progress: Progress,
     /// When a line was last written, and what of the change was left then, in percent.
     told: Option<(Instant, u64)>,
     speed: Speed,
-    /// Of each node that gets something.
-    speeds: HashMap<String, Speed>,
 }
 
 impl Watch<'_> {
@@ -158,22 +157,18 @@ impl Watch<'_> {
         let done = change.bytes.saturating_sub(left);
         self.speed.note(now, change.number, done);
         let percent = done * 100 / change.bytes.max(1);
-        let rest = self.speed.words(left, change);
-        let far = format!("{percent} %, {}{rest}", amount(done, change.bytes));
-        let what = format!("change {} ({})", change.number, words(&change.edits, change.replicas));
-        if !self.board.is_drawn() {
-            return self.say(now, percent, &format!("{what}: {far}"));
+        let what = words(&change.edits, change.replicas);
+        let mut text = format!(
+            "change {} ({what}): {percent} %, {} of {}{}",
+            change.number,
+            units::bytes(done),
+            units::bytes(change.bytes),
+            self.speed.words(left, change)
+        );
+        if let Some((node, most)) = all.first().filter(|_| self.progress.is_drawn()) {
+            text += &format!("; {node} lacks most, {}", units::bytes(most.bytes_left));
         }
-        self.board.title(&what);
-        self.board.set("all", done, change.bytes, &far);
-        for (id, progress) in &all {
-            let done = progress.bytes.saturating_sub(progress.bytes_left);
-            let speed = self.speeds.entry(id.clone()).or_default();
-            speed.note(now, change.number, done);
-            let rest = speed.words(progress.bytes_left, change);
-            let far = format!("{}{rest}", amount(done, progress.bytes));
-            self.board.set(id, done, progress.bytes, &far);
-        }
+        self.say(now, percent, &text);
     }
 
     fn lost(&mut self, error: &larder_client::Error) {
@@ -183,8 +178,8 @@ impl Watch<'_> {
 
     /// Where nothing is drawn: every tenth of the way, and now and then.
     fn say(&mut self, now: Instant, percent: u64, text: &str) {
-        if self.board.is_drawn() {
-            return self.board.title(text);
+        if self.progress.is_drawn() {
+            return self.progress.say(text);
         }
         let due = self
             .told
@@ -196,15 +191,8 @@ impl Watch<'_> {
     }
 }
 
-fn amount(done: u64, total: u64) -> String {
-    format!("{} of {}", units::bytes(done), units::bytes(total))
-}
-
 /// What nodes say that is still to come to those that get something, those with most left first.
-pub(super) fn progress_of(
-    operator: &Operator,
-    status: &ClusterStatus,
-) -> Vec<(String, MoveProgress)> {
+fn progress_of(operator: &Operator, status: &ClusterStatus) -> Vec<(String, MoveProgress)> {
     let alive = status.nodes.iter().filter(|node| node.announced);
     let addresses = alive.filter_map(|node| {
         let member = node.member.as_ref()?;
@@ -222,7 +210,7 @@ pub(super) fn progress_of(
 
 /// How fast a change has moved lately.
 #[derive(Debug, Default)]
-pub(super) struct Speed {
+struct Speed {
     change: u64,
     marks: VecDeque<(Instant, u64)>,
 }
