@@ -161,40 +161,14 @@ fn npy_header(dtype: Dtype, shape: &[u64]) -> Vec<u8> {
     [b"\x93NUMPY\x01\x00", length.to_le_bytes().as_slice(), text.as_bytes()].concat()
 }
 
-/// Writes the array to a file, which appears whole or not at all; `-` is standard output.
+/// Writes the array to a file, a pipe or a device; `-` is standard output.
 fn write_npy(path: &Path, dtype: Dtype, shape: &[u64], bytes: &[u8]) -> io::Result<()> {
-    let header = npy_header(dtype, shape);
+    let array = [npy_header(dtype, shape).as_slice(), bytes].concat();
     if path == Path::new("-") {
         let mut out = io::stdout().lock();
-        out.write_all(&header)?;
-        out.write_all(bytes)?;
-        return out.flush();
+        return out.write_all(&array).and_then(|()| out.flush());
     }
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    if path.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder"));
-    }
-    if path.exists() && !path.is_file() {
-        // A pipe or device is written to, not replaced.
-        return fs::write(path, [header.as_slice(), bytes].concat());
-    }
-    let mut file = tempfile::Builder::new().prefix(".larder-").tempfile_in(folder)?;
-    file.write_all(&header)?;
-    file.write_all(bytes)?;
-    file.as_file().set_permissions(permissions())?;
-    file.persist(path).map(drop).map_err(|error| error.error)
-}
-
-/// What a file made by `open(2)` has, which a temporary one does not.
-fn permissions() -> fs::Permissions {
-    use nix::sys::stat::{Mode, umask};
-    use std::os::unix::fs::PermissionsExt;
-    let mask = umask(Mode::empty());
-    umask(mask);
-    fs::Permissions::from_mode(0o666 & !mask.bits())
+    fs::write(path, array)
 }
 
 #[cfg(test)]
@@ -213,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_appears_whole_and_replaces_the_one_before() {
+    fn a_file_replaces_the_one_before() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.npy");
         write_npy(&path, Dtype::U8, &[3], b"abc").unwrap();
