@@ -69,7 +69,7 @@ struct Previous {
 }
 
 /// How the shard stands on one node.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Node {
     node: String,
     /// Owns it by the ring that was asked for first.
@@ -146,8 +146,13 @@ fn of_sample(
             Err(error) => first = first.or(Some(error)),
         }
     }
-    let nobody = || Failure::new(Exit::Unavailable, "no node of the cluster answers");
-    Err(first.map_or_else(nobody, Failure::from))
+    Err(no_answer(first))
+}
+
+/// Why no node explained anything.
+fn no_answer(first: Option<larder_client::Error>) -> Failure {
+    let silent = || Failure::new(Exit::Unavailable, "no node of the cluster answers");
+    first.map_or_else(silent, Failure::from)
 }
 
 /// Why the nodes did not open a dataset. That of this host knows what its processes opened, and no
@@ -183,9 +188,7 @@ fn report(sample: Option<u64>, answers: Answers) -> Result<ExplainReport, Failur
     let newest = said.iter().max_by_key(|said| said.ring_version).copied().cloned();
     let facts = said.iter().find(|said| !said.uri.is_empty()).map(|said| facts(said));
     let Some(newest) = newest else {
-        let failed = answers.into_iter().find_map(|one| one.answer.err());
-        let nobody = || Failure::new(Exit::Unavailable, "no node of the cluster answers");
-        return Err(failed.map_or_else(nobody, Failure::from));
+        return Err(no_answer(answers.into_iter().find_map(|one| one.answer.err())));
     };
     let node = |one: &Answer<Explanation>| node(one, &newest);
     let nodes = answers.iter().map(node).collect();
@@ -224,17 +227,7 @@ fn node(one: &Answer<Explanation>, newest: &Explanation) -> Node {
         Ok(said) => said,
         Err(error) => {
             let why = Some(error.to_string());
-            let (age_seconds, bytes_ready) = (None, None);
-            return Node {
-                node: id,
-                owner,
-                state: "unknown",
-                age_seconds,
-                leases: 0,
-                waiters: 0,
-                bytes_ready,
-                why,
-            };
+            return Node { node: id, owner, state: "unknown", why, ..Node::default() };
         }
     };
     // What is served or on its way says more than what was given up.
@@ -339,7 +332,7 @@ fn described(facts: &Facts) -> String {
 fn table(nodes: &[Node]) -> Table {
     let mut table = Table::new("NODE | OWNS IT | HERE | >FOR | >LEASES | WHY");
     for node in nodes {
-        let age = node.age_seconds.map(|seconds| units::duration(Duration::from_secs_f64(seconds)));
+        let age = node.age_seconds.map(units::seconds);
         let state = match node.bytes_ready {
             Some(bytes) => format!("{}, {} in", node.state, units::bytes(bytes)),
             None => node.state.to_owned(),

@@ -13,6 +13,7 @@ mod steer;
 use clap::Subcommand;
 use larder_client::admin::ChangeEdit;
 
+use super::operator::Consent;
 use crate::{context::Context, error::Failure, output::units};
 
 /// What can be asked of a ring.
@@ -31,11 +32,11 @@ pub(crate) enum RingCommand {
     /// Reads go on by the present ring until everything has moved; then the change is committed.
     Apply(apply::Arguments),
     /// Stop moving; what was moved stays
-    Pause(steer::Arguments),
+    Pause(Consent),
     /// Go on moving
-    Resume(steer::Arguments),
+    Resume(Consent),
     /// Give the change in flight up: the ring stays what it was
-    Abort(steer::Arguments),
+    Abort(Consent),
     /// Set how fast the change in flight moves
     Rate(steer::RateArguments),
     /// List the latest changes that are over
@@ -58,9 +59,9 @@ pub(super) fn run(context: &Context, command: RingCommand) -> Result<(), Failure
         RingCommand::Status => status::run(context),
         RingCommand::Plan(arguments) => plan::run(context, &arguments),
         RingCommand::Apply(arguments) => apply::run(context, &arguments),
-        RingCommand::Pause(arguments) => steer::pause(context, &arguments),
-        RingCommand::Resume(arguments) => steer::resume(context, &arguments),
-        RingCommand::Abort(arguments) => steer::abort(context, &arguments),
+        RingCommand::Pause(consent) => steer::pause(context, &consent),
+        RingCommand::Resume(consent) => steer::resume(context, &consent),
+        RingCommand::Abort(consent) => steer::abort(context, &consent),
         RingCommand::Rate(arguments) => steer::rate(context, &arguments),
         RingCommand::History => history::run(context),
         RingCommand::Remove(arguments) => lost::remove(context, &arguments),

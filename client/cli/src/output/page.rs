@@ -61,6 +61,12 @@ impl Page {
         self.line(&line);
     }
 
+    /// That a node did not answer, and why.
+    pub(crate) fn no_answer(&mut self, node: &str, why: &str) {
+        let mark = self.ink(Ink::Red, "no answer");
+        self.line(&format!("{mark} from {node}: {why}"));
+    }
+
     /// A heading above what follows, after an empty line unless it is the first.
     pub(crate) fn heading(&mut self, text: &str) {
         if !self.text.is_empty() {

@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use super::open::parse_prefix;
 use crate::{
-    commands::node::{Unreachable, unreachable},
     context::Context,
     error::Failure,
     output::{Page, Report, Table, units},
@@ -78,8 +77,24 @@ fn list_open(context: &Context) -> Result<(), Failure> {
     context.output.print(&report(answers))
 }
 
+/// A node that did not answer.
+#[derive(Debug, Serialize)]
+struct Unreachable {
+    node: String,
+    control: String,
+    why: String,
+}
+
+impl Unreachable {
+    fn new(answer: &Answer<Vec<DatasetStatus>>) -> Option<Self> {
+        let error = answer.answer.as_ref().err()?;
+        let why = error.why().unwrap_or_else(|| error.what()).to_owned();
+        Some(Self { node: answer.member.id.clone(), control: answer.member.control.clone(), why })
+    }
+}
+
 fn report(answers: Vec<Answer<Vec<DatasetStatus>>>) -> DatasetsReport {
-    let unreachable = unreachable(&answers);
+    let unreachable = answers.iter().filter_map(Unreachable::new).collect();
     let mut datasets = BTreeMap::new();
     for Answer { member, answer } in answers {
         for status in answer.into_iter().flatten() {
@@ -131,6 +146,11 @@ impl Report for DatasetsReport {
             }
             page.table(table);
         }
-        Unreachable::show_all(&self.unreachable, page);
+        if !self.unreachable.is_empty() {
+            page.line("");
+        }
+        for Unreachable { node, control, why } in &self.unreachable {
+            page.no_answer(&format!("{node} ({control})"), why);
+        }
     }
 }

@@ -33,25 +33,14 @@ pub(super) fn checks() -> Vec<Check> {
 fn kernel() -> Check {
     const NAME: &str = "kernel";
     const WHY: &str = "shards are sealed memfds, and clients are watched through pidfds";
+    const REMEDY: &str = "run on Linux 5.14 or newer";
     let release = uname().map(|name| name.release().to_string_lossy().into_owned());
-    let Ok(release) = release else {
-        return Check::warn(
-            NAME,
-            "its version can't be asked for",
-            WHY,
-            "run on Linux 5.14 or newer",
-        );
-    };
+    let release = release.unwrap_or_else(|_| "unknown".to_owned());
     let Some(version) = parse_version(&release) else {
-        return Check::warn(NAME, release, WHY, "run on Linux 5.14 or newer");
+        return Check::warn(NAME, release, WHY, REMEDY);
     };
     if version < KERNEL_MIN {
-        return Check::fail(
-            NAME,
-            format!("{release} is too old"),
-            WHY,
-            "run on Linux 5.14 or newer",
-        );
+        return Check::fail(NAME, format!("{release} is too old"), WHY, REMEDY);
     }
     let missing: Vec<_> = FEATURES.iter().filter(|(since, _)| version < *since).collect();
     match missing.first() {

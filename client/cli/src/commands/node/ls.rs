@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{
     context::Context,
     error::{Exit, Failure},
-    output::{Ink, Page, Report, Table, units},
+    output::{Page, Report, Table, units},
 };
 
 #[derive(Debug, Serialize)]
@@ -148,7 +148,7 @@ impl Report for NodesReport {
                     units::bytes(facts.page_size_bytes),
                     units::count(facts.leases),
                     (facts.data_connections + facts.socket_connections).to_string(),
-                    units::duration(Duration::from_secs_f64(facts.uptime_seconds)),
+                    units::seconds(facts.uptime_seconds),
                 ],
             };
             let names = [node.node.clone(), node.state.to_owned(), node.control.clone()];
@@ -159,8 +159,7 @@ impl Report for NodesReport {
         page.line(&format!("ring version {}", self.ring_version));
         for node in &self.nodes {
             if let Some(why) = &node.why {
-                let mark = page.ink(Ink::Red, "no answer");
-                page.line(&format!("{mark} from {}: {why}", node.node));
+                page.no_answer(&node.node, why);
             }
         }
     }

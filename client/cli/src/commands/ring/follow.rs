@@ -2,6 +2,7 @@
 //! elsewhere.
 
 use std::{
+    cmp::Reverse,
     collections::VecDeque,
     time::{Duration, Instant},
 };
@@ -194,17 +195,17 @@ impl Watch<'_> {
 /// What nodes say that is still to come to those that get something, those with most left first.
 fn progress_of(operator: &Operator, status: &ClusterStatus) -> Vec<(String, MoveProgress)> {
     let alive = status.nodes.iter().filter(|node| node.announced);
-    let addresses = alive.filter_map(|node| {
-        let member = node.member.as_ref()?;
-        Some((member.id.clone(), member.control.clone()))
-    });
-    let addresses: Vec<(String, String)> = addresses.collect();
-    let said = operator.look(&addresses).into_iter().filter_map(|seen| {
-        let progress = seen.standing.ok()?.progress?;
-        (progress.shards > 0).then_some((seen.id, progress))
-    });
-    let mut said: Vec<(String, MoveProgress)> = said.collect();
-    said.sort_by(|a, b| b.1.bytes_left.cmp(&a.1.bytes_left).then_with(|| a.0.cmp(&b.0)));
+    let addresses: Vec<(String, String)> = alive
+        .filter_map(|node| node.member.as_ref())
+        .map(|member| (member.id.clone(), member.control.clone()))
+        .collect();
+    let mut said: Vec<(String, MoveProgress)> = operator
+        .look(&addresses)
+        .into_iter()
+        .filter_map(|seen| Some((seen.id, seen.standing.ok()?.progress?)))
+        .filter(|(_, progress)| progress.shards > 0)
+        .collect();
+    said.sort_by_key(|(_, progress)| Reverse(progress.bytes_left));
     said
 }
 
@@ -247,7 +248,7 @@ impl Speed {
 
 impl Report for Outcome {
     fn show(&self, page: &mut Page) {
-        let took = units::duration(Duration::from_secs_f64(self.seconds));
+        let took = units::seconds(self.seconds);
         page.line(&format!("{} (ring {}, after {took})", self.words, self.ring_version));
     }
 }

@@ -16,12 +16,6 @@ use crate::{
 };
 
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    #[command(flatten)]
-    consent: Consent,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct RateArguments {
     /// At most so much a second over all nodes, as 500MiB/s; or 'none', and reads go first
     #[arg(value_name = "BYTES/s|none", value_parser = parse_rate_or_none)]
@@ -47,20 +41,20 @@ struct Steered {
     replicas: Option<u32>,
 }
 
-pub(super) fn pause(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    steer(context, &arguments.consent, ("pause", "paused"), |change| {
+pub(super) fn pause(context: &Context, consent: &Consent) -> Result<(), Failure> {
+    steer(context, consent, ("pause", "paused"), |change| {
         ClusterCommand::Pause(PauseChange { change: Some(change) })
     })
 }
 
-pub(super) fn resume(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    steer(context, &arguments.consent, ("go on with", "resumed"), |change| {
+pub(super) fn resume(context: &Context, consent: &Consent) -> Result<(), Failure> {
+    steer(context, consent, ("go on with", "resumed"), |change| {
         ClusterCommand::Resume(ResumeChange { change: Some(change) })
     })
 }
 
-pub(super) fn abort(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    steer(context, &arguments.consent, ("give up", "aborted"), |change| {
+pub(super) fn abort(context: &Context, consent: &Consent) -> Result<(), Failure> {
+    steer(context, consent, ("give up", "aborted"), |change| {
         ClusterCommand::Abort(AbortChange { change: Some(change) })
     })
 }

@@ -1,7 +1,5 @@
 //! The cluster on a page.
 
-use std::time::Duration;
-
 use super::{
     super::{speed_words, words},
     Change, Node, StatusReport,
@@ -39,8 +37,7 @@ impl Report for StatusReport {
         page.line(&legend);
         for node in &self.nodes {
             if let Some(why) = &node.why {
-                let mark = page.ink(Ink::Red, "no answer");
-                page.line(&format!("{mark} from {}: {why}", node.node));
+                page.no_answer(&node.node, why);
             }
         }
         match &self.change {
@@ -130,10 +127,7 @@ fn row(node: &Node) -> [String; 9] {
         None => (dash(), dash()),
     };
     let state = match node.deadline_seconds {
-        Some(limit) => {
-            let limit = Duration::try_from_secs_f64(limit).unwrap_or(Duration::MAX);
-            format!("{}, for {}", node.state, units::duration(limit))
-        }
+        Some(limit) => format!("{}, for {}", node.state, units::seconds(limit)),
         None => node.state.to_owned(),
     };
     [
