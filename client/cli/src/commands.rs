@@ -1,5 +1,5 @@
-//! The commands: a file for each, with its arguments, its result and the code between them. The
-//! commands that print what is known beforehand are here.
+//! The commands. Each has one file, with its arguments, its code and its result. `completions` and
+//! `exit-codes` are here.
 
 mod bench;
 mod dataset;
@@ -20,7 +20,7 @@ use crate::{
     output::{Page, Report, Table},
 };
 
-/// What can be asked for.
+/// The commands of the tool.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Index, list, show, verify and sample datasets
@@ -32,17 +32,17 @@ pub(crate) enum Command {
     /// Show the members of the cluster; plan, begin and steer changes of them
     #[command(subcommand)]
     Ring(ring::RingCommand),
-    /// Say where a shard or sample belongs, where it is, and why it is not
+    /// Show which nodes own a shard or sample, which have it, and why the others do not
     Explain(explain::Arguments),
-    /// Check this host, the origin and the nodes: what is missing, why it matters, what to do
+    /// Check this host, the origin and the nodes, and name the remedy for each problem
     Doctor(doctor::Arguments),
-    /// Show it all at work: a folder of images, two nodes, three shuffled epochs, every byte checked
+    /// Run a demo: two nodes, three shuffled epochs, every byte checked
     Demo(demo::Arguments),
-    /// Measure a dataset of yours: from the origin, over the network, from memory on this host
+    /// Measure your dataset: from the origin, over the network, from memory on this host
     Bench(bench::Arguments),
     /// Print a completion script for a shell
     Completions(CompletionsArguments),
-    /// Say what the exit codes mean
+    /// List the exit codes and their meanings
     #[command(long_about = exit_codes_text())]
     ExitCodes,
 }
@@ -74,7 +74,7 @@ pub(crate) fn run(
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct CompletionsArguments {
-    /// Which shell
+    /// The shell
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -109,7 +109,7 @@ const EXIT_CODES: [(u8, &str); 8] = [
     (130, "interrupted"),
 ];
 
-/// The same as text, for the help of the command.
+/// The text of [`EXIT_CODES`] for the help of the command.
 fn exit_codes_text() -> String {
     let lines = EXIT_CODES.iter().map(|(code, meaning)| format!("\n  {code:<3}  {meaning}"));
     format!("Exit codes of every command:\n{}", lines.collect::<String>())

@@ -1,4 +1,4 @@
-//! What every command is handed: the ways out, and how to reach a cluster and the origin.
+//! The context of every command: its outputs, and access to a cluster and the origin.
 
 use std::{fmt, future::Future, sync::Arc, time::Instant};
 
@@ -13,10 +13,10 @@ use crate::{
     progress::Progress,
 };
 
-/// In the place of addresses: the origin itself is read.
+/// Instead of addresses: read the origin directly.
 const NO_NODES: &str = "none";
 
-/// What to do where nodes are missing.
+/// The advice if nodes are missing.
 pub(crate) const NAME_NODES: &str =
     "say --cluster http://host:port of any node, or set LARDER_CLUSTER";
 
@@ -24,12 +24,12 @@ pub(crate) const NAME_NODES: &str =
 pub(crate) struct Context {
     pub(crate) output: Output,
     cluster: Option<String>,
-    /// Else it stands in the environment.
+    /// Whether `cluster` came from the command line, not from the environment.
     cluster_was_typed: bool,
 }
 
 impl Context {
-    /// From what was typed; `cluster_was_typed` says whether `--cluster` was.
+    /// The context for a command line; `cluster_was_typed` says whether it has `--cluster`.
     pub(crate) fn new(global: &Global, cluster_was_typed: bool) -> Self {
         let cluster = global.cluster.clone().filter(|address| !address.is_empty());
         Self { output: Output::new(global), cluster, cluster_was_typed }
@@ -40,7 +40,7 @@ impl Context {
         self.cluster_was_typed && self.cluster.is_some()
     }
 
-    /// The nodes to read through: those that are named, else the node of this host, if it runs.
+    /// The nodes to read through: the named nodes, else the node of this host, if it runs.
     pub(crate) fn nodes(&self) -> Result<Option<Nodes>, Failure> {
         Ok(match self.cluster.as_deref() {
             Some(NO_NODES) => None,
@@ -49,7 +49,7 @@ impl Context {
         })
     }
 
-    /// The same as a cluster, for commands that make no sense without one.
+    /// The same nodes as a cluster, for commands that need a cluster.
     pub(crate) fn cluster(&self) -> Result<Arc<Cluster>, Failure> {
         let nodes = self.nodes()?;
         let cluster = nodes.as_ref().map(Nodes::connect).transpose()?.flatten();
@@ -63,13 +63,13 @@ impl Context {
         Progress::start(&self.output, doing)
     }
 
-    /// The time, for measuring how long something takes.
+    /// The time, to measure durations.
     #[expect(clippy::disallowed_methods, reason = "a command is the outermost shell")]
     pub(crate) fn now(&self) -> Instant {
         Instant::now()
     }
 
-    /// Runs what asks the origin.
+    /// Runs a future that asks the origin.
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Failure> {
         Ok(runtime()?.block_on(future))
     }
@@ -84,15 +84,15 @@ fn runtime() -> Result<Runtime, Failure> {
 pub(crate) enum Nodes {
     /// At these addresses.
     Named(String),
-    /// The one of this host, which goes on for as long as this is held.
+    /// The node of this host. It runs at least as long as this value lives.
     OfHost(HostNode),
 }
 
-/// Where the rows of a result came from.
+/// The source of the rows of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ReadFrom {
-    /// Nodes that were named.
+    /// The named nodes.
     Cluster,
     /// The node of this host.
     Host,
@@ -101,7 +101,7 @@ pub(crate) enum ReadFrom {
 }
 
 impl Nodes {
-    /// How a dataset is opened through them.
+    /// Options that open a dataset through these nodes.
     pub(crate) fn options(&self) -> OpenOptions {
         match self {
             Self::Named(addresses) => Dataset::options().cluster(addresses),
@@ -109,7 +109,7 @@ impl Nodes {
         }
     }
 
-    /// What can be asked of them besides.
+    /// The cluster of these nodes, for other requests.
     pub(crate) fn connect(&self) -> Result<Option<Arc<Cluster>>, Failure> {
         Ok(match self {
             Self::Named(addresses) => Some(Cluster::connect(addresses)?),

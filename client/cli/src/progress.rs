@@ -1,5 +1,5 @@
-//! Progress on standard error while something takes long: how much, how fast, how much longer.
-//! Drawn on a terminal only; piped, nothing is written.
+//! Shows the progress of long work on standard error: amount, speed and remaining time. It is drawn
+//! on a terminal only; in a pipe nothing is written.
 
 use std::{fmt::Write, time::Duration};
 
@@ -9,14 +9,14 @@ use crate::output::Output;
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// One bar, gone when it is dropped.
+/// One bar. It is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// Something whose length is not known yet.
+    /// Starts a bar for work of unknown length.
     pub(crate) fn start(output: &Output, doing: &str) -> Self {
         let bar = if output.shows_progress() {
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
@@ -36,7 +36,7 @@ impl Progress {
         !self.bar.is_hidden()
     }
 
-    /// What is being done now, of which nothing can be counted.
+    /// Names a step without a count.
     pub(crate) fn say(&self, doing: &str) {
         self.bar.set_message(doing.to_owned());
     }

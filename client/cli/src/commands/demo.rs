@@ -32,8 +32,8 @@ use epochs::Epochs;
 use images::Images;
 use report::DemoReport;
 
-/// Shows it all at work: a folder of images, two nodes, three shuffled epochs, every byte checked
-/// against its source. Needs nothing, leaves nothing behind.
+/// Runs a demo on a folder of images: two nodes, three shuffled epochs, every byte checked against
+/// its source. It needs no settings and removes its files.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Samples to write: 147 KiB each
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 0)]
     seed: u64,
 
-    /// Leave it running afterwards, and say how to use it
+    /// Keep the nodes running afterwards, and print how to use them
     #[arg(long)]
     keep: bool,
 }
@@ -130,8 +130,9 @@ fn free_ports() -> io::Result<[u16; 2]> {
 static SIGNAL_CAME: AtomicBool = AtomicBool::new(false);
 const TICK: Duration = Duration::from_millis(50);
 
-/// Watches for SIGINT and SIGTERM, which end the demo in order, so that it leaves nothing behind. Runs before any thread starts: threads inherit the blocked signals. The
-/// second signal ends the process at once.
+/// Watches for SIGINT and SIGTERM, which end the demo in order, so that it removes its files and
+/// stops its nodes. Runs before any thread starts: threads inherit the blocked signals. The second
+/// signal ends the process at once.
 fn watch_signals() -> Result<(), Failure> {
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     let failed = |error: String| Failure::new(Exit::Failed, "signals can't be watched").why(error);

@@ -1,4 +1,4 @@
-//! `larder node ...`: what nodes say about themselves, and letting one leave.
+//! `larder node ...`: lists and shows nodes, and drains a node.
 
 mod drain;
 mod ls;
@@ -8,7 +8,7 @@ use clap::Subcommand;
 
 use crate::{context::Context, error::Failure};
 
-/// What can be asked of nodes.
+/// The commands on nodes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
     /// List the nodes of the cluster
@@ -17,12 +17,12 @@ pub(crate) enum NodeCommand {
     Show(show::Arguments),
     /// Move everything off a node, then let it leave the ring
     ///
-    /// Then it can be stopped. Reads go on meanwhile. When the deadline is over the ring goes on
-    /// without the node, moved or not, and what is missing is read from the origin.
+    /// Afterwards you can stop the node. Reads go on meanwhile. After the deadline the ring goes on
+    /// without the node, even if shards are left on it. Those are read from the origin.
     Drain(drain::Arguments),
-    /// Let a node that drains stay
+    /// Let a draining node stay
     ///
-    /// When its change is in flight, abort that instead: larder ring abort.
+    /// If its change is in flight, abort that instead: larder ring abort.
     Undrain(drain::UndrainArguments),
 }
 

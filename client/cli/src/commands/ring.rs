@@ -1,4 +1,4 @@
-//! `larder ring ...`: the members of the cluster, and changing them.
+//! `larder ring ...`: shows and changes the members of the cluster.
 
 mod apply;
 mod figures;
@@ -16,41 +16,41 @@ use larder_client::admin::ChangeEdit;
 use super::operator::Consent;
 use crate::{context::Context, error::Failure, output::units};
 
-/// What can be asked of a ring.
+/// The commands on the ring.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RingCommand {
-    /// Show the members: state, share, memory, which ring each goes by, what is being changed
+    /// Show the members: state, share, memory and ring of each, and the change in flight
     Status,
-    /// Show what a change of the members would move; keep the plan in a file
+    /// Show the moves of a change of the members, and write the plan to a file
     ///
-    /// Nothing is changed. Several changes can be one plan. A plan is for the ring that it was made
-    /// on: when the ring has moved on, it is refused.
+    /// It changes nothing. A plan may have several changes. A plan fits only the ring that it was
+    /// made for: after another change it is refused.
     Plan(plan::Arguments),
-    /// Begin a change by a plan that was kept
+    /// Begin a change by a plan from a file
     ///
-    /// Refused when the ring has moved on since it was planned, or another change is in flight.
-    /// Reads go on by the present ring until everything has moved; then the change is committed.
+    /// It is refused if the ring has changed since the plan, or if another change is in flight.
+    /// Reads use the present ring until everything has moved. Then the change is committed.
     Apply(apply::Arguments),
-    /// Stop moving; what was moved stays
+    /// Stop moving; moved shards stay
     Pause(Consent),
     /// Go on moving
     Resume(Consent),
-    /// Give the change in flight up: the ring stays what it was
+    /// Abort the change in flight: the ring stays as it was
     Abort(Consent),
-    /// Set how fast the change in flight moves
+    /// Set the rate of the change in flight
     Rate(steer::RateArguments),
     /// List the latest changes that are over
     History,
-    /// Take nodes out at once that are dead for good
+    /// Remove nodes that are dead for good, at once
     ///
-    /// Done whatever the brake says. What only they had is read from the origin again. Let nodes
-    /// that live leave with larder node drain.
+    /// The brake does not stop it. Shards that only these nodes had are read from the origin again.
+    /// For nodes that live use larder node drain.
     Remove(lost::RemoveArguments),
-    /// Make another node the coordinator when the one that was is lost for good
+    /// Make another node the coordinator after the old one is lost for good
     ///
-    /// Refused while the old one is reached by anybody, when a node that was not named as lost does
-    /// not answer, and when another node has a newer copy of the record: then say --on that one. A
-    /// cluster whose record etcd keeps has no use for it.
+    /// It is refused in three cases: a node still reaches the old coordinator; a node that is not
+    /// named as lost does not answer; another node has a newer copy of the record. In the last case
+    /// name that node with --on. A cluster with its record in etcd does not need this command.
     Takeover(lost::TakeoverArguments),
 }
 
@@ -69,7 +69,7 @@ pub(super) fn run(context: &Context, command: RingCommand) -> Result<(), Failure
     }
 }
 
-/// What a change does to the ring, in one line: `d joins, c leaves, a gets weight 3`.
+/// The effect of a change on the ring, in one line: `d joins, c leaves, a gets weight 3`.
 fn words(edits: &[ChangeEdit], replicas: Option<u32>) -> String {
     let edit = |edit: &ChangeEdit| match (&edit.node_id, edit.weight_before, edit.weight) {
         (node, 0, _) => format!("{node} joins"),

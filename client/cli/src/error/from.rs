@@ -45,7 +45,7 @@ impl From<OriginError> for Failure {
     fn from(error: OriginError) -> Self {
         use OriginError as E;
         let exit = match &error {
-            // What was typed is right: the prefix or the store is not fit for it.
+            // The command line is right, but the prefix or the store is not fit for it.
             E::Loop { .. } | E::TooMany { .. } | E::TooLarge { .. } | E::Unsupported { .. } => {
                 Exit::Failed
             }

@@ -1,4 +1,4 @@
-//! `larder dataset ls`: the datasets that nodes have open, each with what is in memory of it over
+//! `larder dataset ls`: lists the datasets that nodes have open, each with its bytes in the memory of
 //! the whole cluster; or the tags of a prefix.
 
 mod tags;
@@ -18,14 +18,14 @@ use crate::{
 
 /// Lists the datasets that the nodes of the cluster have open.
 ///
-/// With a prefix: the tags and snapshots that lie there on the origin, and those in this user's
-/// cache, where they go if the prefix can't be written to; no node is asked.
+/// With a prefix it lists tags and snapshots on the origin, and asks no node. It also lists those
+/// in this user's cache, where they go if the prefix can't be written to.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A prefix whose tags are wanted: s3://bucket/prefix
+    /// A prefix to list the tags of: s3://bucket/prefix
     uri: Option<String>,
 
-    /// Where its manifests lie when not beside the data
+    /// Place of its manifests if not beside the data
     #[arg(long, value_name = "URI", requires = "uri")]
     manifest: Option<String>,
 }
@@ -53,7 +53,7 @@ struct Dataset {
     samples: u64,
     shards: u32,
     bytes: u64,
-    /// Over all nodes; a shard that two nodes hold counts twice.
+    /// The sum over all nodes. A shard that two nodes hold counts twice.
     resident_shards: u64,
     resident_bytes: u64,
     sessions: u64,

@@ -1,5 +1,5 @@
-//! Naming a dataset on the command line, opening it on its origin or through nodes, and reading
-//! its rows straight from the origin: strict reads, tried a few times.
+//! Parses the name of a dataset, opens the dataset on the origin or through nodes, and reads rows
+//! from the origin: strict reads with a few retries.
 
 use std::{ops::ControlFlow, path::Path, time::Duration};
 
@@ -29,7 +29,7 @@ pub(super) fn parse_prefix(text: &str, option: &str) -> Result<OriginUri, Failur
     Ok(reference.uri().clone())
 }
 
-/// Whoever types a path gets the address of it.
+/// Adds the address of the folder to the failure, if the user typed a path.
 fn with_path_hint(text: &str, failure: Failure) -> Failure {
     match Path::new(text).canonicalize() {
         Ok(path) if !text.contains("://") => {
@@ -39,7 +39,7 @@ fn with_path_hint(text: &str, failure: Failure) -> Failure {
     }
 }
 
-/// Reaches the origin and opens the dataset there. Says so when it had to be indexed first.
+/// Connects to the origin and opens the dataset there. Notes if it was indexed first.
 pub(crate) fn open(
     context: &Context,
     reference: &DatasetRef,
@@ -59,8 +59,8 @@ pub(crate) fn open(
     opened
 }
 
-/// Opens a dataset through nodes. That rows would come from the origin because no node answers
-/// is what a training job wants, and not what somebody does who looks at the nodes.
+/// Opens a dataset through nodes. Fails if no node answers: a training job then reads from the
+/// origin, but the user of a command wants to read through the nodes.
 pub(crate) fn open_through_nodes(
     context: &Context,
     nodes: &Nodes,
@@ -85,10 +85,10 @@ pub(crate) fn open_through_nodes(
 
 /// Tries of one read before it counts as failed.
 const TRIES: u32 = 5;
-/// Before the second try; doubled before each further one.
+/// Pause before the second try. It doubles before each further try.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Exactly the bytes of one read, of exactly the version that was indexed.
+/// Exactly the bytes of one read, from exactly the indexed version.
 pub(super) async fn read_exact(
     origin: &Origin,
     manifest: &Manifest,

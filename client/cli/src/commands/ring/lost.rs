@@ -13,7 +13,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(crate) struct RemoveArguments {
-    /// Their names
+    /// The names of the nodes
     #[arg(value_name = "NODE", required = true)]
     nodes: Vec<String>,
 
@@ -46,11 +46,11 @@ impl Report for Removed {
 
 #[derive(Debug, Args)]
 pub(crate) struct TakeoverArguments {
-    /// A node that is lost: the old coordinator, and all others that do not answer; repeat for more
+    /// A lost node: the old coordinator, and all others that do not answer; repeat for more
     #[arg(long, value_name = "NODE", value_delimiter = ',', required = true)]
     lost: Vec<String>,
 
-    /// The node that takes over; else the first of --cluster that answers
+    /// The node that takes over; by default the first of --cluster that answers
     #[arg(long, value_name = "NODE")]
     on: Option<String>,
 
