@@ -1,5 +1,5 @@
-//! `larder dataset ls`: lists the datasets that nodes have open, each with its bytes in the memory of
-//! the whole cluster; or the tags of a prefix.
+//! `larder dataset ls`: lists the datasets that nodes have open, each with its bytes in the memory
+//! of the whole cluster; or the tags of a prefix.
 
 mod tags;
 
