@@ -10,6 +10,7 @@ use larder_wire::control::{
     DatasetStatus, Failure, ListDatasetsRequest, ListFailuresRequest, ListShardsRequest,
     NodeDescription, ShardState,
 };
+use serde::Serialize;
 
 use super::{
     Cluster, Member, MemberState,
@@ -30,7 +31,7 @@ pub struct Answer<T> {
 }
 
 /// Counts of a snapshot's shards on one member, by state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ShardCounts {
     /// Waiting for their fill.
     pub queued: u64,
