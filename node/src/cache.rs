@@ -12,6 +12,7 @@
 
 mod failures;
 mod find;
+mod in_flight;
 mod job;
 mod lease;
 mod manifest;
@@ -149,6 +150,8 @@ use state::{CacheState, Discarded};
 pub(crate) use failures::Failures;
 pub use failures::{FailedRead, Failure};
 pub use find::{Awaited, Found};
+pub(crate) use in_flight::Working;
+pub use in_flight::{InFlightFill, Waited};
 
 pub(crate) use job::{GaveUp, Job};
 pub use larder_store::HolderId;

@@ -17,14 +17,18 @@
 //! Thread rule: fills are tokio tasks. Blocking threads allocate memory (in huge pages where
 //! available), seal extents, and hash rows that overlap. Non-goals: deciding which shards to fill
 //! (the store admits), serving readers (they wait on the
-//! [`InFlightFill`](crate::in_flight::InFlightFill)).
+//! [`InFlightFill`](crate::cache::InFlightFill)).
 
 mod peer_source;
+mod peers;
 mod read_through;
 mod reader;
 mod retry;
+mod throttle;
 mod worker;
 
+pub(crate) use peers::{Holder, Missed, Peer, Peers};
 pub use read_through::{ReadThrough, Reservation, RowWanted};
 pub(crate) use reader::Reader;
+pub(crate) use throttle::TransferThrottle;
 pub(crate) use worker::Filler;

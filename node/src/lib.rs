@@ -19,10 +19,8 @@ pub mod config;
 pub mod counters;
 pub mod dataset;
 pub mod fill;
-pub mod in_flight;
 pub mod membership;
 pub mod node;
-pub mod placements;
 pub mod serve;
 pub mod shared;
 
@@ -30,10 +28,7 @@ mod byte_sink;
 mod clock;
 mod driver;
 mod errors;
-mod peers;
-mod preflight;
 mod replication;
 mod resident;
 #[cfg(test)]
 mod testing;
-mod throttle;

@@ -7,6 +7,8 @@
 //! Thread rule: async, on the node's runtime; disk work goes to blocking threads. Non-goals: the
 //! state machines themselves (`larder-cluster`), placement (`larder-plan`).
 
+mod placements;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use larder_base::Error;
@@ -19,6 +21,7 @@ use larder_membership::{
     Announcement, Record,
     agent::{Answer, Command},
 };
+pub use placements::Placements;
 use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot, watch};
 

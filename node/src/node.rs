@@ -4,6 +4,8 @@
 //! Thread rule: `start` and `shutdown` block, so call them from ordinary threads. A node creates
 //! its own runtime. One process may hold several nodes.
 
+mod preflight;
+
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,15 +23,15 @@ use crate::catalog::Catalog;
 use crate::config::{Config, Memory};
 use crate::counters::Counters;
 use crate::driver;
+use crate::fill::Peers;
 use crate::fill::{Filler, ReadThrough, Reader};
 use crate::membership::Cluster;
-use crate::peers::Peers;
-use crate::placements::Placements;
-use crate::preflight;
+use crate::membership::Placements;
+
+use crate::fill::TransferThrottle;
 use crate::replication::Copier;
 use crate::serve::{Listeners, Servers};
 use crate::shared::Shared;
-use crate::throttle::TransferThrottle;
 
 /// Version of a ring that is a list in the configuration. It never changes while the node runs.
 const STATIC_RING_VERSION: u64 = 1;

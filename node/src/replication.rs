@@ -29,15 +29,15 @@ use tokio::time;
 
 use crate::cache::Priority;
 use crate::clock;
-use crate::peers::Peer;
-use crate::placements::Placements;
+use crate::fill::Peer;
+use crate::membership::Placements;
 use crate::resident::ensure_resident;
 use crate::shared::Shared;
 
 use room::free;
 use survey::{Lacking, Survey};
 
-use crate::peers::{Missed, Peers};
+use crate::fill::{Missed, Peers};
 use futures_util::{StreamExt, stream};
 pub(crate) use room::give_way;
 

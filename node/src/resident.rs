@@ -7,9 +7,9 @@ use larder_membership::agent::Pulled;
 use tokio::task;
 
 use crate::cache::Priority;
+use crate::cache::Waited;
 use crate::cache::{Awaited, Cache, Found};
 use crate::dataset::Dataset;
-use crate::in_flight::Waited;
 
 /// Fills a shard unless it is here: from a node that has it, else from the origin.
 pub(crate) async fn ensure_resident(

@@ -10,11 +10,11 @@ use crate::cache::Cache;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::fill::Peers;
 use crate::fill::ReadThrough;
+use crate::fill::TransferThrottle;
 use crate::membership::Cluster;
-use crate::peers::Peers;
-use crate::placements::Placements;
-use crate::throttle::TransferThrottle;
+use crate::membership::Placements;
 
 /// The parts of a node that its servers use. One per node, behind an `Arc`.
 #[derive(Debug)]

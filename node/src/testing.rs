@@ -16,12 +16,12 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
+use crate::cache::Waited;
 use crate::cache::{Awaited, Cache, Found};
 use crate::clock;
 use crate::counters::Counters;
-use crate::in_flight::Waited;
-use crate::peers::Peers;
-use crate::placements::Placements;
+use crate::fill::Peers;
+use crate::membership::Placements;
 use crate::{
     cache::Priority,
     fill::{Filler, ReadThrough, Reader},

@@ -10,11 +10,11 @@ use larder_store::{NoRoom, OrphanToken, Outcome, Waiter, Why};
 
 use super::state::{CacheState, EvictedShard, Look, ResidentShard};
 use super::{Cache, Group, Reclaimable};
+use crate::cache::InFlightFill;
 use crate::cache::{Priority, Pushed, Queued, ShardPlan};
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::errors;
-use crate::in_flight::InFlightFill;
 
 /// The state of one requested shard.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use larder_store::{HolderView, LeaseRefused, Released};
 use super::state::EvictedShard;
 use super::{Awaited, Cache, Found, Group, HolderId};
 use crate::cache::Priority;
+use crate::cache::{InFlightFill, Waited};
 use crate::clock;
 use crate::dataset::Dataset;
-use crate::in_flight::{InFlightFill, Waited};
 
 /// The answer to a client's request to hold a shard.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use larder_store::{FillPermit, Outcome};
 
 use super::state::ResidentShard;
 use super::{Cache, Group, Reclaimable};
-use crate::in_flight::InFlightFill;
+use crate::cache::InFlightFill;
 use crate::{clock, errors};
 
 impl Cache {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use larder_base::ShardId;
 use larder_store::FillPermit;
 
+use crate::cache::InFlightFill;
 use crate::dataset::Dataset;
-use crate::in_flight::InFlightFill;
 
 /// How urgent a fill is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,7 +13,7 @@ use larder_extent::{Filling, Retired, Sealed};
 use larder_store::OrphanToken;
 
 use super::Cache;
-use crate::in_flight::InFlightFill;
+use crate::cache::InFlightFill;
 
 /// The memory behind an orphan.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use larder_store::{ShardView, Tally};
 
 use super::{Cache, Group};
 use crate::cache::Failure;
+use crate::cache::InFlightFill;
 use crate::clock;
-use crate::in_flight::InFlightFill;
 
 /// The memory of a node and its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

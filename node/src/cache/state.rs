@@ -8,8 +8,8 @@ use larder_extent::{PageSize, Sealed};
 use larder_store::{Budget, CannotEvict, Evicted, KeepWhatYouHave, Store};
 
 use super::Group;
+use crate::cache::InFlightFill;
 use crate::cache::{Failures, Queue};
-use crate::in_flight::InFlightFill;
 
 pub(super) type ShardStore = Store<ShardId, Group, Arc<InFlightFill>, ResidentShard>;
 pub(super) type EvictedShard = Evicted<ShardId, ResidentShard>;

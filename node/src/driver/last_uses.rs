@@ -7,7 +7,7 @@ use larder_base::{SnapshotId, limits};
 use larder_membership::agent::{LastUses, Shard};
 use tokio::time;
 
-use crate::peers::{Missed, Peers};
+use crate::fill::{Missed, Peers};
 
 /// The shards of a plan.
 type Wanted = BTreeMap<Shard, usize>;

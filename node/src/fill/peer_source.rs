@@ -10,8 +10,8 @@ use crate::byte_sink::{ByteSink, Piece};
 use crate::cache::Job;
 use crate::clock;
 use crate::counters::Counters;
-use crate::peers::{Holder, Missed};
-use crate::throttle::TransferThrottle;
+use crate::fill::TransferThrottle;
+use crate::fill::{Holder, Missed};
 
 /// The peer that gave the first part. The fill asks it for the other parts too.
 pub(super) struct PeerSource<'a> {

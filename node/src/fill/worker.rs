@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 use super::Reader;
 use super::peer_source::PeerSource;
 use crate::cache::{Cache, GaveUp, Job, ShardPlan};
+use crate::cache::{InFlightFill, Working};
 use crate::counters::Counters;
 use crate::errors;
-use crate::in_flight::{InFlightFill, Working};
-use crate::peers::Peers;
-use crate::throttle::TransferThrottle;
+use crate::fill::Peers;
+use crate::fill::TransferThrottle;
 
 /// The state that the workers share.
 pub(crate) struct Filler {

@@ -9,7 +9,7 @@ use tokio::task;
 
 use crate::cache::ShardPlan;
 use crate::dataset::Dataset;
-use crate::placements::Placements;
+use crate::membership::Placements;
 use crate::shared::Shared;
 
 /// At most this many missing shards are considered at once, which bounds the memory of a survey.

@@ -29,7 +29,7 @@ use larder_wire::{
 use tonic::{Request, Response, Status};
 
 use super::Context;
-use crate::placements::Placements;
+use crate::membership::Placements;
 use futures_util::stream;
 use larder_base::{limits, placement::Exceptions};
 use larder_wire::control::snapshot_id;

@@ -15,9 +15,9 @@ use larder_wire::control::{
 
 use crate::cache::Failure;
 use crate::cache::Group;
+use crate::cache::InFlightFill;
 use crate::clock;
 use crate::dataset::Dataset;
-use crate::in_flight::InFlightFill;
 use crate::serve::Context;
 
 /// Every shard that takes memory.

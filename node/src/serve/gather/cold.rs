@@ -10,10 +10,10 @@ use larder_extent::{CopyOutcome, Filling, Sealed};
 use super::column::{Corrupt, Span, len, table_len};
 use super::{Answer, Ended, Slot};
 use super::{send_keepalive, while_alive};
+use crate::cache::Waited;
 use crate::cache::{Awaited, Found};
 use crate::errors;
 use crate::fill::RowWanted;
-use crate::in_flight::Waited;
 
 /// A run of rows, and the place of each in the run's buffer.
 struct Run {

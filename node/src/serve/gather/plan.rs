@@ -9,9 +9,9 @@ use larder_extent::RowSource;
 use larder_wire::data::{DistinctShards, Gather, RowRef};
 
 use crate::cache::Priority;
+use crate::cache::Waited;
 use crate::cache::{Cache, Found};
 use crate::dataset::Dataset;
-use crate::in_flight::Waited;
 use crate::serve::Context;
 
 /// The rows of a gather and their shards.

@@ -14,7 +14,7 @@ use larder_wire::control::{
 };
 
 use crate::dataset::Dataset;
-use crate::placements::Placements;
+use crate::membership::Placements;
 use crate::serve::Context;
 use crate::serve::control::list;
 

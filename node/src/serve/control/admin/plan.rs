@@ -16,8 +16,8 @@ use larder_wire::control::{
 use super::command::{name, unknown};
 use super::rights::Asker;
 use super::{Admin, record, refused, status};
+use crate::membership::Placements;
 use crate::membership::Standing;
-use crate::placements::Placements;
 
 /// Returns the command for a requested plan.
 pub(super) fn wanted(

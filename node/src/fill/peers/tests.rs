@@ -17,7 +17,7 @@ use super::*;
 use crate::byte_sink::Piece;
 use crate::cache::Found;
 use crate::cache::Priority;
-use crate::in_flight::Waited;
+use crate::cache::Waited;
 use crate::testing::{CacheFixture, Folder, member, placed};
 
 /// How a scripted peer answers requests for parts.
