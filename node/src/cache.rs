@@ -10,7 +10,6 @@
 //! store are dropped or woken after it. Non-goals: reading the origin (see [`crate::fill`]), and
 //! knowing connections (the unix server numbers its clients, [`HolderId`]).
 
-mod failures;
 mod find;
 mod in_flight;
 mod job;
@@ -21,118 +20,6 @@ mod reaper;
 mod show;
 mod state;
 
-/// The layout and the reads of one shard. Read `i` fills part `i` of the extent.
-#[derive(Debug)]
-pub(crate) struct ShardPlan {
-    pub(crate) layout: Layout,
-    pub(crate) reads: Vec<PartRead>,
-}
-
-impl ShardPlan {
-    /// Plans the fill of one shard.
-    ///
-    /// # Panics
-    /// The dataset has no such shard.
-    pub(crate) fn new(manifest: &Manifest, shard: u32) -> Result<Self, ExtentError> {
-        let plan = manifest.fill_plan(shard, limits::FILL_PART_BYTES);
-        let regions: Vec<_> = plan.regions.iter().map(region).collect();
-        Ok(Self { layout: Layout::new(&regions)?, reads: plan.reads })
-    }
-
-    pub(crate) fn parts(&self) -> Vec<PartSpec> {
-        let spec = |read: &PartRead| PartSpec {
-            region: read.tensor,
-            range: read.region_offset..read.region_offset + read.bytes,
-        };
-        self.reads.iter().map(spec).collect()
-    }
-}
-
-/// Rows of different lengths have no stride. Their region is one run of bytes.
-fn region(plan: &RegionPlan) -> Region {
-    match plan.stride_bytes {
-        0 => Region::Blocks { bytes: plan.bytes },
-        stride_bytes => Region::Rows { rows: plan.rows, row_bytes: plan.row_bytes, stride_bytes },
-    }
-}
-
-/// Bytes of the budget. Drop gives them back.
-#[derive(Debug)]
-pub(crate) struct Reserved {
-    cache: Arc<Cache>,
-    permit: Option<FillPermit<ShardId>>,
-}
-
-impl Cache {
-    /// Takes `bytes` of the budget. May evict shards.
-    ///
-    /// # Errors
-    /// `ResourceExhausted` when there is no room.
-    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reserved, Error> {
-        // To the store this is a fill that never ends. Its random name belongs to no shard.
-        let name = fastrand::u128(..).to_le_bytes();
-        let group = Group::Manifest(SnapshotId::from_bytes(name));
-        let permit = match self.admit(ShardId::from_bytes(name), group, bytes)? {
-            Admission::Admitted(permit) => Some(permit),
-            Admission::Resident(_) => None,
-        };
-        Ok(Reserved { cache: Arc::clone(self), permit })
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        let Some(permit) = self.permit.take() else { return };
-        let given_up = self.cache.lock().store.give_up(permit, clock::now());
-        if let Ok(orphan) = given_up {
-            self.cache.free(orphan.token, Reclaimable::Nothing);
-        }
-    }
-}
-
-/// The datasets that one connection has asked for. While this lives their shards are not evicted
-/// for other datasets, and the datasets stay open. So a job that validates for an hour finds its
-/// shards in the cache. When the connection ends, the shards count as just used.
-#[derive(Debug)]
-pub(crate) struct InUse {
-    cache: Arc<Cache>,
-    datasets: Vec<Arc<Dataset>>,
-}
-
-impl InUse {
-    /// Creates an empty list.
-    pub(crate) fn new(cache: &Arc<Cache>) -> Self {
-        Self { cache: Arc::clone(cache), datasets: Vec::new() }
-    }
-
-    /// Notes a dataset that the connection asks for. A noted dataset costs only a comparison.
-    pub(crate) fn note(&mut self, dataset: &Arc<Dataset>) {
-        if self.datasets.iter().any(|noted| Arc::ptr_eq(noted, dataset)) {
-            return;
-        }
-        let group = Group::Shards(dataset.snapshot());
-        self.cache.lock().store.open_group(group, clock::now());
-        self.datasets.push(Arc::clone(dataset));
-        if self.datasets.len() > limits::CONNECTION_DATASETS_MAX {
-            self.close(0);
-        }
-    }
-
-    fn close(&mut self, index: usize) {
-        let dataset = self.datasets.remove(index);
-        let group = Group::Shards(dataset.snapshot());
-        self.cache.lock().store.close_group(group, clock::now());
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        while !self.datasets.is_empty() {
-            self.close(self.datasets.len() - 1);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests;
 
@@ -140,31 +27,26 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use larder_base::{Error, ErrorKind, ShardId, SnapshotId, limits};
-use larder_store::{Budget, KeepWhatYouHave};
+use larder_dataset::{Manifest, PartRead, RegionPlan};
+use larder_extent::{ExtentError, Layout, PartSpec, Region};
+use larder_store::{Budget, FillPermit, KeepWhatYouHave};
 
 use crate::clock;
-use crate::counters::Counters;
+use crate::dataset::Dataset;
+use manifest::Admission;
 use reaper::{Reaper, Reclaimable};
 use state::{CacheState, Discarded};
 
-pub(crate) use failures::Failures;
-pub use failures::{FailedRead, Failure};
 pub use find::{Awaited, Found};
 pub(crate) use in_flight::Working;
 pub use in_flight::{InFlightFill, Waited};
-
 pub(crate) use job::{GaveUp, Job};
 pub use larder_store::HolderId;
 pub use lease::Leased;
-
-use crate::dataset::Dataset;
-use larder_dataset::{Manifest, PartRead, RegionPlan};
-use larder_extent::{ExtentError, Layout, PartSpec, Region};
-use larder_store::FillPermit;
-use manifest::Admission;
 pub use queue::Priority;
 pub(crate) use queue::{Pushed, Queue, Queued};
-pub use show::Usage;
+pub use show::{Counter, Counters, Usage};
+pub use state::{FailedRead, Failure};
 
 /// The unit of eviction. The shards of a snapshot are one group. Its manifest is another, which
 /// stays while the dataset is open.
@@ -327,5 +209,135 @@ impl Drop for Cache {
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache").field("usage", &self.usage()).finish_non_exhaustive()
+    }
+}
+
+/// The layout and the reads of one shard. Read `i` fills part `i` of the extent.
+#[derive(Debug)]
+pub(crate) struct ShardPlan {
+    pub(crate) layout: Layout,
+    pub(crate) reads: Vec<PartRead>,
+}
+
+impl ShardPlan {
+    /// Plans the fill of one shard.
+    ///
+    /// # Panics
+    /// The dataset has no such shard.
+    pub(crate) fn new(manifest: &Manifest, shard: u32) -> Result<Self, ExtentError> {
+        let plan = manifest.fill_plan(shard, limits::FILL_PART_BYTES);
+        let regions: Vec<_> = plan.regions.iter().map(region).collect();
+        Ok(Self { layout: Layout::new(&regions)?, reads: plan.reads })
+    }
+
+    pub(crate) fn parts(&self) -> Vec<PartSpec> {
+        let spec = |read: &PartRead| PartSpec {
+            region: read.tensor,
+            range: read.region_offset..read.region_offset + read.bytes,
+        };
+        self.reads.iter().map(spec).collect()
+    }
+}
+
+/// Rows of different lengths have no stride. Their region is one run of bytes.
+fn region(plan: &RegionPlan) -> Region {
+    match plan.stride_bytes {
+        0 => Region::Blocks { bytes: plan.bytes },
+        stride_bytes => Region::Rows { rows: plan.rows, row_bytes: plan.row_bytes, stride_bytes },
+    }
+}
+
+/// Maps an error of an extent to the error that crosses the wire. The caller is at fault, or the
+/// kernel refused.
+pub(crate) fn extent_error(error: ExtentError) -> Error {
+    let kind = match error {
+        ExtentError::Os { .. } => ErrorKind::ResourceExhausted,
+        ExtentError::TooLarge { .. }
+        | ExtentError::TooManyRegions { .. }
+        | ExtentError::BadRegion { .. }
+        | ExtentError::TooMuchHashing { .. } => ErrorKind::InvalidArgument,
+        _ => ErrorKind::Internal,
+    };
+    let message = match std::error::Error::source(&error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    };
+    Error::new(kind, message).with_source(error)
+}
+
+/// Bytes of the budget. Drop gives them back.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    cache: Arc<Cache>,
+    permit: Option<FillPermit<ShardId>>,
+}
+
+impl Cache {
+    /// Takes `bytes` of the budget. May evict shards.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when there is no room.
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reserved, Error> {
+        // To the store this is a fill that never ends. Its random name belongs to no shard.
+        let name = fastrand::u128(..).to_le_bytes();
+        let group = Group::Manifest(SnapshotId::from_bytes(name));
+        let permit = match self.admit(ShardId::from_bytes(name), group, bytes)? {
+            Admission::Admitted(permit) => Some(permit),
+            Admission::Resident(_) => None,
+        };
+        Ok(Reserved { cache: Arc::clone(self), permit })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let Some(permit) = self.permit.take() else { return };
+        let given_up = self.cache.lock().store.give_up(permit, clock::now());
+        if let Ok(orphan) = given_up {
+            self.cache.free(orphan.token, Reclaimable::Nothing);
+        }
+    }
+}
+
+/// The datasets that one connection has asked for. While this lives their shards are not evicted
+/// for other datasets, and the datasets stay open. So a job that validates for an hour finds its
+/// shards in the cache. When the connection ends, the shards count as just used.
+#[derive(Debug)]
+pub(crate) struct InUse {
+    cache: Arc<Cache>,
+    datasets: Vec<Arc<Dataset>>,
+}
+
+impl InUse {
+    /// Creates an empty list.
+    pub(crate) fn new(cache: &Arc<Cache>) -> Self {
+        Self { cache: Arc::clone(cache), datasets: Vec::new() }
+    }
+
+    /// Notes a dataset that the connection asks for. A noted dataset costs only a comparison.
+    pub(crate) fn note(&mut self, dataset: &Arc<Dataset>) {
+        if self.datasets.iter().any(|noted| Arc::ptr_eq(noted, dataset)) {
+            return;
+        }
+        let group = Group::Shards(dataset.snapshot());
+        self.cache.lock().store.open_group(group, clock::now());
+        self.datasets.push(Arc::clone(dataset));
+        if self.datasets.len() > limits::CONNECTION_DATASETS_MAX {
+            self.close(0);
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        let dataset = self.datasets.remove(index);
+        let group = Group::Shards(dataset.snapshot());
+        self.cache.lock().store.close_group(group, clock::now());
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        while !self.datasets.is_empty() {
+            self.close(self.datasets.len() - 1);
+        }
     }
 }

@@ -21,13 +21,14 @@ use std::time::{Duration, Instant};
 
 use larder_base::{Error, ErrorKind, SnapshotId, limits};
 use larder_dataset::{
-    DatasetRef, LeftOut, Manifest, Opened as Resolved, Origin, OriginUri, PathAllowlist, open_in,
+    DatasetError, DatasetRef, LeftOut, Manifest, Opened as Resolved, Origin, OriginError,
+    OriginUri, PathAllowlist, open_in,
 };
 use tokio::{task, time};
 
 use crate::cache::Cache;
+use crate::clock;
 use crate::dataset::{Dataset, ManifestBytes};
-use crate::{clock, errors};
 use open_budget::{NodeOpenBudget, OpenRequest};
 use queue::Queues;
 
@@ -248,7 +249,7 @@ impl Catalog {
     ) -> Result<Resolved, Error> {
         let origin = self.origin(wanted.uri()).await?;
         let opened = Box::pin(open_in(&origin, wanted, manifest, request)).await;
-        let opened = opened.map_err(errors::of_dataset)?;
+        let opened = opened.map_err(dataset_error)?;
         // A manifest is data too: it may name data outside the prefixes.
         self.check_allowed(opened.manifest.uri())?;
         Ok(opened)
@@ -266,7 +267,7 @@ impl Catalog {
         match known {
             Some(origin) => Ok(origin),
             None => {
-                let origin = Origin::connect(uri).await.map_err(errors::of_origin)?;
+                let origin = Origin::connect(uri).await.map_err(origin_error)?;
                 Ok(origin.within(self.fence.clone()))
             }
         }
@@ -378,6 +379,17 @@ fn reference(wanted: &DatasetRef, manifest: Option<&OriginUri>) -> Reference {
 fn is_idle(dataset: &Arc<Dataset>, now: Instant) -> bool {
     let age = now.saturating_duration_since(dataset.last_used());
     Arc::strong_count(dataset) == 1 && age >= limits::TICKET_IDLE_TIMEOUT
+}
+
+/// Maps an error of opening a dataset to the error that crosses the wire.
+fn dataset_error(error: DatasetError) -> Error {
+    let hint = error.hint();
+    Error::new(ErrorKind::from(&error), error.to_string()).with_hint(hint).with_source(error)
+}
+
+/// Maps an error of reaching an origin to the error that crosses the wire.
+fn origin_error(error: OriginError) -> Error {
+    Error::new(ErrorKind::from(&error), error.to_string()).with_source(error)
 }
 
 fn silent(uri: &OriginUri, patience: Duration) -> Error {

@@ -5,8 +5,6 @@
 //! Credentials never come this way: the origin reads them from the places that its own tools use.
 
 mod cluster;
-mod duration;
-mod member;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -190,7 +188,7 @@ impl TryFrom<Args> for Config {
             ));
         }
         let node_id = args.node_id.clone().unwrap_or_else(host_name);
-        let members = member::parse_all(&args.member, &node_id, listen)?;
+        let members = cluster::members(&args.member, &node_id, listen)?;
         Ok(Self {
             memory: args.memory.as_deref().map(parse_memory).transpose()?,
             origins: parse_origins(&args.origin)?,
@@ -213,7 +211,7 @@ impl TryFrom<Args> for Config {
             private: args.private,
             exit_when_unused: args
                 .exit_when_unused
-                .map(|text| duration::parse_duration("--exit-when-unused", &text))
+                .map(|text| parse_duration("--exit-when-unused", &text))
                 .transpose()?,
         })
     }
@@ -381,6 +379,25 @@ fn default_socket() -> PathBuf {
     run.join("larder/larder.sock")
 }
 
+/// Parses `60s`, `500ms`, `10m` or `2h`: whole numbers with a required unit.
+fn parse_duration(setting: &'static str, text: &str) -> Result<Duration, ConfigError> {
+    let text = text.trim();
+    let wrong = || {
+        ConfigError::new(setting, format!("{text:?} is not a time such as 500ms, 60s, 10m or 2h"))
+    };
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let milliseconds: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(milliseconds).map(Duration::from_millis).ok_or_else(wrong)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -453,5 +470,18 @@ mod tests {
     fn a_ring_without_this_node_is_refused() {
         let typed = ["--node-id", "c", "--member", "a=http://h:1", "--member", "b=http://h:2*3"];
         assert!(config(&typed).expect_err("refused").to_string().contains("--node-id"));
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        let cases = [("60s", 60_000), ("500ms", 500), (" 10m ", 600_000), ("2h", 7_200_000)];
+        for (text, milliseconds) in cases {
+            let parsed = parse_duration("--exit-when-unused", text).expect(text);
+            assert_eq!(parsed, Duration::from_millis(milliseconds), "{text}");
+        }
+        for text in ["", "60", "s", "-1s", "1.5s", "1d", "99999999999999999999h"] {
+            let error = parse_duration("--exit-when-unused", text).expect_err(text).to_string();
+            assert!(error.starts_with("--exit-when-unused"), "{error}");
+        }
     }
 }

@@ -2,21 +2,20 @@
 //!
 //! - [`config`]: the settings as typed, and as validated.
 //! - [`node`]: assembles and starts the parts. Start reading here.
-//! - [`cluster`]: the record that nodes agree on; [`placements`]: the shard owners that follow from
-//!   it.
-//! - [`catalog`]: the open datasets, and the prefixes that they must lie under.
-//! - [`cache`]: the shards in memory, their holders, and eviction.
-//! - [`flight`]: one shard that is being filled, and the readers that wait for it.
-//! - [`fill`]: reads shards and single rows from the origin, and shards from other nodes (`peers`).
+//! - `membership`: the cluster and its record, and the owners of shards that follow from it.
+//!   `driver` is the shell around this node's agent; `replication` copies replicas here.
+//! - `catalog`: the open datasets, and the prefixes that they must lie under.
+//! - `cache`: the shards in memory, their holders and eviction, and the fills in flight.
+//! - `fill`: reads shards and single rows from the origin, and shards from other nodes.
+//! - `serve`: the servers; `shared` is the state that they share.
 //!
 //! Thread rule: threads that block serve rows. Fills, indexing and the control plane are tokio
-//! tasks. The two meet in [`cache`] (a lock held for microseconds) and in [`flight`] (a condition
-//! variable). Non-goals: placement (clients route), durability (the origin holds the data).
+//! tasks. The two meet in `cache`: in its lock, held for microseconds, and in the condition variable
+//! of a fill in flight. Non-goals: placement (clients route), durability (the origin holds the data).
 
 pub mod cache;
 pub mod catalog;
 pub mod config;
-pub mod counters;
 pub mod dataset;
 pub mod fill;
 pub mod membership;
@@ -24,11 +23,18 @@ pub mod node;
 pub mod serve;
 pub mod shared;
 
-mod byte_sink;
-mod clock;
 mod driver;
-mod errors;
 mod replication;
-mod resident;
 #[cfg(test)]
 mod testing;
+
+/// The one place where the node reads the clock. Other code receives `now` as an argument.
+mod clock {
+    use std::time::Instant;
+
+    /// Returns the current time of the monotonic clock.
+    #[expect(clippy::disallowed_methods, reason = "the shell's one reading of the clock")]
+    pub(crate) fn now() -> Instant {
+        Instant::now()
+    }
+}

@@ -9,21 +9,19 @@
 
 mod placements;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use larder_base::Error;
+use larder_base::{Error, ErrorKind, limits};
 use larder_coordinator::{Coordinator, EmbeddedCoordinator, EmbeddedOptions, Etcd};
+use larder_membership::agent::{Answer, Command};
+use larder_membership::{Announcement, Record};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::{ClusterConfig, Config};
-use larder_base::{ErrorKind, limits};
+
 pub use larder_membership::agent::Progress;
-use larder_membership::{
-    Announcement, Record,
-    agent::{Answer, Command},
-};
 pub use placements::Placements;
-use std::collections::BTreeMap;
-use tokio::sync::{mpsc, oneshot, watch};
 
 /// The cluster that a node belongs to.
 #[derive(Debug)]

@@ -18,17 +18,12 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Counters};
 use crate::catalog::Catalog;
 use crate::config::{Config, Memory};
-use crate::counters::Counters;
 use crate::driver;
-use crate::fill::Peers;
-use crate::fill::{Filler, ReadThrough, Reader};
-use crate::membership::Cluster;
-use crate::membership::Placements;
-
-use crate::fill::TransferThrottle;
+use crate::fill::{Filler, Peers, ReadThrough, Reader, TransferThrottle};
+use crate::membership::{Cluster, Placements};
 use crate::replication::Copier;
 use crate::serve::{Listeners, Servers};
 use crate::shared::Shared;

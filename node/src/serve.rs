@@ -15,9 +15,7 @@
 //! Non-goals: deciding which shards to keep (the cache), reading the origin (fills), encryption.
 
 mod acceptor;
-mod byte_pool;
 mod peer;
-mod slow_reader;
 
 mod data;
 mod gather;
@@ -30,37 +28,30 @@ mod metrics;
 mod control;
 mod http;
 
+use std::io;
 use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use larder_base::{BootId, Error, ErrorKind, Ticket, limits};
+use larder_extent::crc::crc32c;
+use larder_wire::data::{Features, Part, ReadPart};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::Semaphore;
 
+use crate::cache::Counter;
 use crate::clock;
 use crate::shared::Shared;
 use acceptor::Connections;
-use byte_pool::BytePool;
-use local::Clients;
-
-use crate::counters::Counter;
 use gather::Ended;
-use larder_extent::crc::crc32c;
-use larder_wire::data::{Features, Part, ReadPart};
-use nix::{
-    errno::Errno,
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::eventfd::{EfdFlags, EventFd},
-};
+use local::Clients;
 use peer::Peer;
-use staging::Scratch;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd},
-    sync::atomic::AtomicBool,
-};
+use staging::{BytePool, Scratch};
 
 /// How long connections may take to end after they were told to.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);

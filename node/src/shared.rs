@@ -6,15 +6,11 @@ use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Counters};
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::counters::Counters;
-use crate::fill::Peers;
-use crate::fill::ReadThrough;
-use crate::fill::TransferThrottle;
-use crate::membership::Cluster;
-use crate::membership::Placements;
+use crate::fill::{Peers, ReadThrough, TransferThrottle};
+use crate::membership::{Cluster, Placements};
 
 /// The parts of a node that its servers use. One per node, behind an `Arc`.
 #[derive(Debug)]

@@ -10,11 +10,9 @@ use larder_store::{NoRoom, OrphanToken, Outcome, Waiter, Why};
 
 use super::state::{CacheState, EvictedShard, Look, ResidentShard};
 use super::{Cache, Group, Reclaimable};
-use crate::cache::InFlightFill;
-use crate::cache::{Priority, Pushed, Queued, ShardPlan};
+use crate::cache::{InFlightFill, Priority, Pushed, Queued, ShardPlan, extent_error};
 use crate::clock;
 use crate::dataset::Dataset;
-use crate::errors;
 
 /// The state of one requested shard.
 #[derive(Debug)]
@@ -180,7 +178,7 @@ impl Cache {
                     missing.push(Missing { index, shard, id, bytes });
                 }
                 Err(why) => {
-                    let why = errors::of_extent(why).context(format!("shard {shard}"));
+                    let why = extent_error(why).context(format!("shard {shard}"));
                     found[index] = over(id, Arc::new(why));
                 }
             }

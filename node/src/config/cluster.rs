@@ -1,7 +1,9 @@
 //! The settings of a node in a cluster with changing membership, as typed and as validated.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use larder_base::ring::Member;
 use larder_coordinator::{EtcdOptions, EtcdTls, JoinToken, Password};
 
 use super::ConfigError;
@@ -237,6 +239,51 @@ fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
         .and_then(|file| file.take(SECRET_BYTES_MAX).read_to_end(&mut bytes))
         .map_err(|why| ConfigError::new(setting, format!("{}: {why}", path.display())))?;
     Ok(bytes)
+}
+
+/// Parses the ring as a static list of `--member`. Refuses a list that leaves this node out.
+pub(super) fn members(
+    typed: &[String],
+    node_id: &str,
+    listen: SocketAddr,
+) -> Result<Vec<Member>, ConfigError> {
+    let members = typed.iter().map(|text| member(text)).collect::<Result<Vec<_>, _>>()?;
+    if !members.is_empty() && !members.iter().any(|member| member.id == node_id) {
+        let names: Vec<&str> = members.iter().map(|member| member.id.as_str()).collect();
+        return Err(ConfigError::new(
+            "--member",
+            format!(
+                "the members {names:?} leave out this node: set --node-id to one of them, or add {node_id}=http://{listen}"
+            ),
+        ));
+    }
+    Ok(members)
+}
+
+/// Parses `NAME=http://host:port[*WEIGHT]`.
+fn member(text: &str) -> Result<Member, ConfigError> {
+    let wrong = |why: &str| {
+        ConfigError::new("--member", format!("{text:?} {why}: use NAME=http://host:port[*WEIGHT]"))
+    };
+    let (id, rest) = text.split_once('=').ok_or_else(|| wrong("has no '='"))?;
+    let (control, weight) = match rest.split_once('*') {
+        Some((control, weight)) => {
+            (control, weight.parse().map_err(|_| wrong("has a weight that is no whole number"))?)
+        }
+        None => (rest, 1),
+    };
+    let address = control.strip_prefix("http://").ok_or_else(|| wrong("has no http:// address"))?;
+    let (host, port) = address.rsplit_once(':').ok_or_else(|| wrong("has no port"))?;
+    if id.is_empty() || host.is_empty() || port.parse::<u16>().is_err() || weight == 0 {
+        return Err(wrong("has an empty name, host, port or weight"));
+    }
+    Ok(Member {
+        id: id.to_owned(),
+        weight,
+        control: control.to_owned(),
+        host: host.to_owned(),
+        zone: String::new(),
+    })
 }
 
 #[cfg(test)]

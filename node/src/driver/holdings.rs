@@ -5,16 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use larder_base::{ErrorKind, ShardId, limits};
-use larder_membership::{
-    agent::{Pulled, Shard},
-    record::Dataset as Described,
-};
+use larder_membership::agent::{Pulled, Shard};
+use larder_membership::record::Dataset as Described;
 
 use super::planning::open;
 use crate::cache::Priority;
 use crate::clock;
-use crate::replication::give_way;
-use crate::resident::{ensure_resident, failed};
+use crate::replication::{ensure_resident, failed, give_way};
 use crate::shared::Shared;
 
 /// The part of the cache that concerns the agent.

@@ -12,9 +12,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Reader;
-use crate::byte_sink::Piece;
-use crate::counters::Counters;
+use crate::cache::Counters;
 use crate::dataset::Dataset;
+use crate::fill::Piece;
 
 /// Staging memory is counted in pages, so that a permit count fits 32 bits.
 const RESERVED_UNIT_BYTES: usize = 4096;

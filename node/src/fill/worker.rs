@@ -12,12 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Reader;
 use super::peer_source::PeerSource;
-use crate::cache::{Cache, GaveUp, Job, ShardPlan};
-use crate::cache::{InFlightFill, Working};
-use crate::counters::Counters;
-use crate::errors;
-use crate::fill::Peers;
-use crate::fill::TransferThrottle;
+use crate::cache::{Cache, Counters, GaveUp, InFlightFill, Job, ShardPlan, Working, extent_error};
+use crate::fill::{Peers, TransferThrottle};
 
 /// The state that the workers share.
 pub(crate) struct Filler {
@@ -98,7 +94,7 @@ impl Filler {
     /// pins, or the digest that a peer says when it gave some of the bytes.
     async fn try_fill(&self, job: &Job) -> Result<Sealed, GaveUp> {
         let plan = ShardPlan::new(job.dataset().manifest(), job.shard());
-        let plan = plan.map_err(errors::of_extent)?;
+        let plan = plan.map_err(extent_error)?;
         let pinned = job.dataset().manifest().shard(job.shard()).checksum;
         let (flight, mut may_borrow, mut unlike) = (job.flight(), true, None);
         loop {
@@ -130,7 +126,7 @@ impl Filler {
         let id = ExtentId::from_bytes(*job.flight().id().as_bytes());
         let create = move || Filling::create(id, layout, parts, PagePreference::Auto);
         let (created, _working) = on_memory(job.flight(), create).await;
-        let filling = created.map_err(errors::of_extent)?;
+        let filling = created.map_err(extent_error)?;
         job.flight().begin(Arc::clone(&filling));
         Ok(filling)
     }
@@ -210,7 +206,7 @@ impl Filler {
         } else {
             part.finish()
         };
-        finished.map_err(errors::of_extent)?;
+        finished.map_err(extent_error)?;
         flight.part_is_in();
         Ok(())
     }
@@ -230,7 +226,7 @@ fn not_as_pinned(alike: bool) -> GaveUp {
 
 async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Sealed, GaveUp> {
     let (sealed, _working) = on_memory(job.flight(), move || filling.seal()).await;
-    Ok(sealed.map_err(errors::of_extent)?)
+    Ok(sealed.map_err(extent_error)?)
 }
 
 /// Runs what takes, hashes or seals memory for a flight on a blocking thread. The memory stays

@@ -4,7 +4,6 @@
 //! Thread rule: async, on the node's runtime; walks over many shards go to a blocking thread.
 
 mod describe;
-mod last_uses;
 mod list;
 mod open;
 
@@ -14,25 +13,22 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::Stream;
-use larder_base::{Error, ErrorKind};
-use larder_wire::{
-    control::{
-        DescribeRequest, ExceptionsChunk, FetchManifestRequest, GetExceptionsRequest,
-        GetRingRequest, IntroduceRequest, IntroduceResponse, LastUses, ListDatasetsRequest,
-        ListDatasetsResponse, ListFailuresRequest, ListFailuresResponse, ListLastUsesRequest,
-        ListShardsRequest, ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest,
-        OpenDatasetResponse, Ring, node_server::Node,
-    },
-    status::to_status,
+use futures_util::{Stream, stream};
+use larder_base::placement::Exceptions;
+use larder_base::{Error, ErrorKind, limits};
+use larder_wire::control::node_server::Node;
+use larder_wire::control::{
+    DescribeRequest, ExceptionsChunk, FetchManifestRequest, GetExceptionsRequest, GetRingRequest,
+    IntroduceRequest, IntroduceResponse, LastUses, ListDatasetsRequest, ListDatasetsResponse,
+    ListFailuresRequest, ListFailuresResponse, ListLastUsesRequest, ListShardsRequest,
+    ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest, OpenDatasetResponse,
+    Ring, snapshot_id,
 };
+use larder_wire::status::to_status;
 use tonic::{Request, Response, Status};
 
 use super::Context;
 use crate::membership::Placements;
-use futures_util::stream;
-use larder_base::{limits, placement::Exceptions};
-use larder_wire::control::snapshot_id;
 
 /// Answers control calls.
 #[derive(Debug)]
@@ -110,7 +106,7 @@ impl Node for Service {
         &self,
         request: Request<ListLastUsesRequest>,
     ) -> Answer<Self::ListLastUsesStream> {
-        let pieces = last_uses::pieces(&self.0, request.get_ref()).map_err(to_status)?;
+        let pieces = list::last_uses(&self.0, request.get_ref()).map_err(to_status)?;
         Ok(Response::new(Box::pin(pieces)))
     }
 

@@ -28,7 +28,7 @@ const SERVED: &[CounterOf<Activity>] = &[
     ("larder_refused_total", "connections refused in their handshake", |a| a.refused.get()),
 ];
 
-const FILLED: &[CounterOf<crate::counters::Counters>] = &[
+const FILLED: &[CounterOf<crate::cache::Counters>] = &[
     ("larder_fills_completed_total", "shards that became resident", |c| c.fills_completed.get()),
     ("larder_fills_failed_total", "shards that were given up", |c| c.fills_failed.get()),
     ("larder_fills_handed_over_total", "fills that outlived their worker", |c| {

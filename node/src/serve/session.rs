@@ -10,13 +10,11 @@ use larder_wire::data::{
     read_body, read_header, read_hello,
 };
 
-use super::Context;
 use super::acceptor::{Slot, frame_deadline};
-use super::byte_pool::Held;
 use super::gather::{self, Agreed, Ended};
 use super::peer::Peer;
-use super::staging::Scratch;
-use super::{Asker, answer_part};
+use super::staging::{Held, Scratch};
+use super::{Asker, Context, answer_part};
 use crate::cache::InUse;
 use crate::clock;
 use crate::dataset::Dataset;

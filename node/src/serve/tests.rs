@@ -33,8 +33,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Servers;
 use crate::cache::Cache;
+use crate::cache::Counters;
 use crate::config::{Args, Config};
-use crate::counters::Counters;
 use crate::fill::Peers;
 use crate::fill::{Filler, ReadThrough, Reader};
 use crate::serve::Listeners;

@@ -7,10 +7,9 @@
 //! - 2 for settings that can't be used;
 //! - 130 when a second signal cut the drain short.
 
-mod detach;
-
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -19,8 +18,10 @@ use clap::Parser;
 use larder_base::{ErrorKind, printable_line};
 use larder_node::config::{Args, Config};
 use larder_node::node::Node;
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::Pid;
 use tracing_subscriber::EnvFilter;
 
 /// Time for requests in flight at a stop. Shorter than the wait of service managers before they
@@ -39,13 +40,13 @@ const EXIT_CUT_SHORT: i32 = 130;
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.detach {
-        return match detach::start_again() {
+        return match start_again() {
             Ok(()) => ExitCode::SUCCESS,
             Err(why) => refuse(1, &format!("can't go on in the background: {why}")),
         };
     }
     if args.detached
-        && let Err(why) = detach::leave_session()
+        && let Err(why) = leave_session()
     {
         return refuse(1, &format!("no session of its own: {why}"));
     }
@@ -244,6 +245,41 @@ impl Stop {
             }
         }
     }
+}
+
+/// Starts this program again with the same arguments, detached from the process that started it.
+///
+/// The processes of a host share the node. So it must not end with the one that came first, keep
+/// its files open, or stay as its child. `--detach` starts the program again with `--detached`, and
+/// ends. The new process has no parent to wait for it, and keeps only standard input, output and
+/// error open. The starter may hold a lock in standard input: that lock is held while the node
+/// lives.
+///
+/// # Errors
+/// The system's error.
+fn start_again() -> io::Result<()> {
+    larder_extent::keep_descriptors_from_programs()?;
+    let arguments = std::env::args_os().skip(1).map(|argument| {
+        if argument == "--detach" { OsString::from("--detached") } else { argument }
+    });
+    Command::new(std::env::current_exe()?).args(arguments).spawn().map(drop)
+}
+
+/// Creates a session for this process alone, which signals of a terminal do not reach. Uses all
+/// cores again. The starter may be bound to a few, as a rank of a job is, but the node serves every
+/// rank.
+///
+/// # Errors
+/// The system's error.
+fn leave_session() -> io::Result<()> {
+    nix::unistd::setsid()?;
+    let mut cores = CpuSet::new();
+    for core in 0..CpuSet::count() {
+        cores.set(core)?;
+    }
+    // The kernel reduces the set to the process's cpuset. If it refuses, the node is only slower.
+    let _ = sched_setaffinity(Pid::from_raw(0), &cores);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -8,11 +8,8 @@ use larder_extent::crc::crc32c;
 use larder_extent::{CopyOutcome, Filling, Sealed};
 
 use super::column::{Corrupt, Span, len, table_len};
-use super::{Answer, Ended, Slot};
-use super::{send_keepalive, while_alive};
-use crate::cache::Waited;
-use crate::cache::{Awaited, Found};
-use crate::errors;
+use super::{Answer, Ended, Slot, send_keepalive, while_alive};
+use crate::cache::{Awaited, Found, Waited, extent_error};
 use crate::fill::RowWanted;
 
 /// A run of rows, and the place of each in the run's buffer.
@@ -160,7 +157,7 @@ impl Answer<'_> {
                 Arrived::Sealed(sealed) => return Ok(Some(sealed)),
             };
             let copied = filling.copy(slot.column.tensor, span.range(), target);
-            match copied.map_err(errors::of_extent)? {
+            match copied.map_err(extent_error)? {
                 CopyOutcome::Copied => return Ok(None),
                 CopyOutcome::NotYet => {}
                 CopyOutcome::Sealed => return self.await_seal(flight).map(Some),
