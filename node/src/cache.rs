@@ -37,21 +37,21 @@ use manifest::Admission;
 use reaper::{Reaper, Reclaimable};
 use state::{CacheState, Discarded};
 
-pub use find::{Awaited, Found};
+pub(crate) use find::{Awaited, Found};
 pub(crate) use in_flight::Working;
-pub use in_flight::{InFlightFill, Waited};
+pub(crate) use in_flight::{InFlightFill, Waited};
 pub(crate) use job::{GaveUp, Job};
-pub use larder_store::HolderId;
-pub use lease::Leased;
-pub use queue::Priority;
+pub(crate) use larder_store::HolderId;
+pub(crate) use lease::Leased;
+pub(crate) use queue::Priority;
 pub(crate) use queue::{Pushed, Queue, Queued};
-pub use show::{Counter, Counters, Usage};
-pub use state::{FailedRead, Failure};
+pub(crate) use show::{Counter, Counters, Usage};
+pub(crate) use state::{FailedRead, Failure};
 
 /// The unit of eviction. The shards of a snapshot are one group. Its manifest is another, which
 /// stays while the dataset is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Group {
+pub(crate) enum Group {
     /// The shards of a snapshot.
     Shards(SnapshotId),
     /// The manifest of a snapshot.
@@ -59,13 +59,13 @@ pub enum Group {
 }
 
 /// Called with a shard that its holders must release, outside all locks.
-pub type Recall = Box<dyn Fn(ShardId) + Send + Sync>;
+pub(crate) type Recall = Box<dyn Fn(ShardId) + Send + Sync>;
 
 /// Called with a shard that was evicted, outside all locks.
 pub(crate) type OnEvicted = Box<dyn Fn(ShardId) + Send + Sync>;
 
 /// The shards of this node.
-pub struct Cache {
+pub(crate) struct Cache {
     state: Mutex<CacheState>,
     /// A permit for each fill in the queue.
     queued: tokio::sync::Semaphore,
@@ -81,7 +81,7 @@ impl Cache {
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn start(budget: Budget, counters: Arc<Counters>) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn start(budget: Budget, counters: Arc<Counters>) -> std::io::Result<Arc<Self>> {
         Self::start_with(budget, KeepWhatYouHave::default(), counters)
     }
 
@@ -105,7 +105,7 @@ impl Cache {
 
     /// Sets the function to call when holders must release a shard. Only the first call has an
     /// effect.
-    pub fn on_recall(&self, recall: Recall) {
+    pub(crate) fn on_recall(&self, recall: Recall) {
         let _ = self.recall.set(recall);
     }
 
@@ -133,7 +133,7 @@ impl Cache {
 
     /// Evicts a shard because its bytes are wrong. The next request fills it again. While a client
     /// maps it, its rows are read from the origin instead.
-    pub fn discard(&self, id: ShardId) {
+    pub(crate) fn discard(&self, id: ShardId) {
         let discarded = self.lock().discard(id, clock::now());
         if let Discarded::Evicted(_) | Discarded::Condemned { news: true } = discarded {
             self.counters.corrupt_shards.add(1);
@@ -157,7 +157,7 @@ impl Cache {
     }
 
     /// Stops all fills and refuses new ones. Readers that wait are told.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         let why = Error::new(ErrorKind::Unavailable, "the node is stopping; ask the next one");
         let why = Arc::new(why);
         let waiting = {

@@ -36,7 +36,7 @@ pub(crate) use queue::Turn;
 
 /// The open datasets.
 #[derive(Debug)]
-pub struct Catalog {
+pub(crate) struct Catalog {
     prefixes: Mutex<Vec<OriginUri>>,
     /// Limits reads to those prefixes that are local folders, unless links are followed.
     fence: Option<PathAllowlist>,
@@ -61,13 +61,13 @@ type Reference = (String, Option<OriginUri>);
 
 /// A dataset, and how it was opened.
 #[derive(Debug, Clone)]
-pub struct Opened {
+pub(crate) struct Opened {
     /// The dataset.
-    pub dataset: Arc<Dataset>,
+    pub(crate) dataset: Arc<Dataset>,
     /// It had no manifest, and was indexed for this call.
-    pub indexed_now: bool,
+    pub(crate) indexed_now: bool,
     /// The files that the indexing left out.
-    pub left_out: Vec<LeftOut>,
+    pub(crate) left_out: Vec<LeftOut>,
 }
 
 /// The result of queueing for a dataset.
@@ -87,8 +87,7 @@ impl Opened {
 
 impl Catalog {
     /// Creates an empty catalog for datasets under `prefixes`.
-    #[must_use]
-    pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
+    pub(crate) fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
         let fence = Some(PathAllowlist::new(&prefixes));
         let (prefixes, state) = (Mutex::new(prefixes), Mutex::default());
         let budget = NodeOpenBudget::new(&cache);
@@ -97,14 +96,12 @@ impl Catalog {
 
     /// Follows links in local folders wherever they lead. For a private node: its user may read
     /// those files anyway.
-    #[must_use]
-    pub fn following_links(self) -> Self {
+    pub(crate) fn following_links(self) -> Self {
         Self { fence: None, ..self }
     }
 
     /// Returns the prefixes that datasets may lie under.
-    #[must_use]
-    pub fn prefixes(&self) -> Vec<OriginUri> {
+    pub(crate) fn prefixes(&self) -> Vec<OriginUri> {
         self.lock_prefixes().clone()
     }
 
@@ -113,7 +110,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `ResourceExhausted` if the node has the most prefixes it may have.
-    pub fn admit(&self, prefix: &OriginUri) -> Result<(), Error> {
+    pub(crate) fn admit(&self, prefix: &OriginUri) -> Result<(), Error> {
         let mut prefixes = self.lock_prefixes();
         if prefixes.iter().any(|known| prefix.starts_with(known)) {
             return Ok(());
@@ -135,7 +132,7 @@ impl Catalog {
     /// - `PermissionDenied` outside the node's prefixes.
     /// - The origin's or the manifest's error.
     /// - `ResourceExhausted` without room for one more dataset, or for its manifest.
-    pub async fn open(
+    pub(crate) async fn open(
         &self,
         wanted: &DatasetRef,
         manifest: Option<&OriginUri>,
@@ -219,22 +216,19 @@ impl Catalog {
     }
 
     /// Returns the open dataset with this snapshot.
-    #[must_use]
-    pub fn get(&self, snapshot: SnapshotId) -> Option<Arc<Dataset>> {
+    pub(crate) fn get(&self, snapshot: SnapshotId) -> Option<Arc<Dataset>> {
         let found = self.lock().open.get(&snapshot).cloned();
         found.inspect(|dataset| dataset.touch(clock::now()))
     }
 
     /// Returns all open datasets, by snapshot.
-    #[must_use]
-    pub fn list(&self) -> Vec<Arc<Dataset>> {
+    pub(crate) fn list(&self) -> Vec<Arc<Dataset>> {
         let mut all: Vec<_> = self.lock().open.values().cloned().collect();
         all.sort_unstable_by_key(|dataset| dataset.snapshot());
         all
     }
 
     /// Returns the open datasets that are in use, or were within the hour.
-    #[must_use]
     pub(crate) fn list_used(&self) -> Vec<Arc<Dataset>> {
         let now = clock::now();
         let state = self.lock();

@@ -90,7 +90,7 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> 
     let coordinator = cluster.coordinator();
     let (report, events) = mpsc::channel(EVENTS_MAX);
     let boot = BootId::from_bytes(shared.boot_id);
-    let timing = shared.config.timing();
+    let timing = shared.config.timing;
     let _runtime = shared.runtime.enter();
     let planning = Arc::new(Planning::new(shared, coordinator));
     let driver = Driver {
@@ -119,7 +119,7 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> 
                 boot,
                 founds: founds.then(|| Bootstrap {
                     cluster: std::array::from_fn(|_| fastrand::u8(..)),
-                    replicas: shared.config.replicas().unwrap_or(1),
+                    replicas: shared.config.replicas.unwrap_or(1),
                 }),
             },
             timing,
@@ -134,7 +134,7 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> 
 impl Driver {
     async fn run(mut self) {
         let stopping = self.shared.stopping.clone();
-        let mut tick = time::interval(self.shared.config.timing().tick);
+        let mut tick = time::interval(self.shared.config.timing.tick);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let due = self.agent.due().map(|due| self.started + due);
@@ -253,7 +253,7 @@ impl Driver {
     /// Before the first answer, the coordinator counts as away only after it had time to answer.
     fn tell_if_away(&mut self) {
         let away = self.watch.away().is_some();
-        let had_time = self.seen.stamp.is_some() || self.clock() > self.shared.config.timing().turn;
+        let had_time = self.seen.stamp.is_some() || self.clock() > self.shared.config.timing.turn;
         if away && had_time && !std::mem::replace(&mut self.seen.away, true) {
             self.tell(Event::Away);
         }
@@ -283,7 +283,7 @@ impl Driver {
         self.tell(Event::Command(ticket, request.command));
     }
 
-    /// Publishes the current state at the admin handle.
+    /// Publishes the current state for operators.
     fn show(&mut self) {
         let shown = Arc::clone(&self.inbox.standing.borrow());
         let record = self.agent.record().map(|record| match &shown.record {
@@ -325,8 +325,8 @@ async fn reached(at: Option<Instant>) {
     }
 }
 
-/// Asks the sources of the shards `wanted` when each shard was last read, a few sources in parallel.
-/// A source without a turn in the total time counts with nothing.
+/// Asks the sources of the shards `wanted` when each shard was last read, a few in parallel. A
+/// source without a turn in the total time counts with nothing.
 async fn last_uses(
     peers: &Peers,
     givers: BTreeMap<String, BTreeSet<SnapshotId>>,

@@ -30,13 +30,13 @@ use larder_extent::Part;
 use crate::cache::extent_error;
 
 pub(crate) use peers::{Holder, Missed, Peer, Peers};
-pub use read_through::{ReadThrough, Reservation, RowWanted};
+pub(crate) use read_through::{ReadThrough, RowWanted};
 pub(crate) use reader::Reader;
 pub(crate) use throttle::TransferThrottle;
 pub(crate) use worker::Filler;
 
-/// A sink for the bytes of a read, in their order: a part of a shard that is being filled, or memory.
-/// Readers check and count the bytes.
+/// A sink for the bytes of a read, in their order: a part of a shard that is being filled, or
+/// memory. Readers check and count the bytes.
 pub(crate) trait ByteSink: Send {
     /// Starts anew. Forgets the bytes put so far.
     fn begin(&mut self);

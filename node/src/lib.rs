@@ -10,18 +10,19 @@
 //! - `serve`: the servers; `shared` is the state that they share.
 //!
 //! Thread rule: threads that block serve rows. Fills, indexing and the control plane are tokio
-//! tasks. The two meet in `cache`: in its lock, held for microseconds, and in the condition variable
-//! of a fill in flight. Non-goals: placement (clients route), durability (the origin holds the data).
+//! tasks. The two meet in `cache`: in its lock, held for microseconds, and in the condition
+//! variable of a fill in flight. Non-goals: placement (clients route), durability (the origin holds
+//! the data).
 
-pub mod cache;
-pub mod catalog;
+mod cache;
+mod catalog;
 pub mod config;
-pub mod dataset;
-pub mod fill;
-pub mod membership;
+mod dataset;
+mod fill;
+mod membership;
 pub mod node;
-pub mod serve;
-pub mod shared;
+mod serve;
+mod shared;
 
 mod driver;
 mod replication;

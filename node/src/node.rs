@@ -71,13 +71,13 @@ impl Node {
     pub fn start(config: Config) -> Result<Self, Error> {
         larder_dataset::install_crypto();
         let listeners = Listeners {
-            control: bind("--listen", config.listen())?,
-            data: bind("--data-listen", config.data_listen())?,
+            control: bind("--listen", config.listen)?,
+            data: bind("--data-listen", config.data_listen)?,
         };
         let addresses = Addresses {
             listen: listeners.control.local_addr().map_err(io_error("--listen"))?,
             data: listeners.data.local_addr().map_err(io_error("--data-listen"))?,
-            socket: config.socket().path.clone(),
+            socket: config.socket.path.clone(),
         };
         let (me, ring) = place(&config, addresses.listen)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -101,19 +101,13 @@ impl Node {
         &self.addresses
     }
 
-    /// Returns the state that the servers share, for tests and for callers in the same process.
-    #[must_use]
-    pub fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
     /// Runs `then` once no client has used the node's unix socket for the configured time. Never
     /// runs it if no time is configured.
     ///
     /// # Errors
     /// The system refuses a thread.
     pub fn when_unused(&self, then: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        match self.shared.config.exit_when_unused() {
+        match self.shared.config.exit_when_unused {
             Some(span) => self.servers.when_unused(span, then).map_err(io_error("a thread")),
             None => Ok(()),
         }
@@ -141,7 +135,7 @@ fn share(
     cluster: Option<Cluster>,
     runtime: &Runtime,
 ) -> Result<Shared, Error> {
-    let budget = budget(config.memory())
+    let budget = budget(config.memory)
         .map_err(|why| Error::new(ErrorKind::InvalidArgument, format!("--memory: {why}")))?;
     let counters = Arc::new(Counters::default());
     let cache = Cache::start(budget, Arc::clone(&counters)).map_err(io_error("the reaper"))?;
@@ -150,9 +144,9 @@ fn share(
     let handle = runtime.handle().clone();
     let placements = Placements::of_ring(Arc::new(ring));
     let placements = Arc::new(ArcSwap::from_pointee(placements));
-    let catalog = Catalog::new(config.origins().to_vec(), Arc::clone(&cache));
-    let catalog = if config.private() { catalog.following_links() } else { catalog };
-    let peers = Arc::new(Peers::new(config.node_id(), Arc::clone(&placements)));
+    let catalog = Catalog::new(config.origins.clone(), Arc::clone(&cache));
+    let catalog = if config.private { catalog.following_links() } else { catalog };
+    let peers = Arc::new(Peers::new(&config.node_id, Arc::clone(&placements)));
     let throttle = Arc::new(TransferThrottle::default());
     Filler::new(&reader, Arc::clone(&peers), &counters, &throttle)
         .start_workers(&cache, &handle, &stopping);
@@ -184,15 +178,15 @@ fn budget(asked: Option<Memory>) -> Result<Budget, BudgetError> {
 /// Returns this node as a member, and the ring that it uses until it learns a newer one. That ring
 /// has the configured members, or this node alone at the address it listens on.
 fn place(config: &Config, listen: SocketAddr) -> Result<(Member, Ring), Error> {
-    let (id, control) = (config.node_id().to_owned(), control_address(config, listen));
-    let (host, zone) = (host_of(config, listen), config.ring_share().zone.clone());
+    let (id, control) = (config.node_id.clone(), control_address(config, listen));
+    let (host, zone) = (host_of(config, listen), config.ring_share.zone.clone());
     let me = Member { id, weight: 1, control, host, zone };
-    let (version, members) = match (config.cluster(), config.members()) {
+    let (version, members) = match (config.cluster.as_ref(), &config.members[..]) {
         (Some(_), _) => (UNKNOWN_RING_VERSION, vec![me.clone()]),
         (None, []) => (STATIC_RING_VERSION, vec![me.clone()]),
         (None, members) => (STATIC_RING_VERSION, members.to_vec()),
     };
-    let ring = Ring::new(version, members)?.with_replicas(config.replicas().unwrap_or(1))?;
+    let ring = Ring::new(version, members)?.with_replicas(config.replicas.unwrap_or(1))?;
     Ok((me, ring))
 }
 
@@ -200,7 +194,7 @@ fn place(config: &Config, listen: SocketAddr) -> Result<(Member, Ring), Error> {
 fn weighed(me: Member, shared: &Shared) -> Result<Member, Error> {
     let by_memory = (shared.cache.usage().limit_bytes + WEIGHT_UNIT_BYTES / 2) / WEIGHT_UNIT_BYTES;
     let by_memory = u32::try_from(by_memory.max(1)).unwrap_or(limits::RING_WEIGHT_MAX);
-    let weight = shared.config.ring_share().weight.unwrap_or(by_memory);
+    let weight = shared.config.ring_share.weight.unwrap_or(by_memory);
     let me = Member { weight, ..me };
     Ring::new(UNKNOWN_RING_VERSION, vec![me.clone()])?;
     Ok(me)
@@ -212,11 +206,11 @@ fn control_address(config: &Config, listen: SocketAddr) -> String {
 }
 
 fn host_of(config: &Config, listen: SocketAddr) -> String {
-    if let Some(host) = config.advertise() {
+    if let Some(host) = config.advertise.as_deref() {
         return host.to_owned();
     }
     match listen.ip() {
-        ip if ip.is_unspecified() => config.host().to_owned(),
+        ip if ip.is_unspecified() => config.host.clone(),
         ip @ std::net::IpAddr::V4(_) => ip.to_string(),
         ip @ std::net::IpAddr::V6(_) => format!("[{ip}]"),
     }

@@ -125,7 +125,7 @@ impl Copier {
 
     /// Returns true while shards move, or old copies are about to be dropped.
     fn is_changing(&self) -> bool {
-        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.handle().standing());
+        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.standing());
         let record = standing.as_ref().and_then(|standing| standing.record.as_ref());
         record.is_some_and(|record| record.change.is_some() || record.settling.is_some())
     }
@@ -301,7 +301,7 @@ pub(crate) async fn give_way(
 
 /// Evicts from `spare` until `wanted` bytes are free. Returns true if it evicted any.
 async fn make(shared: &Shared, ring: &Ring, spare: Vec<Spare>, wanted: u64) -> bool {
-    let spare = idle(&shared.cache, spare, shared.config.timing().dataset_in_use);
+    let spare = idle(&shared.cache, spare, shared.config.timing.dataset_in_use);
     // Those of whom the longest idle could go.
     let mut asked = Vec::new();
     for spare in &spare {

@@ -59,11 +59,11 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The sockets of a node, bound before anything else starts, so that the ring names the bound
 /// ports.
 #[derive(Debug)]
-pub struct Listeners {
+pub(crate) struct Listeners {
     /// For gRPC, `/metrics` and `/healthz`.
-    pub control: TcpListener,
+    pub(crate) control: TcpListener,
     /// For rows.
-    pub data: TcpListener,
+    pub(crate) data: TcpListener,
 }
 
 /// The state that all servers share.
@@ -96,7 +96,7 @@ pub(crate) struct Context {
 
 /// The servers of a node.
 #[derive(Debug)]
-pub struct Servers {
+pub(crate) struct Servers {
     context: Arc<Context>,
     socket: local::SocketFile,
     http: http::Server,
@@ -107,15 +107,15 @@ impl Servers {
     ///
     /// # Errors
     /// The unix socket can't be created, or the system refuses a thread.
-    pub fn start(shared: &Arc<Shared>, listeners: Listeners) -> Result<Self, Error> {
+    pub(crate) fn start(shared: &Arc<Shared>, listeners: Listeners) -> Result<Self, Error> {
         let failed = |what: &'static str| {
             move |why: io::Error| {
                 Error::new(ErrorKind::Unavailable, format!("{what}: {why}")).with_source(why)
             }
         };
-        let (socket, unix) = local::SocketFile::bind(shared.config.socket())?;
+        let (socket, unix) = local::SocketFile::bind(&shared.config.socket)?;
         let bound = listeners.data.local_addr().map_err(failed("--data-listen"))?;
-        let advertised = shared.config.data_advertise().map(str::to_owned);
+        let advertised = shared.config.data_advertise.clone();
         let data_address = advertised.unwrap_or_else(|| bound.to_string());
         let control = listeners.control.local_addr().map_err(failed("--listen"))?;
         let socket_path = socket.path().to_owned();
@@ -133,7 +133,7 @@ impl Servers {
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn when_unused(
+    pub(crate) fn when_unused(
         &self,
         span: Duration,
         then: impl FnOnce() + Send + 'static,
@@ -147,7 +147,7 @@ impl Servers {
     }
 
     /// Stops accepting, and waits at most `grace` for requests in flight. Blocks.
-    pub fn drain(&self, grace: Duration) {
+    pub(crate) fn drain(&self, grace: Duration) {
         let deadline = clock::now() + grace;
         let left = || deadline.saturating_duration_since(clock::now());
         self.socket.remove();

@@ -16,7 +16,7 @@ use crate::dataset::Dataset;
 
 /// The state of one requested shard.
 #[derive(Debug)]
-pub enum Found {
+pub(crate) enum Found {
     /// It is resident.
     Resident(Arc<Sealed>),
     /// It is being filled. If it can't be filled, the flight reports the error at once.
@@ -28,7 +28,7 @@ pub enum Found {
 /// A flight with a waiting reader. While this lives, a fill worker that dies is replaced. Derefs to
 /// [`InFlightFill`].
 #[derive(Debug)]
-pub struct Awaited {
+pub(crate) struct Awaited {
     flight: Arc<InFlightFill>,
     place: Option<(Arc<Cache>, Waiter<ShardId>)>,
 }
@@ -90,7 +90,7 @@ impl Cache {
     ///
     /// # Panics
     /// The dataset has no such shard.
-    pub fn find(
+    pub(crate) fn find(
         self: &Arc<Self>,
         dataset: &Arc<Dataset>,
         shards: &[u32],
@@ -118,8 +118,7 @@ impl Cache {
     ///
     /// # Panics
     /// The dataset has no such shard.
-    #[must_use]
-    pub fn resident(&self, dataset: &Arc<Dataset>, shard: u32) -> Option<Arc<Sealed>> {
+    pub(crate) fn resident(&self, dataset: &Arc<Dataset>, shard: u32) -> Option<Arc<Sealed>> {
         dataset.vouch(shard).ok()?;
         let id = dataset.manifest().shard(shard).id;
         let kept = self.lock().store.handle_mut(id)?.clone();

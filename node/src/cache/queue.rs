@@ -11,7 +11,7 @@ use crate::dataset::Dataset;
 
 /// How urgent a fill is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
+pub(crate) enum Priority {
     /// A reader waits for its rows.
     Demand,
     /// A reader will want it soon.

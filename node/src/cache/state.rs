@@ -49,7 +49,6 @@ pub(super) enum Look {
 }
 
 /// The outcome of discarding a shard.
-#[must_use]
 #[derive(Debug)]
 pub(super) enum Discarded {
     /// It was evicted and must be buried.
@@ -105,32 +104,32 @@ impl CacheState {
 
 /// A fill that gave up.
 #[derive(Debug, Clone)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// The shard.
-    pub id: ShardId,
+    pub(crate) id: ShardId,
     /// The snapshot that it was requested for.
-    pub snapshot: SnapshotId,
+    pub(crate) snapshot: SnapshotId,
     /// Its index in that snapshot.
-    pub shard: u32,
+    pub(crate) shard: u32,
     /// The read that failed, if it was a single read.
-    pub place: Option<FailedRead>,
+    pub(crate) place: Option<FailedRead>,
     /// Why.
-    pub why: Arc<Error>,
+    pub(crate) why: Arc<Error>,
     /// Number of tries.
-    pub attempts: u32,
+    pub(crate) attempts: u32,
     /// When it gave up.
-    pub at: Instant,
+    pub(crate) at: Instant,
 }
 
 /// A read of the origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedRead {
+pub(crate) struct FailedRead {
     /// The object.
-    pub object: OriginUri,
+    pub(crate) object: OriginUri,
     /// The byte of the object at which the read begins.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Length of the read in bytes.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The latest failures, oldest first. They are listed for operators, and hold off repeated requests

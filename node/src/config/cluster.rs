@@ -22,6 +22,7 @@ pub struct ClusterArgs {
         env = "LARDER_JOIN",
         value_name = "HOST:PORT",
         value_delimiter = ',',
+        value_parser = control_address,
         requires = "state"
     )]
     pub join: Vec<String>,
@@ -125,8 +126,7 @@ pub enum ClusterConfig {
 
 impl ClusterConfig {
     /// Returns the secret that all nodes share, if they have one.
-    #[must_use]
-    pub fn token(&self) -> Option<&JoinToken> {
+    pub(crate) fn token(&self) -> Option<&JoinToken> {
         match self {
             Self::EmbeddedCoordinator { token, .. } => Some(token),
             Self::Etcd { token, .. } => token.as_ref(),
@@ -154,8 +154,7 @@ pub(super) fn parse(typed: ClusterArgs) -> Result<Option<ClusterConfig>, ConfigE
             let why = "a cluster has a secret that all its nodes share: give it in --token-file or LARDER_TOKEN";
             ConfigError::new("--state", why)
         })?;
-        let join = typed.join.iter().map(|text| control_address(text)).collect::<Result<_, _>>()?;
-        return Ok(Some(ClusterConfig::EmbeddedCoordinator { state, token, join }));
+        return Ok(Some(ClusterConfig::EmbeddedCoordinator { state, token, join: typed.join }));
     }
     if typed.etcd.is_empty() {
         return match token {
@@ -199,12 +198,11 @@ fn token(typed: Option<&str>, file: Option<&Path>) -> Result<Option<JoinToken>, 
 }
 
 /// Parses `host:port`, the form of all addresses here. A scheme is ignored.
-fn control_address(text: &str) -> Result<String, ConfigError> {
+fn control_address(text: &str) -> Result<String, String> {
     let address = text.trim().trim_start_matches("http://");
     let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
     if port.is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
-        let why = format!("{text:?} is not HOST:PORT; write it like node-a:7070");
-        return Err(ConfigError::new("--join", why));
+        return Err("not HOST:PORT; write it like node-a:7070".to_owned());
     }
     Ok(format!("http://{address}"))
 }
@@ -241,30 +239,25 @@ fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
     Ok(bytes)
 }
 
-/// Parses the ring as a static list of `--member`. Refuses a list that leaves this node out.
-pub(super) fn members(
-    typed: &[String],
+/// Refuses a ring as a static list that leaves this node out.
+pub(super) fn check_members(
+    members: &[Member],
     node_id: &str,
     listen: SocketAddr,
-) -> Result<Vec<Member>, ConfigError> {
-    let members = typed.iter().map(|text| member(text)).collect::<Result<Vec<_>, _>>()?;
-    if !members.is_empty() && !members.iter().any(|member| member.id == node_id) {
-        let names: Vec<&str> = members.iter().map(|member| member.id.as_str()).collect();
-        return Err(ConfigError::new(
-            "--member",
-            format!(
-                "the members {names:?} leave out this node: set --node-id to one of them, or add {node_id}=http://{listen}"
-            ),
-        ));
+) -> Result<(), ConfigError> {
+    if members.is_empty() || members.iter().any(|member| member.id == node_id) {
+        return Ok(());
     }
-    Ok(members)
+    let names: Vec<&str> = members.iter().map(|member| member.id.as_str()).collect();
+    let why = format!(
+        "the members {names:?} leave out this node: set --node-id to one of them, or add {node_id}=http://{listen}"
+    );
+    Err(ConfigError::new("--member", why))
 }
 
 /// Parses `NAME=http://host:port[*WEIGHT]`.
-fn member(text: &str) -> Result<Member, ConfigError> {
-    let wrong = |why: &str| {
-        ConfigError::new("--member", format!("{text:?} {why}: use NAME=http://host:port[*WEIGHT]"))
-    };
+pub(super) fn member(text: &str) -> Result<Member, String> {
+    let wrong = |why: &str| format!("it {why}: use NAME=http://host:port[*WEIGHT]");
     let (id, rest) = text.split_once('=').ok_or_else(|| wrong("has no '='"))?;
     let (control, weight) = match rest.split_once('*') {
         Some((control, weight)) => {
@@ -290,11 +283,10 @@ fn member(text: &str) -> Result<Member, ConfigError> {
 mod tests {
     use super::*;
 
-    fn seat(join: &[&str]) -> ClusterArgs {
+    fn seat() -> ClusterArgs {
         ClusterArgs {
             state: Some("/var/lib/larder".into()),
             token: Some("0123456789abcdef".to_owned()),
-            join: join.iter().map(ToString::to_string).collect(),
             ..ClusterArgs::default()
         }
     }
@@ -306,21 +298,22 @@ mod tests {
 
     #[test]
     fn a_seat_has_a_token_and_addresses_with_ports() {
-        let parsed = parse(seat(&["node-a:7070", "http://[::1]:7"])).expect("valid");
-        let Some(ClusterConfig::EmbeddedCoordinator { join, .. }) = parsed else {
-            panic!("{parsed:?}")
-        };
-        assert_eq!(join, ["http://node-a:7070", "http://[::1]:7"]);
-        let untold = parse(ClusterArgs { token: None, ..seat(&[]) }).expect_err("no token");
+        assert!(matches!(parse(seat()), Ok(Some(ClusterConfig::EmbeddedCoordinator { .. }))));
+        let untold = parse(ClusterArgs { token: None, ..seat() }).expect_err("no token");
         assert!(untold.to_string().contains("--token-file"), "{untold}");
+        for (typed, url) in
+            [("node-a:7070", "http://node-a:7070"), ("http://[::1]:7", "http://[::1]:7")]
+        {
+            assert_eq!(control_address(typed).expect(typed), url);
+        }
         for wrong in ["node-a", "node-a:", ":7070", "node-a:99999"] {
-            assert!(parse(seat(&[wrong])).expect_err(wrong).to_string().contains("node-a:7070"));
+            assert!(control_address(wrong).expect_err(wrong).contains("node-a:7070"));
         }
     }
 
     #[test]
     fn a_weight_without_a_cluster_is_refused() {
-        let typed = ClusterArgs { weight: Some(3), ..seat(&[]) };
+        let typed = ClusterArgs { weight: Some(3), ..seat() };
         assert_eq!(ring_share(&typed).expect("valid").weight, Some(3));
         let alone = ClusterArgs { weight: Some(3), ..ClusterArgs::default() };
         assert!(ring_share(&alone).expect_err("refused").to_string().contains("--weight"));

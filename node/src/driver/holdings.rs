@@ -113,7 +113,7 @@ impl Holdings {
         if clock::now() < *vain_until {
             return;
         }
-        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.handle().standing());
+        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.standing());
         let Some(standing) = standing else { return };
         let Some(record) = &standing.record else { return };
         if standing.installed != record.version {

@@ -36,7 +36,7 @@ impl Installer {
     ) -> Self {
         let (wanted, wishes) = watch::channel(None);
         let (coordinator, in_use) = (Arc::clone(coordinator), Arc::clone(&shared.placements));
-        let replicas_asked = shared.config.replicas();
+        let replicas_asked = shared.config.replicas;
         tokio::spawn(Fitter { coordinator, in_use, wishes, report, replicas_asked }.run());
         Self(wanted)
     }

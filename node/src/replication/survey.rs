@@ -59,7 +59,7 @@ impl Survey {
         let looking = task::spawn_blocking(move || {
             let mut here: HashSet<ShardId> = shared.cache.flights().into_keys().collect();
             here.extend(shared.cache.idle_times().into_iter().map(|(id, _)| id));
-            Self::of(&shared.catalog.list_used(), &placements, shared.config.node_id(), &here)
+            Self::of(&shared.catalog.list_used(), &placements, &shared.config.node_id, &here)
         });
         looking.await.ok()
     }

@@ -81,7 +81,7 @@ impl Node for Service {
         let context = &self.0;
         tracing::debug!(peer = %request.get_ref().node_id, "met a peer");
         Ok(Response::new(IntroduceResponse {
-            node_id: context.shared.config.node_id().to_owned(),
+            node_id: context.shared.config.node_id.clone(),
             data_address: context.data_address.clone(),
             ticket: Bytes::copy_from_slice(context.ticket.as_bytes()),
         }))

@@ -51,7 +51,7 @@ pub(super) fn start(
 /// Adds the owner's prefix. Returns how to reach the node.
 fn admit(context: &Context, peer: &Peer, wanted: &Admit) -> Result<Admitted, Error> {
     let denied = |message: &str| Err(Error::new(ErrorKind::PermissionDenied, message));
-    if !context.shared.config.private() {
+    if !context.shared.config.private {
         return denied("this node was given its prefixes at its start; start one with --private");
     }
     if peer.user() != Some(geteuid().as_raw()) {

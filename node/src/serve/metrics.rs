@@ -111,7 +111,7 @@ pub(crate) fn render(context: &Context) -> String {
     let Some(handle) = install_recorder() else {
         return "# the process has a recorder of its own\n".to_owned();
     };
-    let node = context.shared.config.node_id().to_owned();
+    let node = context.shared.config.node_id.clone();
     let (served, filled) = (&context.activity, &*context.shared.counters);
     for (name, _, get) in SERVED {
         counter!(*name, "node" => node.clone()).absolute(get(served));
@@ -136,7 +136,7 @@ pub(crate) fn render(context: &Context) -> String {
     let ring_version = context.shared.placements.load().ring().version();
     gauge!(RING_VERSION, "node" => node.clone()).set(number(ring_version));
     if let Some(cluster) = &context.shared.cluster {
-        let standing = cluster.handle().standing();
+        let standing = cluster.standing();
         for (name, _, get) in AGREED {
             gauge!(*name, "node" => node.clone()).set(number(get(&standing)));
         }

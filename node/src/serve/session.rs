@@ -235,7 +235,7 @@ fn welcome(
         let message = "the node is stopping; ask the next one";
         return Err(Error::new(ErrorKind::Unavailable, message));
     }
-    let ok = HelloOk::answer(&hello, context.boot_id(), context.shared.config.node_id())?;
+    let ok = HelloOk::answer(&hello, context.boot_id(), &context.shared.config.node_id)?;
     check(&hello)?;
     Ok((hello, ok))
 }

@@ -111,7 +111,7 @@ impl TestNode {
             zone: String::new(),
         };
         let catalog = Catalog::new(vec![folder.uri()], Arc::clone(&cache));
-        let catalog = if config.private() { catalog.following_links() } else { catalog };
+        let catalog = if config.private { catalog.following_links() } else { catalog };
         let placements = placed(1, vec![member]);
         let shared = Arc::new(Shared {
             boot_id: [7; 16],

@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         Ok(stop) => stop,
         Err(why) => return refuse(1, &why),
     };
-    let (node_id, exposed) = (config.node_id().to_owned(), config.beyond_loopback());
+    let (node_id, exposed) = (config.node_id.clone(), config.beyond_loopback);
     let node = match Node::start(config) {
         Ok(node) => node,
         Err(why) if why.kind() == ErrorKind::InvalidArgument => return refuse(EXIT_SETTINGS, &why),

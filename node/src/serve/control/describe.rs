@@ -18,14 +18,14 @@ pub(super) fn describe(context: &Context) -> NodeDescription {
     let ring = placements.ring();
     let uptime = clock::now().saturating_duration_since(context.started);
     NodeDescription {
-        node_id: shared.config.node_id().to_owned(),
+        node_id: shared.config.node_id.clone(),
         boot_id: Bytes::copy_from_slice(&shared.boot_id),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         data_address: context.data_address.clone(),
         socket_path: context.socket_path.display().to_string(),
         ring_version: ring.version(),
         ring_digest: placements.digest(),
-        host: shared.config.host().to_owned(),
+        host: shared.config.host.clone(),
         protocol_version_min: u32::from(*PROTOCOL_VERSIONS.start()),
         protocol_version_max: u32::from(*PROTOCOL_VERSIONS.end()),
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
@@ -38,7 +38,7 @@ pub(super) fn describe(context: &Context) -> NodeDescription {
 }
 
 fn memory(context: &Context, usage: &Usage) -> MemoryUse {
-    let given = context.shared.config.memory().is_some();
+    let given = context.shared.config.memory.is_some();
     MemoryUse {
         budget_bytes: usage.limit_bytes,
         resident_bytes: usage.resident.bytes,

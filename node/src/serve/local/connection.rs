@@ -141,7 +141,6 @@ impl Connection<'_> {
                 let state = if queued { PendingState::Queued } else { PendingState::Filling };
                 self.session.send(|out| Pending { state }.encode(request, out))
             }
-            Leased::OverQuota(error) => self.session.refuse(request, &error),
             Leased::Failed(error) => self.session.refuse(request, &error),
         }
     }
@@ -190,7 +189,7 @@ impl Connection<'_> {
 /// Leases a shard. A replica is leased only if it is here: its primary owner fills the shard.
 fn lease(shared: &Shared, dataset: &Arc<Dataset>, shard: u32, holder: HolderId) -> Leased {
     let (snapshot, id) = (dataset.snapshot(), dataset.manifest().shard(shard).id);
-    if shared.placements.load().gives_further(snapshot, id, shared.config.node_id()) {
+    if shared.placements.load().gives_further(snapshot, id, &shared.config.node_id) {
         return shared.cache.lease_if_here(dataset, shard, holder);
     }
     shared.cache.lease(dataset, shard, holder)

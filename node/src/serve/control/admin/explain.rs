@@ -36,7 +36,7 @@ pub(super) fn explain(context: &Context, request: &ExplainRequest) -> Result<Exp
     let previous = placements.previous();
     let failure = shared.cache.failures().into_iter().rev().find(|one| one.id == wanted.id);
     let explanation = Explanation {
-        node_id: shared.config.node_id().to_owned(),
+        node_id: shared.config.node_id.clone(),
         snapshot: wanted
             .snapshot
             .map(|id| Bytes::copy_from_slice(id.as_bytes()))

@@ -220,7 +220,7 @@ async fn apply_read(
     if terms.rate == Some(0) {
         return Err(invalid("a rate of 0 never ends; begin the change, then pause it"));
     }
-    let standing = admin.handle()?.standing();
+    let standing = admin.cluster()?.standing();
     let id = planned.id();
     if terms.check_only {
         let staged = record(&standing)?.staged(plan, id, asker.name(), terms.rate);
@@ -231,7 +231,7 @@ async fn apply_read(
     if !terms.check_only {
         let (rate, asked_by) = (terms.rate, asker.name().to_owned());
         admin.done(Command::Apply { planned, rate, asked_by }).await?;
-        let standing = admin.handle()?.standing();
+        let standing = admin.cluster()?.standing();
         let begun = standing.record.as_ref().and_then(|record| record.change.as_ref());
         change = begun.filter(|change| change.plan == id).map_or(0, |change| change.number);
     }

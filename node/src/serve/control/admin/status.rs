@@ -21,7 +21,7 @@ pub(super) fn brief(context: &Context, standing: &Standing) -> ClusterStatus {
     let (kind, coordinator_address, generation) = coordinator(context);
     let record = standing.record.as_ref();
     ClusterStatus {
-        node_id: context.shared.config.node_id().to_owned(),
+        node_id: context.shared.config.node_id.clone(),
         cluster: record.map(|record| Bytes::copy_from_slice(&record.cluster)).unwrap_or_default(),
         generation: generation.max(record.map_or(0, |record| record.generation)),
         ring_version: record.map_or(0, |record| record.version),
@@ -85,7 +85,7 @@ fn coordinator(context: &Context) -> (CoordinatorKind, String, u64) {
         let located = seat.located();
         return (CoordinatorKind::Node, located.coordinator, located.generation.into());
     }
-    match context.shared.config.cluster() {
+    match context.shared.config.cluster.as_ref() {
         Some(ClusterConfig::Etcd { options, .. }) => {
             (CoordinatorKind::Etcd, options.endpoints.join(", "), 0)
         }
