@@ -24,11 +24,11 @@ use larder_dataset::{
     DatasetError, DatasetRef, LeftOut, Manifest, Opened as Resolved, Origin, OriginError,
     OriginUri, PathAllowlist, open_in,
 };
-use tokio::{task, time};
+use tokio::time;
 
 use crate::cache::Cache;
-use crate::clock;
 use crate::dataset::{Dataset, ManifestBytes};
+use crate::{clock, on_thread};
 use open_budget::{NodeOpenBudget, OpenRequest};
 use queue::Queues;
 
@@ -221,6 +221,14 @@ impl Catalog {
         found.inspect(|dataset| dataset.touch(clock::now()))
     }
 
+    /// Returns the open dataset with this snapshot, or `NotFound`.
+    pub(crate) fn opened(&self, snapshot: SnapshotId) -> Result<Arc<Dataset>, Error> {
+        self.get(snapshot).ok_or_else(|| {
+            let message = format!("snapshot {snapshot} is not open here; open it first");
+            Error::new(ErrorKind::NotFound, message)
+        })
+    }
+
     /// Returns all open datasets, by snapshot.
     pub(crate) fn list(&self) -> Vec<Arc<Dataset>> {
         let mut all: Vec<_> = self.lock().open.values().cloned().collect();
@@ -290,9 +298,7 @@ impl Catalog {
                 }
             }
         };
-        let (manifest, extent) = task::spawn_blocking(kept)
-            .await
-            .map_err(|death| Error::new(ErrorKind::Internal, death.to_string()))??;
+        let (manifest, extent) = on_thread(kept).await?;
         let dataset =
             Arc::new(Dataset::new(manifest, extent, location.uri().clone(), origin, clock::now()));
         self.lock().open.insert(snapshot, Arc::clone(&dataset));

@@ -15,7 +15,7 @@ use larder_base::{Member, parse_size, root_cause};
 use larder_dataset::OriginUri;
 use larder_membership::Timing;
 
-pub use cluster::{ClusterArgs, ClusterConfig, RingShare};
+pub use cluster::{ClusterArgs, ClusterConfig};
 
 /// The cache node: keeps dataset shards in shared memory and serves them.
 #[derive(Debug, Clone, Parser)]
@@ -143,8 +143,10 @@ pub struct Config {
     pub(crate) members: Vec<Member>,
     /// The node's cluster, if its membership can change.
     pub(crate) cluster: Option<ClusterConfig>,
-    /// The node's share of that cluster's ring.
-    pub(crate) ring_share: RingShare,
+    /// The node's share of that cluster's ring relative to the others; `None` sets it by its memory.
+    pub(crate) weight: Option<u32>,
+    /// The domain that fails together with the node beyond its host; empty if unknown.
+    pub(crate) zone: String,
     /// How many members own a shard, if given.
     pub(crate) replicas: Option<u8>,
     /// The host by which other nodes and clients reach this one, if given.
@@ -206,6 +208,7 @@ impl TryFrom<Args> for Config {
             ));
         }
         let node_id = args.node_id.clone().unwrap_or_else(host_name);
+        cluster::check_ring_share(&args.cluster)?;
         cluster::check_members(&args.member, &node_id, listen)?;
         Ok(Self {
             memory: args.memory,
@@ -221,7 +224,8 @@ impl TryFrom<Args> for Config {
             node_id,
             host: host_name(),
             members: args.member,
-            ring_share: cluster::ring_share(&args.cluster)?,
+            weight: args.cluster.weight,
+            zone: args.cluster.zone.clone(),
             replicas: args.cluster.replicas,
             advertise: args.cluster.advertise.clone(),
             cluster: cluster::parse(args.cluster)?,

@@ -95,6 +95,16 @@ impl Dataset {
         self.manifest.snapshot()
     }
 
+    /// Checks that there is a shard with this index.
+    pub(crate) fn check_shard(&self, shard: u32) -> Result<(), Error> {
+        let count = self.manifest.shard_count();
+        if shard < count {
+            return Ok(());
+        }
+        let message = format!("shard {shard} of a snapshot of {count} shards");
+        Err(Error::new(ErrorKind::NotFound, message))
+    }
+
     /// Checks, once per shard, that a shard's id is the one computed from its ranges in the
     /// manifest. Otherwise a manifest with another dataset's ids could read the shards cached under
     /// them.

@@ -29,6 +29,9 @@ mod replication;
 #[cfg(test)]
 mod testing;
 
+use larder_base::{Error, ErrorKind};
+use tokio::task;
+
 /// The one place where the node reads the clock. Other code receives `now` as an argument.
 mod clock {
     use std::time::Instant;
@@ -38,4 +41,12 @@ mod clock {
     pub(crate) fn now() -> Instant {
         Instant::now()
     }
+}
+
+/// Runs work on a blocking thread. Returns `Internal` if it dies.
+pub(crate) async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let worked = task::spawn_blocking(work).await;
+    worked.unwrap_or_else(|death| Err(Error::new(ErrorKind::Internal, death.to_string())))
 }

@@ -25,7 +25,7 @@ use crate::driver;
 use crate::fill::{Filler, Peers, ReadThrough, Reader, TransferThrottle};
 use crate::membership::{Cluster, Placements};
 use crate::replication::Copier;
-use crate::serve::{Listeners, Servers};
+use crate::serve::{Listeners, Servers, io_error};
 use crate::shared::Shared;
 
 /// Version of a ring that is a list in the configuration. It never changes while the node runs.
@@ -179,7 +179,7 @@ fn budget(asked: Option<Memory>) -> Result<Budget, BudgetError> {
 /// has the configured members, or this node alone at the address it listens on.
 fn place(config: &Config, listen: SocketAddr) -> Result<(Member, Ring), Error> {
     let (id, control) = (config.node_id.clone(), control_address(config, listen));
-    let (host, zone) = (host_of(config, listen), config.ring_share.zone.clone());
+    let (host, zone) = (host_of(config, listen), config.zone.clone());
     let me = Member { id, weight: 1, control, host, zone };
     let (version, members) = match (config.cluster.as_ref(), &config.members[..]) {
         (Some(_), _) => (UNKNOWN_RING_VERSION, vec![me.clone()]),
@@ -194,7 +194,7 @@ fn place(config: &Config, listen: SocketAddr) -> Result<(Member, Ring), Error> {
 fn weighed(me: Member, shared: &Shared) -> Result<Member, Error> {
     let by_memory = (shared.cache.usage().limit_bytes + WEIGHT_UNIT_BYTES / 2) / WEIGHT_UNIT_BYTES;
     let by_memory = u32::try_from(by_memory.max(1)).unwrap_or(limits::RING_WEIGHT_MAX);
-    let weight = shared.config.ring_share.weight.unwrap_or(by_memory);
+    let weight = shared.config.weight.unwrap_or(by_memory);
     let me = Member { weight, ..me };
     Ring::new(UNKNOWN_RING_VERSION, vec![me.clone()])?;
     Ok(me)
@@ -237,12 +237,5 @@ fn cannot_bind(why: &std::io::Error) -> String {
             "this user may not listen there; choose a port from 1024 on".to_owned()
         }
         _ => format!("{}; choose another address or port", root_cause(why)),
-    }
-}
-
-fn io_error(what: &'static str) -> impl Fn(std::io::Error) -> Error {
-    move |why| {
-        let message = format!("{what}: {}", root_cause(&why));
-        Error::new(ErrorKind::Unavailable, message).with_source(why)
     }
 }

@@ -13,7 +13,7 @@
 //! take the memory of replicas ([`give_way`]).
 //!
 //! Thread rule: one task per node; the survey of open datasets runs on a blocking thread.
-//! Non-goals: transfers of a ring change (`cluster`), and which owner a client asks (clients, by
+//! Non-goals: transfers of a ring change (`driver`), and which owner a client asks (clients, by
 //! the placement).
 
 mod survey;
@@ -32,7 +32,7 @@ use crate::cache::{Awaited, Cache, Found, Priority, Waited};
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::fill::{Peer, Peers};
-use crate::membership::Placements;
+use crate::membership::{Cluster, Placements};
 use crate::shared::Shared;
 use survey::{Lacking, Spare, Survey};
 
@@ -125,7 +125,7 @@ impl Copier {
 
     /// Returns true while shards move, or old copies are about to be dropped.
     fn is_changing(&self) -> bool {
-        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.standing());
+        let standing = self.shared.cluster.as_ref().map(Cluster::standing);
         let record = standing.as_ref().and_then(|standing| standing.record.as_ref());
         record.is_some_and(|record| record.change.is_some() || record.settling.is_some())
     }
@@ -302,7 +302,7 @@ pub(crate) async fn give_way(
 /// Evicts from `spare` until `wanted` bytes are free. Returns true if it evicted any.
 async fn make(shared: &Shared, ring: &Ring, spare: Vec<Spare>, wanted: u64) -> bool {
     let spare = idle(&shared.cache, spare, shared.config.timing.dataset_in_use);
-    // Those of whom the longest idle could go.
+    // The primary owners of the longest idle replicas.
     let mut asked = Vec::new();
     for spare in &spare {
         if asked.len() < limits::LAST_USES_ASKED_MAX && !asked.contains(&spare.first) {
@@ -337,7 +337,7 @@ fn name(ring: &Ring, index: u16) -> &str {
     &ring.members()[usize::from(index)].id
 }
 
-/// What nobody has read for a while and nobody maps, the longest idle first.
+/// Returns those that no client has read for `idle_min` and no process maps, the longest idle first.
 fn idle(cache: &Cache, mut spare: Vec<Spare>, idle_min: Duration) -> Vec<Spare> {
     let idle: HashMap<ShardId, Duration> = cache.idle_times().into_iter().collect();
     let idle = |spare: &Spare| idle.get(&spare.id).copied().unwrap_or_default();

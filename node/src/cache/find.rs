@@ -105,10 +105,10 @@ impl Cache {
         }
         let group = Group::Shards(dataset.snapshot());
         let asking = Asking { cache: self, dataset, group, priority, now };
-        let waiting = asking.admit(missing, &mut found);
+        let (left_out, made_room) = asking.admit(missing, &mut found);
         // If no process maps the evicted memory, it is free by now. Ask once more.
-        if waiting.made_room {
-            asking.admit(waiting.left_out, &mut found);
+        if made_room {
+            asking.admit(left_out, &mut found);
         }
         found
     }
@@ -206,7 +206,7 @@ impl Cache {
 
 impl Asking<'_> {
     /// Requests each shard from the store. Returns those without room, and whether any was evicted.
-    fn admit(&self, missing: Vec<Missing>, found: &mut [Found]) -> LeftOut {
+    fn admit(&self, missing: Vec<Missing>, found: &mut [Found]) -> (Vec<Missing>, bool) {
         let mut aside = AfterUnlock::default();
         let mut left_out = Vec::new();
         {
@@ -223,7 +223,7 @@ impl Asking<'_> {
             self.dataset.warn_never_kept(reason);
         }
         self.cache.put_away(aside);
-        LeftOut { left_out, made_room }
+        (left_out, made_room)
     }
 
     /// Requests one shard. Returns `None` if there is no room for it.
@@ -298,12 +298,6 @@ impl Asking<'_> {
         let place = Some((Arc::clone(self.cache), waiter));
         Found::InFlight(Awaited { flight, place })
     }
-}
-
-/// Shards without room, and whether something was evicted for them.
-struct LeftOut {
-    left_out: Vec<Missing>,
-    made_room: bool,
 }
 
 /// A shard that was not here a moment ago.

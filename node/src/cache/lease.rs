@@ -8,8 +8,7 @@ use larder_store::{LeaseRefused, Released};
 
 use super::state::EvictedShard;
 use super::{Awaited, Cache, Found, Group, HolderId};
-use crate::cache::Priority;
-use crate::cache::{InFlightFill, Waited};
+use crate::cache::{InFlightFill, Priority, Waited};
 use crate::clock;
 use crate::dataset::Dataset;
 
@@ -60,29 +59,20 @@ impl Cache {
         if let Err(why) = dataset.vouch(shard) {
             return Leased::Failed(Arc::new(why));
         }
-        match self.lease_resident(dataset, shard, holder) {
-            Ok(sealed) => Leased::Granted(sealed),
+        let id = dataset.manifest().shard(shard).id;
+        let (now, mut state) = (clock::now(), self.lock());
+        let there = state.store.get(id, Group::Shards(dataset.snapshot()), now);
+        if there.is_none_or(|kept| kept.condemned) {
+            return Leased::NotKept;
+        }
+        match state.store.lease(id, holder, now) {
+            Ok(kept) => Leased::Granted(kept.sealed),
             Err(LeaseRefused::NotResident) => Leased::NotKept,
             Err(refused @ LeaseRefused::OverQuota { .. }) => {
                 let kind = ErrorKind::ResourceExhausted;
                 Leased::Failed(Arc::new(Error::new(kind, refused.to_string())))
             }
         }
-    }
-
-    fn lease_resident(
-        &self,
-        dataset: &Dataset,
-        shard: u32,
-        holder: HolderId,
-    ) -> Result<Arc<Sealed>, LeaseRefused> {
-        let id = dataset.manifest().shard(shard).id;
-        let (now, mut state) = (clock::now(), self.lock());
-        let there = state.store.get(id, Group::Shards(dataset.snapshot()), now);
-        if there.is_none_or(|kept| kept.condemned) {
-            return Err(LeaseRefused::NotResident);
-        }
-        state.store.lease(id, holder, now).map(|kept| kept.sealed)
     }
 
     /// Ends one lease. Returns true if there was one.

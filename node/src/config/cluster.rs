@@ -93,15 +93,6 @@ pub struct ClusterArgs {
     pub etcd_key: Option<PathBuf>,
 }
 
-/// A node's share of the ring of its cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RingShare {
-    /// Its share relative to the others; `None` sets it by its memory.
-    pub weight: Option<u32>,
-    /// The domain that fails together with it beyond its host; empty if unknown.
-    pub zone: String,
-}
-
 /// The cluster of a node.
 #[derive(Debug, Clone)]
 pub enum ClusterConfig {
@@ -134,13 +125,16 @@ impl ClusterConfig {
     }
 }
 
-/// Returns the node's share of the ring. Refuses a share without a cluster.
-pub(super) fn ring_share(typed: &ClusterArgs) -> Result<RingShare, ConfigError> {
-    let share = RingShare { weight: typed.weight, zone: typed.zone.clone() };
-    if share == RingShare::default() || typed.state.is_some() || !typed.etcd.is_empty() {
-        return Ok(share);
+/// Refuses a share of the ring, or a zone, without a cluster.
+pub(super) fn check_ring_share(typed: &ClusterArgs) -> Result<(), ConfigError> {
+    let setting = match (typed.weight, typed.zone.as_str()) {
+        (None, "") => return Ok(()),
+        (Some(_), _) => "--weight",
+        (None, _) => "--zone",
+    };
+    if typed.state.is_some() || !typed.etcd.is_empty() {
+        return Ok(());
     }
-    let setting = if share.weight.is_some() { "--weight" } else { "--zone" };
     let why = "only a node of a cluster has one: give --state or --etcd too, or say it in --member";
     Err(ConfigError::new(setting, why))
 }
@@ -314,9 +308,9 @@ mod tests {
     #[test]
     fn a_weight_without_a_cluster_is_refused() {
         let typed = ClusterArgs { weight: Some(3), ..seat() };
-        assert_eq!(ring_share(&typed).expect("valid").weight, Some(3));
+        assert!(check_ring_share(&typed).is_ok());
         let alone = ClusterArgs { weight: Some(3), ..ClusterArgs::default() };
-        assert!(ring_share(&alone).expect_err("refused").to_string().contains("--weight"));
+        assert!(check_ring_share(&alone).expect_err("refused").to_string().contains("--weight"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use larder_membership::record::Dataset as Described;
 use super::planning::open;
 use crate::cache::Priority;
 use crate::clock;
+use crate::membership::Cluster;
 use crate::replication::{ensure_resident, failed, give_way};
 use crate::shared::Shared;
 
@@ -51,7 +52,7 @@ const KEPT_FOR: Duration = limits::RING_REFRESH_INTERVAL;
 /// request the shard here, and get it.
 const WATCHED_FOR: Duration = limits::RING_REFRESH_INTERVAL.saturating_mul(3);
 
-/// OpenBudget is made for at least one part in this many of the budget at once.
+/// Room is made for at least one part in this many of the budget at once.
 const ROOM_SHARE: u64 = 16;
 
 /// How long no room is searched for after none was found.
@@ -113,7 +114,7 @@ impl Holdings {
         if clock::now() < *vain_until {
             return;
         }
-        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.standing());
+        let standing = self.shared.cluster.as_ref().map(Cluster::standing);
         let Some(standing) = standing else { return };
         let Some(record) = &standing.record else { return };
         if standing.installed != record.version {

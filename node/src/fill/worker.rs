@@ -230,18 +230,14 @@ async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Sealed, GaveUp> {
 }
 
 /// Runs what takes, hashes or seals memory for a flight on a blocking thread. The memory stays
-/// counted for as long as the result, also when the caller is stopped and nobody takes it.
+/// counted for as long as the result, also when the caller is stopped. A panic of the work becomes
+/// the caller's.
 async fn on_memory<T: Send + 'static>(
     flight: &Arc<InFlightFill>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> (T, Working) {
     let working = flight.work();
-    off_thread(move || (work(), working)).await
-}
-
-/// Runs blocking work on a blocking thread. Its panic becomes the caller's.
-async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match task::spawn_blocking(work).await {
+    match task::spawn_blocking(move || (work(), working)).await {
         Ok(done) => done,
         Err(death) => match death.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),

@@ -5,7 +5,7 @@
 //! owners now.
 //!
 //! Thread rule: immutable; a change swaps the whole. Non-goals: the source of placements
-//! (`cluster`), and which node holds which shard at the moment.
+//! (`driver`), and which node holds which shard at the moment.
 
 use std::collections::HashMap;
 use std::sync::Arc;

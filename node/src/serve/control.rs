@@ -29,6 +29,7 @@ use tonic::{Request, Response, Status};
 
 use super::Context;
 use crate::membership::Placements;
+use crate::on_thread;
 
 /// Answers control calls.
 #[derive(Debug)]
@@ -92,12 +93,12 @@ impl Node for Service {
         request: Request<ListDatasetsRequest>,
     ) -> Answer<ListDatasetsResponse> {
         let context = Arc::clone(&self.0);
-        blocking(&self.0, move || list::datasets(&context, &request.into_inner())).await
+        walk(&self.0, move || list::datasets(&context, &request.into_inner())).await
     }
 
     async fn list_shards(&self, request: Request<ListShardsRequest>) -> Answer<ListShardsResponse> {
         let context = Arc::clone(&self.0);
-        blocking(&self.0, move || list::shards(&context, &request.into_inner())).await
+        walk(&self.0, move || list::shards(&context, &request.into_inner())).await
     }
 
     type ListLastUsesStream = Pieces<LastUses>;
@@ -120,22 +121,17 @@ impl Node for Service {
 
 /// Runs a walk over many shards on a blocking thread, a few at a time. A caller that is gone leaves
 /// the queue, but a walk that has begun goes on.
-async fn blocking<T: Send + 'static>(
+async fn walk<T: Send + 'static>(
     context: &Context,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Answer<T> {
     let turn = Arc::clone(&context.listing).acquire_owned().await;
-    let turn =
-        turn.map_err(|why| Error::new(ErrorKind::Internal, why.to_string())).map_err(to_status)?;
+    let turn = turn.expect("the semaphore is never closed");
     let work = move || {
         let _turn = turn;
         work()
     };
-    let worked = tokio::task::spawn_blocking(work).await;
-    let worked = worked
-        .map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))
-        .map_err(to_status)?;
-    Ok(Response::new(worked.map_err(to_status)?))
+    Ok(Response::new(on_thread(work).await.map_err(to_status)?))
 }
 
 /// Streams the table of a snapshot in pieces; the first piece carries its length. Streams nothing
@@ -171,4 +167,9 @@ fn goes_by_another(placements: &Placements, asked: u64) -> Error {
          ask for the ring again"
     );
     Error::new(ErrorKind::NotFound, message)
+}
+
+/// Converts a count to the type of a message.
+fn saturated(count: impl TryInto<u32>) -> u32 {
+    count.try_into().unwrap_or(u32::MAX)
 }

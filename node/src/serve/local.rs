@@ -20,17 +20,16 @@ use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
-use larder_base::limits;
+use larder_base::{Error, ErrorKind, limits};
+use larder_dataset::OriginUri;
+use larder_wire::data::{Admit, Admitted};
+use nix::unistd::geteuid;
 
 use super::Context;
 use super::acceptor::{Bounds, Connections, Listener, Slot};
 use super::peer::Peer;
 
 pub(crate) use clients::Clients;
-use larder_base::{Error, ErrorKind};
-use larder_dataset::OriginUri;
-use larder_wire::data::{Admit, Admitted};
-use nix::unistd::geteuid;
 pub(super) use socket_file::SocketFile;
 
 /// Limits on connections.

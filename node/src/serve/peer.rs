@@ -132,11 +132,6 @@ impl Peer {
         Ok(())
     }
 
-    fn goes_on_after(&self, waited: Duration, sent: usize) -> bool {
-        let mut slow_reader = self.slow_reader.lock().unwrap_or_else(PoisonError::into_inner);
-        slow_reader.lasts_after(waited, sent)
-    }
-
     /// Closes a connection that receives too slowly, and drops its unsent data in the kernel.
     fn give_up(&self) -> io::Error {
         let who = match &self.socket {
@@ -249,7 +244,8 @@ impl<'a> Watch<'a> {
         };
         let now = clock::now();
         let waited = now - std::mem::replace(&mut self.since, now);
-        if self.peer.goes_on_after(waited, sent) { Ok(sent) } else { Err(self.peer.give_up()) }
+        let mut guard = self.peer.slow_reader.lock().unwrap_or_else(PoisonError::into_inner);
+        if guard.lasts_after(waited, sent) { Ok(sent) } else { Err(self.peer.give_up()) }
     }
 }
 

@@ -19,14 +19,15 @@ pub(super) struct Scratch {
     pool: Arc<BytePool>,
     frame: Vec<u8>,
     body: Vec<u8>,
-    piece: Option<Piece>,
+    piece: Option<StagingPiece>,
     /// The checksum and the length of each row of the current run.
     pub(super) crcs: Vec<u32>,
     pub(super) lengths: Vec<u32>,
 }
 
+/// The staging piece.
 #[derive(Debug)]
-struct Piece {
+pub(super) struct StagingPiece {
     bytes: Box<[u8]>,
     _held: Option<Held>,
 }
@@ -88,17 +89,16 @@ impl Scratch {
 
     /// Takes the staging piece. Put it back with [`return_piece`](Self::return_piece).
     pub(super) fn take_piece(&mut self) -> StagingPiece {
-        let piece = self.piece.take().unwrap_or_else(|| {
+        self.piece.take().unwrap_or_else(|| {
             let held = self.pool.take(limits::STAGING_BYTES, Duration::ZERO);
             let bytes =
                 if held.is_some() { limits::STAGING_BYTES } else { limits::STAGING_BYTES_MIN };
-            Piece { bytes: vec![0; bytes].into(), _held: held }
-        });
-        StagingPiece(piece)
+            StagingPiece { bytes: vec![0; bytes].into(), _held: held }
+        })
     }
 
     pub(super) fn return_piece(&mut self, piece: StagingPiece) {
-        self.piece = Some(piece.0);
+        self.piece = Some(piece);
     }
 
     /// Frees the buffers that only help while requests follow each other.
@@ -113,21 +113,17 @@ impl Scratch {
     }
 }
 
-/// The staging piece while it is written and sent.
-#[derive(Debug)]
-pub(super) struct StagingPiece(Piece);
-
 impl std::ops::Deref for StagingPiece {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0.bytes
+        &self.bytes
     }
 }
 
 impl std::ops::DerefMut for StagingPiece {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.0.bytes
+        &mut self.bytes
     }
 }
 

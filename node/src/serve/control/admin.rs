@@ -21,24 +21,20 @@ use std::sync::Arc;
 use futures_util::Stream;
 use larder_base::{Error, ErrorKind, limits};
 use larder_coordinator::Peer;
-use larder_membership::{
-    Record,
-    agent::{Answer as Done, Command},
-    plan::Planned,
+use larder_membership::Record;
+use larder_membership::agent::{Answer as Done, Command};
+use larder_membership::plan::Planned;
+use larder_wire::control::admin_server::Admin as Contract;
+use larder_wire::control::{
+    ApplyPlanRequest, ApplyPlanResponse, ClusterHistory, ClusterStatus, CommandRequest,
+    CommandResponse, ExplainRequest, Explanation, GetClusterRequest, GetHistoryRequest,
+    PlanChangeRequest, PlanFigures, PlanPiece, TakeOverRequest, TakeOverResponse,
 };
-use larder_wire::{
-    control::{
-        ApplyPlanRequest, ApplyPlanResponse, ClusterHistory, ClusterStatus, CommandRequest,
-        CommandResponse, ExplainRequest, Explanation, GetClusterRequest, GetHistoryRequest,
-        PlanChangeRequest, PlanFigures, PlanPiece, TakeOverRequest, TakeOverResponse,
-        admin_server::Admin as Contract,
-    },
-    status::to_status,
-};
+use larder_wire::status::to_status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Answer, blocking};
+use super::{Answer, walk};
 use crate::membership::{Cluster, Standing};
 use crate::serve::Context;
 use owned::OwnedBytes;
@@ -126,7 +122,7 @@ impl Contract for Admin {
             return Ok(Response::new(status::brief(&context, &standing)));
         }
         let owned = Arc::clone(&self.owned);
-        blocking(&self.context, move || Ok(status::whole(&context, &standing, &owned))).await
+        walk(&self.context, move || Ok(status::whole(&context, &standing, &owned))).await
     }
 
     async fn get_history(&self, _: Request<GetHistoryRequest>) -> Answer<ClusterHistory> {
@@ -194,7 +190,7 @@ impl Contract for Admin {
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Answer<Explanation> {
         let context = Arc::clone(&self.context);
-        blocking(&self.context, move || explain::explain(&context, &request.into_inner())).await
+        walk(&self.context, move || explain::explain(&context, &request.into_inner())).await
     }
 }
 

@@ -2,14 +2,13 @@
 
 use bytes::Bytes;
 use larder_extent::PageSize;
-use larder_wire::{
-    control::{Counters, Load, MemoryUse, NodeDescription},
-    data::PROTOCOL_VERSIONS,
-};
+use larder_wire::control::{Counters, Load, MemoryUse, NodeDescription};
+use larder_wire::data::PROTOCOL_VERSIONS;
 
 use crate::cache::Usage;
 use crate::clock;
 use crate::serve::Context;
+use crate::serve::control::saturated;
 
 pub(super) fn describe(context: &Context) -> NodeDescription {
     let shared = &context.shared;
@@ -71,12 +70,12 @@ fn counters(context: &Context, usage: &Usage) -> Counters {
 
 fn load(context: &Context, usage: &Usage) -> Load {
     Load {
-        data_connections: count(context.data.count()),
-        socket_connections: count(context.local.count()),
+        data_connections: saturated(context.data.count()),
+        socket_connections: saturated(context.local.count()),
         leases: context.clients.leases(),
-        gathers: u32::try_from(context.activity.gathering.get()).unwrap_or(u32::MAX),
-        fills_running: u32::try_from(running(usage)).unwrap_or(u32::MAX),
-        fills_queued: count(usage.queued),
+        gathers: saturated(context.activity.gathering.get()),
+        fills_running: saturated(running(usage)),
+        fills_queued: saturated(usage.queued),
         tickets: 1,
     }
 }
@@ -84,8 +83,4 @@ fn load(context: &Context, usage: &Usage) -> Load {
 /// Returns the number of fills that a worker has begun.
 fn running(usage: &Usage) -> u64 {
     usage.filling.shards.saturating_sub(usage.queued) as u64
-}
-
-fn count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -21,6 +21,7 @@ use crate::cache::{Failure, Group, InFlightFill};
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::serve::Context;
+use crate::serve::control::saturated;
 
 /// Every shard that takes memory.
 struct Holdings {
@@ -82,7 +83,7 @@ fn dataset_status(dataset: &Dataset, holdings: &Holdings, sessions: usize) -> Da
         bytes: manifest.total_bytes(),
         resident_shards,
         resident_bytes,
-        sessions: u32::try_from(sessions).unwrap_or(u32::MAX),
+        sessions: saturated(sessions),
         idle_ms: ms_since(dataset.last_used()),
     }
 }
@@ -166,14 +167,14 @@ fn shard_status(
             ShardStatus {
                 state: state.into(),
                 bytes_ready: flight.map_or(0, |flight| flight.bytes_ready()),
-                waiters: u32::try_from(waiters).unwrap_or(u32::MAX),
+                waiters: saturated(waiters),
                 age_ms: ms_since(since),
                 ..status
             }
         }
         Stands::Resident { holders, since, last_used } => ShardStatus {
             state: ShardState::Resident.into(),
-            leases: u32::try_from(holders).unwrap_or(u32::MAX),
+            leases: saturated(holders),
             age_ms: ms_since(since),
             idle_ms: ms_since(last_used),
             ..status

@@ -87,7 +87,7 @@ impl Answer<'_> {
             if let Found::InFlight(flight) = self.plan.found(index)
                 && let Arrived::Sealed(sealed) = self.await_row(flight, slot, span)?
             {
-                self.plan.came_in(index, Found::Resident(sealed));
+                self.plan.came_in(index, sealed);
             }
         }
         Ok(())
@@ -98,7 +98,7 @@ impl Answer<'_> {
     fn await_long_row(&mut self, index: usize) -> Result<(), Ended> {
         if let Found::InFlight(flight) = self.plan.found(index) {
             let sealed = self.await_seal(flight)?;
-            self.plan.came_in(index, Found::Resident(sealed));
+            self.plan.came_in(index, sealed);
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ impl Answer<'_> {
             },
         };
         let copied = slot.column.copy(&sealed, self.plan.rows[index], span, target);
-        self.plan.came_in(index, Found::Resident(sealed));
+        self.plan.came_in(index, sealed);
         Ok(copied.map(|_| ()))
     }
 
