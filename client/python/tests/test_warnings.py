@@ -77,7 +77,7 @@ def test_indexing_by_opening_is_said_with_what_is_left_out(
 
 
 class _Slow(BaseHTTPRequestHandler):
-    """An S3 that has nothing and takes its time to say so."""
+    """An S3 server without objects that answers slowly."""
 
     def do_GET(self) -> None:
         time.sleep(6)

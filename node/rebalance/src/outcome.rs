@@ -1,4 +1,4 @@
-//! The results of a finished board: moves, exceptions and figures.
+//! The results of a finished draft: moves, exceptions and figures.
 
 use larder_base::{
     SnapshotId,
@@ -10,9 +10,8 @@ use crate::{
     change::Change,
     draft::{Draft, UnplacedShard},
     keep::Present,
-    plan::Move,
+    plan::{Move, Summary},
     shares,
-    summary::Summary,
 };
 
 /// Returns the owners of each lot, in the order in which clients ask them.
