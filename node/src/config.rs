@@ -143,7 +143,7 @@ pub struct Config {
     pub(crate) members: Vec<Member>,
     /// The node's cluster, if its membership can change.
     pub(crate) cluster: Option<ClusterConfig>,
-    /// The node's share of that cluster's ring relative to the others; `None` sets it by its memory.
+    /// The node's share of the ring relative to the others; `None` sets it by its memory.
     pub(crate) weight: Option<u32>,
     /// The domain that fails together with the node beyond its host; empty if unknown.
     pub(crate) zone: String,

@@ -43,7 +43,7 @@ use holdings::Holdings;
 use install::Installer;
 use planning::Planning;
 
-/// Events that wait for the driver; who has one more waits too.
+/// Most events that wait for the driver. A sender of one more waits too.
 const EVENTS_MAX: usize = 256;
 
 /// Where results of effects are reported.

@@ -18,14 +18,13 @@ mod cache;
 mod catalog;
 pub mod config;
 mod dataset;
+mod driver;
 mod fill;
 mod membership;
 pub mod node;
+mod replication;
 mod serve;
 mod shared;
-
-mod driver;
-mod replication;
 #[cfg(test)]
 mod testing;
 

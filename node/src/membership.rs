@@ -77,7 +77,7 @@ impl Cluster {
         Self { coordinator, seat, founds, requests: send, standing, inbox }
     }
 
-    /// What the agent's shell takes over from operators, and whether the agent may found a cluster.
+    /// Returns the inbox for the agent's shell, and whether the agent may found a cluster.
     ///
     /// # Panics
     /// When taken twice.

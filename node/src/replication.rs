@@ -337,7 +337,7 @@ fn name(ring: &Ring, index: u16) -> &str {
     &ring.members()[usize::from(index)].id
 }
 
-/// Returns those that no client has read for `idle_min` and no process maps, the longest idle first.
+/// Returns those that no client has read for `idle_min` and no process maps, longest idle first.
 fn idle(cache: &Cache, mut spare: Vec<Spare>, idle_min: Duration) -> Vec<Spare> {
     let idle: HashMap<ShardId, Duration> = cache.idle_times().into_iter().collect();
     let idle = |spare: &Spare| idle.get(&spare.id).copied().unwrap_or_default();

@@ -34,7 +34,7 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// The flight, without this caller's place among those who wait.
+    /// Returns the flight without this caller's place among the waiting readers.
     pub(super) fn flight(&self) -> Arc<InFlightFill> {
         Arc::clone(&self.flight)
     }
@@ -125,7 +125,8 @@ impl Cache {
         (!kept.condemned).then_some(kept.sealed)
     }
 
-    /// Takes what is resident; returns what is not: places in the caller's list, numbers and ids.
+    /// Takes the resident shards. Returns the absent ones: the index in the caller's list, the index
+    /// in the dataset, and the id.
     fn look_up(
         &self,
         dataset: &Arc<Dataset>,
@@ -286,7 +287,7 @@ impl Asking<'_> {
         self.awaited(one, handle, waiter)
     }
 
-    /// The place of one who waits, and says what for and how urgently.
+    /// Gives the caller its place among the readers that wait for the flight.
     fn awaited(&self, one: &Missing, flight: Arc<InFlightFill>, waiter: Waiter<ShardId>) -> Found {
         // A checksum covers the whole shard, so nothing leaves before all of it is compared.
         if self.dataset.manifest().shard(one.shard).checksum.is_some() {

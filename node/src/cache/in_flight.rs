@@ -6,10 +6,10 @@
 //!    └──────────┴──────▶ Failed
 //! ```
 //!
-//! A reader of a cold shard waits for the bytes it needs, not for the shard: once its part is in it
-//! copies them out of the private extent. A shard whose checksum is pinned is the exception, and
-//! one that a peer gives: its checksum covers the whole, so nothing of it is handed out before all
-//! of it was compared.
+//! A reader of a cold shard waits for the bytes it needs, not for the shard. Once their part is in,
+//! it copies them out of the private extent. There are two exceptions: a shard with a pinned
+//! checksum, and a shard of which a peer gave a part. Their checksum covers the whole shard. So no
+//! byte is handed out before the whole shard was compared.
 //!
 //! Thread rule: readers are threads and block on a condition variable. Fill workers are tasks, and
 //! hold the lock only to change the state.

@@ -161,8 +161,8 @@ impl Filler {
         let peer =
             PeerSource::find(job, holders, (&self.counters, &self.throttle), read, &mut part)
                 .await?;
-        // What the peer's memory has become is known only when the whole was compared with what it
-        // was filled with.
+        // The peer's memory may be damaged. That shows only when the whole shard is compared with the
+        // digest that the peer took at its fill.
         job.flight().withhold();
         self.finish(job.flight(), part).await.ok()?;
         Some(peer)
@@ -191,8 +191,8 @@ impl Filler {
         self.finish(job.flight(), part).await.map_err(GaveUp::from)
     }
 
-    /// Lets others read a part that is written. What is to be hashed first may take seconds, and is
-    /// hashed on a thread that may block.
+    /// Lets readers have a part that is written. Overlapping rows are hashed first. That may take
+    /// seconds, so a blocking thread does it.
     async fn finish(&self, flight: &Arc<InFlightFill>, part: Part) -> Result<(), Error> {
         let finished = if part.has_rows_to_hash() {
             let turn = Arc::clone(&self.hashing).acquire_owned().await;
