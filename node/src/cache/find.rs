@@ -125,8 +125,8 @@ impl Cache {
         (!kept.condemned).then_some(kept.sealed)
     }
 
-    /// Takes the resident shards. Returns the absent ones: the index in the caller's list, the index
-    /// in the dataset, and the id.
+    /// Takes the resident shards. Returns the absent ones: the index in the caller's list, the
+    /// index in the dataset, and the id.
     fn look_up(
         &self,
         dataset: &Arc<Dataset>,

@@ -161,8 +161,8 @@ impl Filler {
         let peer =
             PeerSource::find(job, holders, (&self.counters, &self.throttle), read, &mut part)
                 .await?;
-        // The peer's memory may be damaged. That shows only when the whole shard is compared with the
-        // digest that the peer took at its fill.
+        // The peer's memory may be damaged. That shows only when the whole shard is compared with
+        // the digest that the peer took at its fill.
         job.flight().withhold();
         self.finish(job.flight(), part).await.ok()?;
         Some(peer)
