@@ -382,7 +382,7 @@ mod tests {
         }
         for text in ["", "60", "s", "-1s", "1.5s", "1d", "99999999999999999999h"] {
             assert!(parse_duration(text).is_err(), "{text}");
-            let error = config(&["--exit-when-unused", text]).expect_err(text);
+            let error = config(&[&format!("--exit-when-unused={text}")]).expect_err(text);
             assert!(error.contains("--exit-when-unused"), "{error}");
         }
     }
