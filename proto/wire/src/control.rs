@@ -2,7 +2,7 @@
 //! `larder.v1.Admin`, and among nodes of `larder.v1.Coordinator`.
 //!
 //! The schema is `schema/larder/v1/`. The code generated from it is checked in, so that a build
-//! needs no protobuf compiler. A test in `tests/tests/schema.rs` compares the two and, with
+//! needs no protobuf compiler. A test in `tests/tests/it/schema.rs` compares the two and, with
 //! `LARDER_BLESS=1`, writes the code anew. Fields of type `bytes` are [`bytes::Bytes`]: a received
 //! manifest is not copied out of its message. Messages that the admin tool prints are written as
 //! JSON by serde.

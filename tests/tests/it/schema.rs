@@ -114,7 +114,8 @@ fn is_fresh(made: &Made) {
     let checked_in = fs::read_to_string(&checked_in).unwrap_or_default();
     assert!(
         checked_in == generated,
-        "{} is not what {} generates; run LARDER_BLESS=1 cargo test -p larder-tests --test schema",
+        "{} is not what {} generates; run \
+         LARDER_BLESS=1 cargo test -p larder-tests --features schema --test it schema",
         made.code,
         made.schema
     );

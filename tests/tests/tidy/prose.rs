@@ -3,6 +3,8 @@
 //! Counts words that hide the subject of a sentence, in three kinds: two lists of pronouns, and
 //! clauses that begin with a question word.
 
+use std::path::Path;
+
 use super::markdown::pages;
 use super::source::{root, sources};
 
@@ -13,6 +15,9 @@ const MARKDOWN_COLUMNS_MAX: usize = 120;
 /// Most words of each kind in a thousand lines, in module headers and Markdown, and in comments.
 const IN_HEADERS: [usize; 3] = [1, 1, 3];
 const IN_COMMENTS: [usize; 3] = [5, 5, 15];
+
+/// Folders of gRPC schemas. Their comments become those of the generated code.
+const SCHEMAS: [&str; 2] = ["proto/wire/schema", "node/coordinator/schema"];
 
 /// Paths with words and widths that are still to be mended.
 const STILL_TO_MEND: &[&str] =
@@ -73,6 +78,14 @@ pub(crate) fn problems() -> Vec<String> {
             }
         }
     }
+    for (path, number, line) in
+        SCHEMAS.iter().flat_map(|folder| schema_comments(&root().join(folder)))
+    {
+        comments.add(line.trim_start());
+        if line.chars().count() > COMMENT_COLUMNS_MAX {
+            found.push(format!("{path}:{number}: over {COMMENT_COLUMNS_MAX} columns"));
+        }
+    }
     for page in pages() {
         let path = page.strip_prefix(root()).expect("under the root").display().to_string();
         let text = std::fs::read_to_string(&page).expect("UTF-8 Markdown");
@@ -86,6 +99,24 @@ pub(crate) fn problems() -> Vec<String> {
     }
     found.extend(headers.excess("module headers and Markdown", IN_HEADERS));
     found.extend(comments.excess("comments", IN_COMMENTS));
+    found
+}
+
+/// Path, number and text of each line of comment in the schemas below a folder.
+fn schema_comments(folder: &Path) -> Vec<(String, usize, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a readable folder").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(schema_comments(&path));
+        } else if path.extension().is_some_and(|extension| extension == "proto") {
+            let text = std::fs::read_to_string(&path).expect("UTF-8 schema");
+            let name = path.strip_prefix(root()).expect("under the root").display().to_string();
+            let lines =
+                text.lines().zip(1..).filter(|(line, _)| line.trim_start().starts_with("//"));
+            found.extend(lines.map(|(line, number)| (name.clone(), number, line.to_owned())));
+        }
+    }
     found
 }
 

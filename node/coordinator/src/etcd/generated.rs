@@ -17,7 +17,7 @@ pub struct KeyValue {
     pub version: i64,
     #[prost(bytes = "bytes", tag = "5")]
     pub value: ::prost::bytes::Bytes,
-    /// 0: none.
+    /// The id of the lease that deletes the key when it ends. 0: no lease.
     #[prost(int64, tag = "6")]
     pub lease: i64,
 }
@@ -25,7 +25,7 @@ pub struct KeyValue {
 pub struct RangeRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::prost::bytes::Bytes,
-    /// Up to this key, itself not included; empty: the one key.
+    /// The end of the range, this key excluded. Empty: only `key`.
     #[prost(bytes = "bytes", tag = "2")]
     pub range_end: ::prost::bytes::Bytes,
     #[prost(int64, tag = "3")]
@@ -252,7 +252,7 @@ pub struct WatchCreateRequest {
     pub key: ::prost::bytes::Bytes,
     #[prost(bytes = "bytes", tag = "2")]
     pub range_end: ::prost::bytes::Bytes,
-    /// From this revision on, itself included.
+    /// The first revision to report.
     #[prost(int64, tag = "3")]
     pub start_revision: i64,
     #[prost(bool, tag = "4")]
@@ -325,7 +325,7 @@ pub mod event {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseGrantRequest {
-    /// Seconds.
+    /// Time to live in seconds.
     #[prost(int64, tag = "1")]
     pub ttl: i64,
     #[prost(int64, tag = "2")]
@@ -337,7 +337,7 @@ pub struct LeaseGrantResponse {
     pub header: ::core::option::Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
     pub id: i64,
-    /// Seconds: what the server gives, which may be more than was asked for.
+    /// Seconds that the server grants. May be more than the request.
     #[prost(int64, tag = "3")]
     pub ttl: i64,
     #[prost(string, tag = "4")]
@@ -361,7 +361,7 @@ pub struct LeaseKeepAliveResponse {
     pub header: ::core::option::Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
     pub id: i64,
-    /// Seconds left; 0: there is no such lease any more.
+    /// Seconds left. 0: the lease has ended.
     #[prost(int64, tag = "3")]
     pub ttl: i64,
 }
