@@ -17,10 +17,10 @@ use larder_dataset::{DatasetRef, Manifest, OriginUri, Tensor, UriError};
 use crate::{
     Advice, CancelToken, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher,
     HostOptions, HostTensor, LoaderBuilder, Locality, RowRef,
-    buffer::no_memory,
     fetch::{self, Asking},
     files, hints,
     loader::{self, Gather, Look, Mapped, Source, tensor_index},
+    memory::no_memory,
     runtime,
     sampler::{self, DatasetShape, Selection, View},
 };

@@ -20,7 +20,6 @@
 //!
 //! Non-goals: writing data, keeping anything on disk.
 
-mod copy_stats;
 mod deadline;
 mod error;
 mod files;
@@ -37,8 +36,6 @@ mod route;
 
 pub mod host;
 
-mod buffer;
-mod caller_memory;
 mod dataset;
 mod device;
 mod loader;
@@ -50,8 +47,6 @@ mod stats;
 
 pub mod admin;
 
-pub use caller_memory::CallerMemory;
-pub use copy_stats::CopyStats;
 pub use dataset::{Dataset, IndexedNow, OpenOptions};
 pub use deadline::CancelToken;
 #[cfg(feature = "testing")]
@@ -72,7 +67,7 @@ pub use loader::{
     PreparedEpoch, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
 };
 pub use locality::Locality;
-pub use memory::{HostTensor, Memory};
+pub use memory::{CallerMemory, CopyStats, HostTensor, Memory};
 pub use mixture::Mixture;
 pub use process::Owned;
 pub use stats::LoaderStats;

@@ -1,4 +1,8 @@
-//! Memory that is handed to another language: where it lies, and what keeps it there.
+//! Memory of the host: batches are gathered into it, and tensors of another language lie in it.
+//!
+//! - [`Memory`]: bytes that are handed to another language: where they lie, and their owner.
+//! - [`BufferPool`]: buffers for batches, used again; or memory of the caller ([`CallerMemory`]).
+//! - [`CopyStats`]: how often this library copies each byte.
 //!
 //! A training framework reads and writes tensors in place, under its own rules. So a [`Memory`] is
 //! an address and an owner, with no way to the bytes from here: once it is made, this library
@@ -6,6 +10,9 @@
 //!
 //! Thread rule: plain data, shared and dropped from any thread.
 //! Non-goals: devices; memory that is read-only to its holder.
+
+mod buffer;
+mod copy_stats;
 
 use std::{
     any::Any,
@@ -20,10 +27,11 @@ use std::{
 use larder_dataset::Dtype;
 use larder_extent::PrivateView;
 
-use crate::{
-    Error,
-    buffer::{Buffer, BufferPool},
-};
+use crate::Error;
+
+pub use buffer::CallerMemory;
+pub(crate) use buffer::{ALIGNMENT, Buffer, BufferPool, no_memory};
+pub use copy_stats::CopyStats;
 
 /// Writable bytes that stay where they are as long as a clone of this lives.
 #[derive(Clone)]

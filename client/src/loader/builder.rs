@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Cluster, Error, Locality,
-    buffer::BufferPool,
+    memory::BufferPool,
     sampler::{Last, LoaderState, Mixture, Shuffle, View},
 };
 

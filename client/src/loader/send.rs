@@ -30,9 +30,9 @@ use super::{
 };
 use crate::{
     CopyStats, DeviceSlice, Error, Pump, ReadyBlock,
-    buffer::ALIGNMENT,
     deadline::CancelToken,
     device::{Block, Run, Source, Transfer},
+    memory::ALIGNMENT,
 };
 
 /// The rows of a batch in the memory of a device.

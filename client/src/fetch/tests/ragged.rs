@@ -1,7 +1,7 @@
 //! Rows of different lengths, by every way that rows come.
 
 use super::*;
-use crate::{buffer::ALIGNMENT, fetch::begins};
+use crate::{fetch::begins, memory::ALIGNMENT};
 
 const TEXT: usize = 0;
 const LABEL: usize = 1;

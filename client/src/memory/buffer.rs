@@ -14,6 +14,7 @@
 //! allocates, or frees. Non-goals: page-locking, which is up to who gives memory.
 
 use std::{
+    any::Any,
     fmt, hint,
     ops::{Deref, DerefMut},
     sync::{Arc, Mutex, PoisonError, TryLockError},
@@ -21,7 +22,7 @@ use std::{
 
 use larder_extent::AnonymousMap;
 
-use crate::{CallerMemory, Error, ErrorKind};
+use crate::{Error, ErrorKind};
 
 /// What buffers of a pool, and the tensors in them, are aligned to.
 pub(crate) const ALIGNMENT: usize = 4096;
@@ -32,6 +33,20 @@ const HUGE_FROM_BYTES: usize = 4 << 20;
 /// Times the lock is tried: some microseconds, less than the page faults of one buffer that is not
 /// used again.
 const LOCK_TRIES: u32 = 64;
+
+/// Memory that the caller gives for one batch. The loader writes it once, from its beginning, and
+/// then only hands out its address. It is dropped with the last tensor in it, in any thread.
+///
+/// A framework that copies batches to a device may want page-locked memory. Only the framework
+/// knows when its copies have read that memory, so the memory goes back to it with the batch.
+pub trait CallerMemory: Any + Send + Sync {
+    /// Its bytes, the same ones at every call: as many as were wanted, or the batch comes in other
+    /// memory. They begin where an element of any type may.
+    fn bytes(&self) -> &[u8];
+
+    /// The same bytes.
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
 
 /// Buffers: of one size for batches of one size, and else of those that were asked for.
 pub(crate) struct BufferPool {
