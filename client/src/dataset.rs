@@ -18,10 +18,9 @@ use crate::{
     Advice, CancelToken, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher,
     HostOptions, HostTensor, LoaderBuilder, Locality, RowRef,
     fetch::{self, Asking},
-    files, hints,
     loader::{self, Gather, Look, Mapped, Source, tensor_index},
     memory::no_memory,
-    runtime,
+    process, runtime,
     sampler::{self, DatasetShape, Selection, View},
 };
 
@@ -98,7 +97,7 @@ impl OpenOptions {
     /// As [`Dataset::open`].
     pub fn open(self, uri: &str) -> Result<Dataset, Error> {
         let name = parse_name(uri, self.manifest.as_deref())?;
-        files::check()?;
+        process::check_files()?;
         let cluster = match (&self.cluster, &self.host) {
             (Some(addresses), _) => Some(Cluster::new(addresses)?),
             (None, Some(host)) => Some(cluster_of_host(host, &name)?),
@@ -141,7 +140,7 @@ fn through_cluster(
     name: &DatasetName,
     local: bool,
 ) -> Result<Option<Opened>, Error> {
-    let opened = cluster.open_dataset(name).map_err(|error| hints::of_node(error, cluster));
+    let opened = cluster.open_dataset(name).map_err(|error| cluster.hint_at_owner(error));
     let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
         let indexed = IndexedNow::by_node(&manifest, opened);
@@ -155,7 +154,7 @@ fn through_cluster(
         }
         Err(error) => {
             let uri = name.reference.uri();
-            Err(hints::of_opening(error.context(format!("cannot open {uri}")), uri))
+            Err(error.context(format!("cannot open {uri}")).hint_at_opening(uri))
         }
     }
 }

@@ -25,6 +25,8 @@ mod gather;
 mod lanes;
 mod mapped;
 mod node;
+mod origin;
+mod route;
 mod session;
 mod sources;
 mod target;
@@ -39,8 +41,6 @@ use larder_wire::data::{DistinctShards, RowRef};
 use crate::{
     Cluster, CopyStats, DatasetName, Error,
     deadline::{CancelToken, Deadline},
-    hints,
-    origin::Fallback,
     process,
     process::PerProcess,
     remote::{Batch, Placed, Wanted},
@@ -48,6 +48,7 @@ use crate::{
 };
 use gather::{Gathering, Means};
 use mapped::copy_mapped;
+use origin::Fallback;
 use session::Session;
 use target::Target;
 
@@ -168,7 +169,7 @@ impl Fetcher {
             gathering.want(rest.missing, false);
             gathering.want(rest.damaged, true);
             let ended = gathering.run();
-            gathered = ended.map_err(|error| hints::of_reading(error, manifest.uri()))?;
+            gathered = ended.map_err(|error| error.hint_at_reading(manifest.uri()))?;
         }
         let sources = &mut gathered.sources;
         sources.rows_local = rows_local as u64;

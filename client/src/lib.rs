@@ -22,17 +22,13 @@
 
 mod deadline;
 mod error;
-mod files;
-mod hints;
 mod process;
 mod runtime;
 
 mod directory;
 mod fetch;
 mod local;
-mod origin;
 mod remote;
-mod route;
 
 pub mod host;
 

@@ -2,7 +2,7 @@
 
 use larder_dataset::{DatasetError, OriginUri};
 
-use crate::{DatasetName, Error, ErrorKind, hints};
+use crate::{DatasetName, Error, ErrorKind};
 
 /// The client's error for a dataset that could not be opened from the origin.
 pub(super) fn open_error(name: &DatasetName, error: DatasetError) -> Error {
@@ -11,7 +11,7 @@ pub(super) fn open_error(name: &DatasetName, error: DatasetError) -> Error {
     let failed = Error::new(kind, format!("cannot open {uri}")).with_source(error);
     match hint {
         Some(hint) => failed.hint(hint),
-        None => hints::of_opening(failed, uri),
+        None => failed.hint_at_opening(uri),
     }
 }
 
@@ -19,5 +19,5 @@ pub(super) fn open_error(name: &DatasetName, error: DatasetError) -> Error {
 pub(crate) fn index_error(prefix: &OriginUri, error: DatasetError) -> Error {
     let kind = ErrorKind::from(&error);
     let error = Error::new(kind, format!("cannot index {prefix}")).with_source(error);
-    hints::of_opening(error, prefix)
+    error.hint_at_opening(prefix)
 }

@@ -18,7 +18,7 @@ use tokio::task;
 
 use super::{Cluster, View, control::Control};
 use crate::{
-    Error, HostNode, HostOptions,
+    Error, ErrorKind, HostNode, HostOptions,
     process::{self, PerProcess},
 };
 
@@ -69,6 +69,18 @@ impl Cluster {
     /// The node of this host, if it is that which is used.
     pub fn host(&self) -> Option<Arc<HostNode>> {
         self.host.as_ref().map(|host| host.node.load_full())
+    }
+
+    /// Says as whom the node of this host reads, if that node refuses something for want of rights.
+    pub(crate) fn hint_at_owner(&self, error: Error) -> Error {
+        match self.host() {
+            Some(node) if error.kind() == ErrorKind::PermissionDenied => error.hint(format!(
+                "the cache of this host (pid {}) reads with the credentials that the process which started it had; \
+                 if yours are newer, set LARDER_HOST_NODE to a name of its own for this job",
+                node.pid()
+            )),
+            _ => error,
+        }
     }
 
     /// Attaches to the node of this host again, or to the one that is started in its place.

@@ -21,6 +21,7 @@ use super::{
     failure_policy::{FailurePolicy, Verdict},
     lanes::{Event, Lane, Lanes, Wait},
     node::Node,
+    origin::Fallback,
     session::{Routes, Session},
     sources::{Gathered, Hop},
     target::Target,
@@ -28,9 +29,7 @@ use super::{
 use crate::{
     Error,
     deadline::Deadline,
-    files, hints,
     local::Socket,
-    origin::Fallback,
     process,
     remote::{Failure, Job, Wanted},
     runtime,
@@ -375,7 +374,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         match self.policy[index].judge(failure, used) {
             Verdict::Fatal => {
                 let cluster = self.means.target.cluster.iter();
-                return Err(cluster.fold(error, |error, cluster| hints::of_node(error, cluster)));
+                return Err(cluster.fold(error, |error, cluster| cluster.hint_at_owner(error)));
             }
             Verdict::Reconnect => node.pool.clear(),
             Verdict::Reopen => node.forget(),
@@ -419,7 +418,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
             }
             Err(error) if error.kind() == ErrorKind::DataChanged => return Err(error),
             // Nobody can be reached without them, however long one waits.
-            Err(error) if !files::are_left() => return Err(files::none_left().because(error)),
+            Err(error) if !process::can_open_files(1) => {
+                return Err(process::no_files_left().because(error));
+            }
             Err(error) => {
                 self.work.push(job);
                 self.again = Some(match &self.last {
