@@ -25,10 +25,12 @@ use crate::{
 };
 
 mod indexed;
+mod mixture;
 mod origin;
 mod path;
 
 pub use indexed::IndexedNow;
+pub use mixture::Mixture;
 pub(crate) use origin::index_error;
 
 /// An opened snapshot of a dataset, or what [`select`](Self::select) and [`split`](Self::split)

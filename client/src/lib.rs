@@ -35,15 +35,12 @@ pub mod host;
 mod dataset;
 mod device;
 mod loader;
-mod locality;
 mod memory;
-mod mixture;
 pub use larder_order as sampler;
-mod stats;
 
 pub mod admin;
 
-pub use dataset::{Dataset, IndexedNow, OpenOptions};
+pub use dataset::{Dataset, IndexedNow, Mixture, OpenOptions};
 pub use deadline::CancelToken;
 #[cfg(feature = "testing")]
 pub use device::testing as device_testing;
@@ -59,11 +56,8 @@ pub use larder_base::{Advice, ErrorKind, printable, printable_line};
 pub use larder_dataset::{Dtype, Manifest, Tensor};
 pub use larder_wire::data::RowRef;
 pub use loader::{
-    Batch, BatchTensor, DeviceTensor, Epoch, Loader, LoaderBuilder, OnDevice, OnHost,
-    PreparedEpoch, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
+    Batch, BatchTensor, DeviceTensor, Epoch, Loader, LoaderBuilder, LoaderStats, Locality,
+    OnDevice, OnHost, PreparedEpoch, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
 };
-pub use locality::Locality;
 pub use memory::{CallerMemory, CopyStats, HostTensor, Memory};
-pub use mixture::Mixture;
 pub use process::Owned;
-pub use stats::LoaderStats;

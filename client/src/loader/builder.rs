@@ -8,10 +8,10 @@ use larder_dataset::Manifest;
 use super::{
     Loader, ShuffleMode,
     content::Content,
-    divider::Divider,
     epoch::Ahead,
     fetch::{BatchFetcher, Gather, Look, Mapped, SnapshotRows},
     layout::{self, Layout, invalid},
+    locality::Divider,
     pass::{Job, Lane},
     shuffle::{Extent, narrower, resolve_auto},
 };
