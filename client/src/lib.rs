@@ -38,8 +38,6 @@ mod loader;
 mod memory;
 pub use larder_order as sampler;
 
-pub mod admin;
-
 pub use dataset::{Dataset, IndexedNow, Mixture, OpenOptions};
 pub use deadline::CancelToken;
 #[cfg(feature = "testing")]
@@ -61,3 +59,38 @@ pub use loader::{
 };
 pub use memory::{CallerMemory, CopyStats, HostTensor, Memory};
 pub use process::Owned;
+
+/// What tools for operators need besides the data path, in one place: indexing and reading datasets
+/// on their origin, what nodes say about themselves, changing a cluster, and what a host gives to
+/// extents.
+///
+/// Training code has no use for any of it.
+pub mod admin {
+    pub use crate::directory::{Answer, Operator, PlannedChange, Seen, ShardCounts};
+    pub use larder_base::{ShardId, SnapshotId};
+    pub use larder_base::{SizeError, limits::PLANNED_BYTES_MAX, parse_size};
+    pub use larder_dataset::{
+        DatasetError, DatasetRef, Dtype, FetchError, FillPlan, IndexOptions, IndexProgress,
+        Indexed, LeftOut, Manifest, ManifestLocation, Opened, Origin, OriginError, OriginUri,
+        PartRead, RowLocator, Scheme, Shard, TokenSpec, UriError, cache_home, index, open,
+        open_with, shard_checksum,
+    };
+    pub use larder_extent::{
+        PageSize,
+        pages::{PageReport, probe as probe_pages},
+    };
+    pub use larder_wire::control::{
+        AbortChange, ChangeEdit, ClusterChange, ClusterDataset, ClusterHistory, ClusterNode,
+        ClusterStatus, CoordinatorKind, Counters, DatasetStatus, DrainNode, Explanation,
+        Failure as FillFailure, Load, MemoryUse, MoveProgress, NodeDescription, NodeFigures,
+        NodeState, NodeWeight, PastChange, PauseChange, PlanChangeRequest, PlanFigures,
+        RemoveNodes, ResumeChange, SetRate, ShardState, ShardStatus, TakeOverResponse, UndrainNode,
+        command_request::Command as ClusterCommand, explain_request::What as ExplainWhat,
+    };
+
+    pub use crate::dataset::index_prefix;
+
+    /// How many nodes may own one shard, at most.
+    pub const COPIES_MAX: u8 = 8;
+    const _: () = assert!(COPIES_MAX as usize == larder_base::limits::REPLICAS_MAX);
+}

@@ -1,11 +1,15 @@
-//! What is told of a prefix that had no manifest, and was indexed because somebody opened it.
+//! Indexes a prefix: because an operator asks for it, or because somebody opens a dataset that has no
+//! manifest.
 
 use std::fmt;
 
 use larder_base::{limits, printable_line};
-use larder_dataset::{Manifest, Opened};
+use larder_dataset::{
+    DatasetError, IndexOptions, IndexProgress, Indexed, Manifest, Opened, Origin, OriginUri, index,
+};
 
-use crate::OpenDataset;
+use super::address::parse_prefix;
+use crate::{CancelToken, Error, ErrorKind, OpenDataset, runtime};
 
 /// What came of indexing a prefix that was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,4 +95,32 @@ mod tests {
             "{many}"
         );
     }
+}
+
+/// Indexes what lies under a prefix, as [`index()`], and waits for it. `progress` is called from
+/// threads of this library. Once it is cancelled it ends soon, and publishes
+/// nothing unless it has begun to.
+///
+/// # Errors
+/// `InvalidArgument` for what is no prefix or can't be indexed, with the object and the field; else
+/// what the origin said, or that it was cancelled.
+pub fn index_prefix(
+    uri: &str,
+    options: &IndexOptions,
+    progress: &(dyn Fn(IndexProgress) + Send + Sync),
+    cancel: &CancelToken,
+) -> Result<Indexed, Error> {
+    let prefix = &parse_prefix(uri)?;
+    let indexed = runtime::block_on(cancel.unless(async {
+        let origin = Origin::connect(prefix).await.map_err(DatasetError::from)?;
+        Box::pin(index(&origin, prefix, options, progress)).await
+    }))??;
+    indexed.map_err(|error| index_error(prefix, error))
+}
+
+/// The client's error for a prefix that could not be indexed.
+fn index_error(prefix: &OriginUri, error: DatasetError) -> Error {
+    let kind = ErrorKind::from(&error);
+    let error = Error::new(kind, format!("cannot index {prefix}")).with_source(error);
+    error.hint_at_opening(prefix)
 }
