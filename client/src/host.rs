@@ -22,7 +22,6 @@
 //! stopping. A forked child attaches for itself. Non-goals: nodes that other hosts use ([`serve`]
 //! starts one).
 
-mod binary;
 mod folder;
 mod launch;
 mod messages;

@@ -18,13 +18,13 @@ use futures_util::future::join_all;
 use larder_base::{Advice, ErrorKind, limits};
 
 use super::{
+    Target,
     failure_policy::{FailurePolicy, Verdict},
     lanes::{Event, Lane, Lanes, Wait},
     node::Node,
     origin::Fallback,
     session::{Routes, Session},
     sources::{Gathered, Hop},
-    target::Target,
 };
 use crate::{
     Error,

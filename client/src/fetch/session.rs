@@ -7,7 +7,7 @@ use larder_base::limits;
 use larder_dataset::Manifest;
 use larder_extent::Attached;
 
-use super::{node::Node, route::Router, target::Target};
+use super::{Target, node::Node, route::Router};
 use crate::{
     deadline::CancelToken,
     directory::{Directory, Member},
