@@ -75,16 +75,25 @@ impl Session {
         set.map_err(|error| Failure::from_io(&error))?;
         let mut frame = Vec::new();
         hello.encode(0, &mut frame);
-        self.stream.write_all(&frame).map_err(|error| Failure::from_io(&error))?;
-        let answer = self.next()?;
-        match answer.kind {
-            Kind::HelloOk => {
-                let ok = HelloOk::decode(&answer.body)?;
-                ok.check(hello)?;
-                Ok(ok)
-            }
-            Kind::Error => Err(ErrorReply::decode(&answer.body)?.error.into()),
-            found => Err(WireError::Unexpected { found, expected: "HELLO_OK" }.into()),
+        let ok = HelloOk::decode(&self.call(&frame, Kind::HelloOk, "HELLO_OK")?)?;
+        ok.check(hello)?;
+        Ok(ok)
+    }
+
+    /// Sends a frame, and returns the body of the answer, which is of kind `wanted` and called
+    /// `name`.
+    pub(super) fn call(
+        &mut self,
+        frame: &[u8],
+        wanted: Kind,
+        name: &'static str,
+    ) -> Result<Vec<u8>, Failure> {
+        self.stream.write_all(frame).map_err(|error| Failure::from_io(&error))?;
+        let Incoming { kind, body, .. } = self.next()?;
+        match kind {
+            _ if kind == wanted => Ok(body),
+            Kind::Error => Err(ErrorReply::decode(&body)?.error.into()),
+            found => Err(WireError::Unexpected { found, expected: name }.into()),
         }
     }
 
@@ -152,13 +161,7 @@ impl Lease {
     pub(crate) fn admit(&mut self, prefix: &str) -> Result<Admitted, Failure> {
         let mut frame = Vec::new();
         Admit { prefix: prefix.to_owned() }.encode(1, &mut frame);
-        let sent = self.session.stream().write_all(&frame);
-        sent.map_err(|error| Failure::from_io(&error))?;
-        let answer = self.session.next()?;
-        match answer.kind {
-            Kind::Admitted => Ok(Admitted::decode(&answer.body)?),
-            Kind::Error => Err(ErrorReply::decode(&answer.body)?.error.into()),
-            found => Err(WireError::Unexpected { found, expected: "ADMITTED" }.into()),
-        }
+        let answer = self.session.call(&frame, Kind::Admitted, "ADMITTED")?;
+        Ok(Admitted::decode(&answer)?)
     }
 }
