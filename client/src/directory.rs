@@ -11,6 +11,7 @@
 //! the data path asks here (guides, health) takes no lock and waits for nothing. A forked child
 //! makes its own channels. Non-goals: no rows (see `remote` and `local`), no membership of its own.
 
+mod answers;
 mod control;
 mod health;
 mod inspect;
