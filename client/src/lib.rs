@@ -60,11 +60,10 @@ pub use loader::{
 pub use memory::{CallerMemory, CopyStats, HostTensor, Memory};
 pub use process::Owned;
 
-/// What tools for operators need besides the data path, in one place: indexing and reading datasets
-/// on their origin, what nodes say about themselves, changing a cluster, and what a host gives to
-/// extents.
+/// The functions for operators' tools beside the data path: indexing and reading datasets on their
+/// origin, inspecting nodes, changing a cluster, and the memory of a host for extents.
 ///
-/// Training code has no use for any of it.
+/// Training code needs none of them.
 pub mod admin {
     pub use crate::directory::{Answer, Operator, PlannedChange, Seen, ShardCounts};
     pub use larder_base::{ShardId, SnapshotId};
@@ -90,7 +89,7 @@ pub mod admin {
 
     pub use crate::dataset::index_prefix;
 
-    /// How many nodes may own one shard, at most.
+    /// The most nodes that may own one shard.
     pub const COPIES_MAX: u8 = 8;
     const _: () = assert!(COPIES_MAX as usize == larder_base::limits::REPLICAS_MAX);
 }

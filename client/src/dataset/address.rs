@@ -17,7 +17,7 @@ pub(super) fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetNam
     Ok(DatasetName { reference, manifest: manifest.map(parse_uri).transpose()? })
 }
 
-/// The address of a prefix or an object.
+/// Parses the address of a prefix or an object.
 fn parse_uri(text: &str) -> Result<OriginUri, Error> {
     OriginUri::parse(text).map_err(|error| not_an_address(text, error))
 }
@@ -35,7 +35,7 @@ fn not_an_address(text: &str, error: UriError) -> Error {
         .hint(hint)
 }
 
-/// The address of a prefix. One that ends like a tag is refused: whoever opens it would be taken to
+/// Parses the address of a prefix. Refuses one with an ending like a tag, because opening it would
 /// mean that tag.
 pub(super) fn parse_prefix(uri: &str) -> Result<OriginUri, Error> {
     let prefix = parse_uri(uri)?;

@@ -1,9 +1,9 @@
 //! Opens a dataset: through a node, or straight from the origin.
 //!
-//! A node knows which snapshot the tag names, and holds the manifest. On a node of this host, the
-//! manifest is an extent that all processes share. Without a cluster, or while none of its nodes
-//! answers, the client reads the manifest from the origin with the caller's own credentials, and
-//! rows too.
+//! A node is asked first. It knows the snapshot of the tag and has the manifest. A node on this
+//! host holds it as an extent that all processes share. Without a cluster, or if no node answers,
+//! the manifest is read from the origin with the caller's own credentials. So are rows until nodes
+//! answer.
 
 use std::{iter, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     runtime,
 };
 
-/// How a dataset is opened; made by [`Dataset::options`].
+/// Options to open a dataset. Created by [`Dataset::options`].
 #[derive(Debug, Clone, Default)]
 #[must_use = "nothing is opened before open()"]
 pub struct OpenOptions {
@@ -26,38 +26,37 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nodes to read through: `http://host:port`, several separated by commas, any of the cluster.
-    /// Without them every row is read from the origin.
+    /// Reads through nodes: one or more `http://host:port` of the cluster, separated by commas.
+    /// Without this every row is read from the origin.
     pub fn cluster(self, addresses: impl Into<String>) -> Self {
         Self { cluster: Some(addresses.into()), ..self }
     }
 
-    /// Reads through the node of this host, which is started if it does not run, unless a cluster
-    /// is named.
+    /// Reads through the node of this host, which is started if needed. A named cluster takes
+    /// precedence.
     pub fn host_node(self, options: HostOptions) -> Self {
         Self { host: Some(options), ..self }
     }
 
-    /// Where the manifest lies when it is not beside the data.
+    /// The place of the manifest, if it is not beside the data.
     pub fn manifest(self, uri: impl Into<String>) -> Self {
         Self { manifest: Some(uri.into()), ..self }
     }
 
-    /// Whether to map the memory of nodes on this host: by default yes.
+    /// Whether to map the memory of nodes on this host. Default: yes.
     pub fn local(mut self, local: bool) -> Self {
         self.fetch.local = local;
         self
     }
 
-    /// Reads these nodes, by id, over the network even if they are on this host: to see or to
-    /// measure what other hosts get.
+    /// Reads these nodes, by id, over the network even if they are on this host, to test or measure
+    /// the reads of other hosts.
     pub fn over_network<T: Into<String>>(mut self, nodes: impl IntoIterator<Item = T>) -> Self {
         self.fetch.over_network = nodes.into_iter().map(Into::into).collect();
         self
     }
 
-    /// How long one read goes on trying while nodes or the origin say "try again": by default 120
-    /// seconds.
+    /// How long one read retries while nodes or the origin say "try again". Default: 120 seconds.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.fetch.patience = patience;
         self
@@ -97,16 +96,16 @@ impl OpenOptions {
     }
 }
 
-/// The node of this host, told what it is to read.
+/// Starts or finds the node of this host, and lets it read the dataset.
 fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Cluster>, Error> {
     let prefixes = iter::once(name.reference.uri()).chain(&name.manifest);
     Cluster::of_host(options.clone(), prefixes.map(ToString::to_string).collect())
 }
 
-/// A manifest, and what came of indexing if it was made for this.
+/// A manifest, and the report of indexing if it was made now.
 type Opened = (Manifest, Option<IndexedNow>);
 
-/// What a node says; `None` when no node answers.
+/// Opens through a cluster. `None` if no node answers.
 fn through_cluster(
     cluster: &Cluster,
     name: &DatasetName,

@@ -2,7 +2,7 @@
 //!
 //! The program may leave a loop or drop a batch or an epoch while the device still copies. The
 //! memory of such a copy goes to the lot. Each thread that takes memory sweeps the lot: it frees
-//! all memory whose copies are done. While anything is parked, a thread of the lot sweeps too, so a
+//! all memory under finished copies. While anything is parked, a thread of the lot sweeps too, so a
 //! program that stops using Larder gets its memory back.
 //!
 //! After the device was lost, and in a forked child, the lot frees nothing.
@@ -73,7 +73,7 @@ impl Lot {
         }
     }
 
-    /// Frees memory whose copies are done.
+    /// Frees memory under finished copies.
     pub(super) fn sweep(&self) {
         if !self.is_of_this_process() {
             return;

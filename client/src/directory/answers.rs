@@ -13,7 +13,7 @@ use tonic::{Response, Status, Streaming};
 
 use crate::Error;
 
-/// The answer to a call, which may take `limit`.
+/// Waits for the answer to a call, at most `limit`.
 pub(super) async fn within<T>(
     address: &str,
     limit: Duration,
@@ -27,7 +27,8 @@ pub(super) async fn within<T>(
     }
 }
 
-/// A status has a cause only if the transport made it: else a node answered, in words of its own.
+/// Converts a status. Only a status of the transport has a cause. Any other is the answer of a
+/// node, with its own message.
 fn from_status(address: &str, status: &Status) -> Error {
     let kind = status::kind(status.code());
     if let Some(cause) = error::Error::source(status) {

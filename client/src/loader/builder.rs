@@ -150,8 +150,8 @@ impl LoaderBuilder {
         Self { resume: Some(state), ..self }
     }
 
-    /// Divides each global batch among the ranks by the location of its rows, so that each rank
-    /// reads as many as possible from the memory of its own host. By default each rank reads a
+    /// Divides each global batch among the ranks by the location of its rows. Each rank then reads
+    /// as many rows as possible from the memory of its own host. By default each rank reads a
     /// consecutive slice. The samples of a global batch, states and digests stay the same. A state
     /// can continue with another locality, or without one.
     ///
@@ -233,7 +233,7 @@ impl LoaderBuilder {
 
     /// Resolves `auto`. For several datasets it takes the shuffle that needs the least memory among
     /// their clusters. A host node counts only for a single rank: several ranks may be on hosts
-    /// whose nodes have other budgets.
+    /// with different budgets.
     fn auto(&self) -> Result<Shuffle, Error> {
         let extent = self.sources.iter().map(|source| Extent::of(&source.manifest, &source.view));
         let extent = extent.fold(Extent::default(), Extent::with);

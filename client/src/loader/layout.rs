@@ -188,7 +188,7 @@ pub(super) struct ColumnRows<'a> {
     pub(super) ragged: Option<&'a RaggedRows>,
 }
 
-/// The rest of a buffer whose parts are taken in ascending order.
+/// The rest of a buffer. Parts are taken in ascending order.
 struct Rest<'a> {
     bytes: &'a mut [u8],
     passed: usize,

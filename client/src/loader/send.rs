@@ -110,7 +110,7 @@ impl Batch<OnDevice> {
         columns.map(tensor).collect()
     }
 
-    /// All memory of the batch, for a program whose streams wait once per batch.
+    /// All memory of the batch, for a program that lets its streams wait once per batch.
     #[must_use]
     pub fn memory(&self) -> &DeviceSlice {
         &self.place.memory

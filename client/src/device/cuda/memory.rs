@@ -26,7 +26,7 @@ use crate::{
 
 /// The bytes of a device's memory, and whether it registers pages that can only be read.
 pub(super) fn facts(device: sys::CUdevice) -> Result<(u64, bool), DriverError> {
-    // SAFETY: both only write what they return.
+    // SAFETY: both calls only write their results.
     let (bytes, registers) = unsafe {
         (
             result::device::total_mem(device)?,
