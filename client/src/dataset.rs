@@ -1,35 +1,30 @@
 //! A dataset: one snapshot or a part of its samples, opened through a node or from the origin.
 //!
-//! A node is asked first. It knows the snapshot of the tag and has the manifest. A node on this
-//! host holds it as an extent that all processes share. Without a cluster, or if no node answers,
-//! the manifest is read from the origin with the caller's own credentials. So are rows until nodes
-//! answer.
-//!
 //! Thread rule: cheap to clone and to share. Opening and reading block the caller. Non-goals:
 //! writing, and looking for a newer snapshot (open the dataset again).
 
-use std::{fmt, iter, ops::Range, sync::Arc, time::Duration};
+use std::{fmt, ops::Range, sync::Arc};
 
 use larder_base::{SnapshotId, limits};
-use larder_dataset::{DatasetRef, Manifest, OriginUri, Tensor, UriError};
+use larder_dataset::{Manifest, Tensor};
 
 use crate::{
-    Advice, CancelToken, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher,
-    HostOptions, HostTensor, LoaderBuilder, Locality, RowRef,
-    buffer::no_memory,
+    CancelToken, Cluster, DatasetName, Error, ErrorKind, Fetcher, HostTensor, LoaderBuilder,
+    Locality, RowRef,
     fetch::{self, Asking},
-    files, hints,
     loader::{self, Gather, Look, Mapped, Source, tensor_index},
-    runtime,
+    memory::no_memory,
     sampler::{self, DatasetShape, Selection, View},
 };
 
-mod indexed;
-mod origin;
-mod path;
+mod address;
+mod index;
+mod mixture;
+mod open;
 
-pub use indexed::IndexedNow;
-pub(crate) use origin::index_error;
+pub use index::{IndexedNow, index_prefix};
+pub use mixture::Mixture;
+pub use open::OpenOptions;
 
 /// An opened snapshot of a dataset, or a part of it by [`select`](Self::select) or
 /// [`split`](Self::split). Cheap to clone. All parts share its connections and maps.
@@ -43,155 +38,10 @@ pub struct Dataset {
     opened_by_node: bool,
 }
 
-/// Options to open a dataset. Created by [`Dataset::options`].
-#[derive(Debug, Clone, Default)]
-#[must_use = "nothing is opened before open()"]
-pub struct OpenOptions {
-    cluster: Option<String>,
-    host: Option<HostOptions>,
-    manifest: Option<String>,
-    fetch: FetchOptions,
-}
-
-impl OpenOptions {
-    /// Reads through nodes: one or more `http://host:port` of the cluster, separated by commas.
-    /// Without this every row is read from the origin.
-    pub fn cluster(self, addresses: impl Into<String>) -> Self {
-        Self { cluster: Some(addresses.into()), ..self }
-    }
-
-    /// Reads through the node of this host, which is started if needed. A named cluster takes
-    /// precedence.
-    pub fn host_node(self, options: HostOptions) -> Self {
-        Self { host: Some(options), ..self }
-    }
-
-    /// The place of the manifest, if it is not beside the data.
-    pub fn manifest(self, uri: impl Into<String>) -> Self {
-        Self { manifest: Some(uri.into()), ..self }
-    }
-
-    /// Whether to map the memory of nodes on this host. Default: yes.
-    pub fn local(mut self, local: bool) -> Self {
-        self.fetch.local = local;
-        self
-    }
-
-    /// Reads these nodes, by id, over the network even if they are on this host, to test or measure
-    /// the reads of other hosts.
-    pub fn over_network<T: Into<String>>(mut self, nodes: impl IntoIterator<Item = T>) -> Self {
-        self.fetch.over_network = nodes.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// How long one read retries while nodes or the origin say "try again". Default: 120 seconds.
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.fetch.patience = patience;
-        self
-    }
-
-    /// Opens `uri`, as [`Dataset::open`].
-    ///
-    /// # Errors
-    /// As [`Dataset::open`].
-    pub fn open(self, uri: &str) -> Result<Dataset, Error> {
-        let name = parse_name(uri, self.manifest.as_deref())?;
-        files::check()?;
-        let cluster = match (&self.cluster, &self.host) {
-            (Some(addresses), _) => Some(Cluster::new(addresses)?),
-            (None, Some(host)) => Some(cluster_of_host(host, &name)?),
-            (None, None) => None,
-        };
-        let by_node = match &cluster {
-            Some(cluster) => through_cluster(cluster, &name, self.fetch.local)?,
-            None => None,
-        };
-        let opened_by_node = by_node.is_some();
-        let (manifest, indexed_now) = match by_node {
-            Some(opened) => opened,
-            None => from_origin(&name)?,
-        };
-        if let Some(indexed) = &indexed_now {
-            tracing::warn!("{} {indexed}", name.reference.uri());
-        }
-        let view = all_samples(&manifest)?;
-        let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
-        if opened_by_node {
-            fetcher.learn_owners();
-        }
-        let indexed_now = indexed_now.map(Arc::new);
-        Ok(Dataset { name, fetcher, view, indexed_now, opened_by_node })
-    }
-}
-
-/// Starts or finds the node of this host, and lets it read the dataset.
-fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Cluster>, Error> {
-    let prefixes = iter::once(name.reference.uri()).chain(&name.manifest);
-    Cluster::of_host(options.clone(), prefixes.map(ToString::to_string).collect())
-}
-
-/// A manifest, and the report of indexing if it was made now.
-type Opened = (Manifest, Option<IndexedNow>);
-
-/// Opens through a cluster. `None` if no node answers.
-fn through_cluster(
-    cluster: &Cluster,
-    name: &DatasetName,
-    local: bool,
-) -> Result<Option<Opened>, Error> {
-    let opened = cluster.open_dataset(name).map_err(|error| hints::of_node(error, cluster));
-    let opened = opened.and_then(|opened| {
-        let manifest = cluster.manifest(name, &opened, local)?;
-        let indexed = IndexedNow::by_node(&manifest, opened);
-        Ok((manifest, indexed))
-    });
-    match opened {
-        Ok(opened) => Ok(Some(opened)),
-        Err(error) if error.advice() == Advice::TryNextNode => {
-            cluster.report_outage(name.reference.uri(), Some(&error));
-            Ok(None)
-        }
-        Err(error) => {
-            let uri = name.reference.uri();
-            Err(hints::of_opening(error.context(format!("cannot open {uri}")), uri))
-        }
-    }
-}
-
-fn from_origin(name: &DatasetName) -> Result<Opened, Error> {
-    let opened = larder_dataset::open(&name.reference, name.manifest.as_ref());
-    let opened = runtime::block_on(name.told_if_long(opened))?
-        .map_err(|error| origin::open_error(name, error))?;
-    let indexed = IndexedNow::of(&opened);
-    Ok((opened.manifest, indexed))
-}
-
+/// The view of every sample of a snapshot.
 pub(crate) fn all_samples(manifest: &Manifest) -> Result<View, sampler::Error> {
     let rows = (0..manifest.shard_count()).map(|shard| manifest.shard(shard).rows);
     Ok(View::all(*manifest.snapshot().as_bytes(), DatasetShape::from_rows(rows)?))
-}
-
-fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
-    let reference = DatasetRef::parse(uri).map_err(|error| not_an_address(uri, error))?;
-    Ok(DatasetName { reference, manifest: manifest.map(parse_uri).transpose()? })
-}
-
-/// Parses the address of a prefix or an object.
-pub(crate) fn parse_uri(text: &str) -> Result<OriginUri, Error> {
-    OriginUri::parse(text).map_err(|error| not_an_address(text, error))
-}
-
-fn not_an_address(text: &str, error: UriError) -> Error {
-    let hint = match path::address_of(text) {
-        Some(address) => format!("for the local folder write {address}"),
-        None => "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder, \
-                 with @tag or without"
-            .to_owned(),
-    };
-    Error::new(ErrorKind::InvalidArgument, format!("'{text}' is not the address of a dataset"))
-        .because(error.why())
-        .with_source(error)
-        .hint(hint)
 }
 
 impl Dataset {

@@ -12,6 +12,7 @@
 //! Questions of the data path (owners, health) take no lock and never wait. A forked child makes
 //! its own channels. Non-goals: rows (see `remote` and `local`), and taking part in the membership.
 
+mod answers;
 mod control;
 mod health;
 mod inspect;

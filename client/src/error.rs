@@ -4,6 +4,7 @@
 use std::{error, fmt, sync::Arc};
 
 use larder_base::{Advice, ErrorKind};
+use larder_dataset::OriginUri;
 
 /// A failure, its reason, and a hint. Cheap to clone.
 #[derive(Clone)]
@@ -85,6 +86,54 @@ impl Error {
         self.inner.hint.as_deref()
     }
 
+    /// The error of opening or indexing `uri`, with a hint. Errors of nodes have none, and often
+    /// come from the origin.
+    pub(crate) fn hint_at_opening(self, uri: &OriginUri) -> Self {
+        if self.advice_text().is_some() {
+            return self;
+        }
+        match self.kind() {
+            ErrorKind::OriginUnavailable => {
+                self.hint(format!("larder doctor {uri} says what of the origin can be reached"))
+            }
+            ErrorKind::PermissionDenied => {
+                self.hint(format!("larder doctor {uri} says which rights are missing"))
+            }
+            ErrorKind::NotFound => {
+                self.hint(format!("check the address; larder doctor {uri} says what is there"))
+            }
+            ErrorKind::DataChanged => {
+                self.hint(format!("index it again: larder dataset index {uri}"))
+            }
+            _ => self,
+        }
+    }
+
+    /// The error of reading rows of an open dataset, with a hint.
+    pub(crate) fn hint_at_reading(self, uri: &OriginUri) -> Self {
+        if self.advice_text().is_some() {
+            return self;
+        }
+        match self.kind() {
+            ErrorKind::Unauthenticated | ErrorKind::NotFound => {
+                self.hint(format!("open the dataset again; larder doctor {uri} says what is there"))
+            }
+            ErrorKind::ResourceExhausted => self.hint(
+                "larder node show says how full a node is: give it more --memory, or read less at once",
+            ),
+            ErrorKind::Unavailable => self.hint(
+                "larder doctor says which nodes answer, given the same LARDER_CLUSTER or --cluster",
+            ),
+            ErrorKind::DataLoss => self.hint(format!(
+                "larder dataset verify {uri} says what differs; index it again if its files were meant to change"
+            )),
+            ErrorKind::VersionMismatch => {
+                self.hint("run the same version of Larder here and on the nodes")
+            }
+            _ => self.hint_at_opening(uri),
+        }
+    }
+
     fn change(mut self, change: impl FnOnce(&mut Inner)) -> Self {
         change(Arc::make_mut(&mut self.inner));
         self
@@ -160,5 +209,34 @@ mod tests {
         let io = std::io::Error::other("disk on fire");
         let error = Error::new(ErrorKind::Internal, "cannot read").with_source(io);
         assert_eq!(error.to_string(), "cannot read: disk on fire");
+    }
+
+    fn uri() -> OriginUri {
+        OriginUri::parse("s3://bucket/data").unwrap()
+    }
+
+    #[test]
+    fn an_error_of_a_node_gets_the_hint_that_it_has_without_one_and_keeps_its_own() {
+        let hint = |error: Error| error.hint_at_opening(&uri()).advice_text().map(str::to_owned);
+        for kind in [ErrorKind::OriginUnavailable, ErrorKind::PermissionDenied, ErrorKind::NotFound]
+        {
+            let found = hint(Error::new(kind, "the call to node a failed")).unwrap();
+            assert!(found.contains("larder doctor s3://bucket/data"), "{found}");
+        }
+        let changed = Error::new(ErrorKind::DataChanged, "the call to node a failed");
+        assert_eq!(hint(changed).unwrap(), "index it again: larder dataset index s3://bucket/data");
+        let own = Error::new(ErrorKind::PermissionDenied, "no").hint("ask for it");
+        assert_eq!(hint(own).unwrap(), "ask for it");
+    }
+
+    #[test]
+    fn every_kind_of_error_of_a_read_has_a_hint_but_those_of_a_caller_and_of_a_defect() {
+        for &kind in ErrorKind::ALL {
+            let error = Error::new(kind, "node a answered").hint_at_reading(&uri());
+            let own = matches!(kind, ErrorKind::InvalidArgument | ErrorKind::Internal);
+            assert_eq!(error.advice_text().is_none(), own, "{error:?}");
+        }
+        let own = Error::new(ErrorKind::DataLoss, "no").hint("look");
+        assert_eq!(own.hint_at_reading(&uri()).advice_text(), Some("look"));
     }
 }

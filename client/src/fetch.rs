@@ -23,9 +23,10 @@ mod gather;
 mod lanes;
 mod mapped;
 mod node;
+mod origin;
+mod route;
 mod session;
 mod sources;
-mod target;
 mod view;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -37,8 +38,7 @@ use larder_wire::data::{DistinctShards, RowRef};
 use crate::{
     Cluster, CopyStats, DatasetName, Error,
     deadline::{CancelToken, Deadline},
-    hints,
-    origin::Fallback,
+    directory::OwnerDirectory,
     process,
     process::PerProcess,
     remote::{Batch, Placed, Wanted},
@@ -46,18 +46,70 @@ use crate::{
 };
 use gather::{Gathering, Means};
 use mapped::copy_mapped;
+use origin::Fallback;
 use session::Session;
-use target::Target;
 
 pub(crate) use check::begins;
 pub(crate) use sources::Gathered;
 pub use sources::{Hop, LongestWait, Sources};
-pub use target::FetchOptions;
 pub(crate) use view::Asking;
 pub use view::RowsView;
 
 /// A shard with damaged mapped bytes is not mapped again for this long.
 const ASK_AGAIN_CORRUPT: Duration = Duration::from_secs(60);
+
+/// How long a call goes on trying when nodes or the origin say "try again", unless told otherwise.
+const PATIENCE_DEFAULT: Duration = Duration::from_secs(120);
+
+/// How rows are fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchOptions {
+    /// Whether to map the extents of nodes on this host.
+    pub local: bool,
+    /// Nodes, by id, that are read over the network even if they are on this host.
+    pub over_network: Vec<String>,
+    /// How long one call goes on trying when nodes or the origin say "try again".
+    pub patience: Duration,
+}
+
+impl Default for FetchOptions {
+    fn default() -> Self {
+        Self { local: true, over_network: Vec::new(), patience: PATIENCE_DEFAULT }
+    }
+}
+
+impl FetchOptions {
+    /// Whether the memory of this node may be mapped.
+    fn maps(&self, node: &str) -> bool {
+        self.local && !self.over_network.iter().any(|id| id == node)
+    }
+}
+
+/// One snapshot, under its names, and the way to it.
+struct Target {
+    manifest: Manifest,
+    /// As the user opened it.
+    name: DatasetName,
+    /// The same, pinned to the snapshot.
+    pinned: DatasetName,
+    cluster: Option<Arc<Cluster>>,
+    /// To the owners of its shards among the cluster's nodes.
+    owner_directory: Arc<OwnerDirectory>,
+    options: FetchOptions,
+}
+
+impl Target {
+    fn new(
+        manifest: Manifest,
+        name: &DatasetName,
+        cluster: Option<Arc<Cluster>>,
+        options: FetchOptions,
+    ) -> Self {
+        let pinned = name.pinned(manifest.snapshot());
+        let owner_directory = OwnerDirectory::new(manifest.snapshot(), manifest.shard_count());
+        Self { manifest, name: name.clone(), pinned, cluster, owner_directory, options }
+    }
+}
 
 /// Reads rows of one snapshot.
 pub struct Fetcher {
@@ -166,7 +218,7 @@ impl Fetcher {
             gathering.want(rest.missing, false);
             gathering.want(rest.damaged, true);
             let ended = gathering.run();
-            gathered = ended.map_err(|error| hints::of_reading(error, manifest.uri()))?;
+            gathered = ended.map_err(|error| error.hint_at_reading(manifest.uri()))?;
         }
         let sources = &mut gathered.sources;
         sources.rows_local = rows_local as u64;

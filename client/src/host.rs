@@ -21,7 +21,6 @@
 //! Thread rule: starting and attaching block the caller, for up to a minute if a node is stopping.
 //! A forked child attaches for itself. Non-goals: nodes for other hosts ([`serve`] starts one).
 
-mod binary;
 mod folder;
 mod launch;
 mod messages;

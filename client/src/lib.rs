@@ -20,39 +20,25 @@
 //!
 //! Non-goals: writing data, keeping anything on disk.
 
-mod copy_stats;
 mod deadline;
 mod error;
-mod files;
-mod hints;
 mod process;
 mod runtime;
 
 mod directory;
 mod fetch;
 mod local;
-mod origin;
 mod remote;
-mod route;
 
 pub mod host;
 
-mod buffer;
-mod caller_memory;
 mod dataset;
 mod device;
 mod loader;
-mod locality;
 mod memory;
-mod mixture;
 pub use larder_order as sampler;
-mod stats;
 
-pub mod admin;
-
-pub use caller_memory::CallerMemory;
-pub use copy_stats::CopyStats;
-pub use dataset::{Dataset, IndexedNow, OpenOptions};
+pub use dataset::{Dataset, IndexedNow, Mixture, OpenOptions};
 pub use deadline::CancelToken;
 #[cfg(feature = "testing")]
 pub use device::testing as device_testing;
@@ -68,11 +54,42 @@ pub use larder_base::{Advice, ErrorKind, printable, printable_line};
 pub use larder_dataset::{Dtype, Manifest, Tensor};
 pub use larder_wire::data::RowRef;
 pub use loader::{
-    Batch, BatchTensor, DeviceTensor, Epoch, Loader, LoaderBuilder, OnDevice, OnHost,
-    PreparedEpoch, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
+    Batch, BatchTensor, DeviceTensor, Epoch, Loader, LoaderBuilder, LoaderStats, Locality,
+    OnDevice, OnHost, PreparedEpoch, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
 };
-pub use locality::Locality;
-pub use memory::{HostTensor, Memory};
-pub use mixture::Mixture;
+pub use memory::{CallerMemory, CopyStats, HostTensor, Memory};
 pub use process::Owned;
-pub use stats::LoaderStats;
+
+/// The functions for operators' tools beside the data path: indexing and reading datasets on their
+/// origin, inspecting nodes, changing a cluster, and the memory of a host for extents.
+///
+/// Training code needs none of them.
+pub mod admin {
+    pub use crate::directory::{Answer, Operator, PlannedChange, Seen, ShardCounts};
+    pub use larder_base::{ShardId, SnapshotId};
+    pub use larder_base::{SizeError, limits::PLANNED_BYTES_MAX, parse_size};
+    pub use larder_dataset::{
+        DatasetError, DatasetRef, Dtype, FetchError, FillPlan, IndexOptions, IndexProgress,
+        Indexed, LeftOut, Manifest, ManifestLocation, Opened, Origin, OriginError, OriginUri,
+        PartRead, RowLocator, Scheme, Shard, TokenSpec, UriError, cache_home, index, open,
+        open_with, shard_checksum,
+    };
+    pub use larder_extent::{
+        PageSize,
+        pages::{PageReport, probe as probe_pages},
+    };
+    pub use larder_wire::control::{
+        AbortChange, ChangeEdit, ClusterChange, ClusterDataset, ClusterHistory, ClusterNode,
+        ClusterStatus, CoordinatorKind, Counters, DatasetStatus, DrainNode, Explanation,
+        Failure as FillFailure, Load, MemoryUse, MoveProgress, NodeDescription, NodeFigures,
+        NodeState, NodeWeight, PastChange, PauseChange, PlanChangeRequest, PlanFigures,
+        RemoveNodes, ResumeChange, SetRate, ShardState, ShardStatus, TakeOverResponse, UndrainNode,
+        command_request::Command as ClusterCommand, explain_request::What as ExplainWhat,
+    };
+
+    pub use crate::dataset::index_prefix;
+
+    /// The most nodes that may own one shard.
+    pub const COPIES_MAX: u8 = 8;
+    const _: () = assert!(COPIES_MAX as usize == larder_base::limits::REPLICAS_MAX);
+}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Job --pass()--> Pass: the samples of batch i       (pure; `sampler` gives the order,
-//!                   |                                 `divider` the rows of each rank)
+//!                   |                                 `locality` the rows of each rank)
 //!                   |
 //!          BatchFetcher: samples -> rows -> one gather per dataset, into one buffer
 //!                   |
@@ -20,17 +20,15 @@ mod batch;
 mod builder;
 mod caller_buffers;
 mod content;
-mod direct;
-mod divider;
 mod epoch;
 mod fetch;
 mod layout;
+mod locality;
 mod pass;
 mod prefetch;
-mod schedule;
 mod send;
 mod shuffle;
-mod slowest;
+mod stats;
 
 use std::{fmt, sync::Arc};
 
@@ -39,12 +37,11 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use crate::{
     Device, DeviceWay, Error, ErrorKind, Pump,
     sampler::{self, EpochDigest, LoaderState, PassName, PlanId, Shuffle},
-    stats::LoaderStats,
 };
 use epoch::{Ahead, Progress, Start};
 use fetch::BatchFetcher;
 use pass::{Job, Pass};
-use slowest::Slowest;
+use stats::Slowest;
 
 pub use batch::{Batch, BatchTensor, OnHost};
 pub use builder::LoaderBuilder;
@@ -52,10 +49,11 @@ pub(crate) use builder::Source;
 pub use epoch::{Epoch, PreparedEpoch};
 pub(crate) use fetch::{Gather, Look, Mapped, private_views, take};
 pub(crate) use layout::{common_tensors, tensor_index};
-pub use schedule::{Schedule, ScheduledBatch};
+pub use locality::Locality;
+pub use pass::{Schedule, ScheduledBatch};
 pub use send::{DeviceTensor, OnDevice};
 pub use shuffle::ShuffleMode;
-pub use slowest::SlowBatch;
+pub use stats::{LoaderStats, SlowBatch};
 
 /// Iterates a dataset in batches. Each declared sample comes once per epoch. Seed and epoch alone
 /// decide the order.

@@ -16,10 +16,8 @@
 //! those of a process.
 //! Non-goals: which node is asked for what (see `fetch`).
 
-mod lease;
 mod listener;
 mod manifest;
-mod mapping_slots;
 mod session;
 mod slots;
 mod socket;
@@ -30,8 +28,8 @@ use larder_base::BootId;
 
 use crate::remote::Failure;
 
-pub(crate) use lease::Lease;
 pub(crate) use manifest::map_manifest;
+pub(crate) use session::Lease;
 pub(crate) use slots::Slots;
 pub(crate) use socket::Socket;
 

@@ -1,4 +1,8 @@
-//! Memory handed to another language: its address and its owner.
+//! Memory of the host: batches are gathered into it, and tensors of another language lie in it.
+//!
+//! - [`Memory`]: bytes handed to another language: their address and their owner.
+//! - [`BufferPool`]: buffers for batches, used again; or memory of the caller ([`CallerMemory`]).
+//! - [`CopyStats`]: how often this library copies each byte.
 //!
 //! A training framework reads and writes tensors in place, under its own rules. So a [`Memory`]
 //! gives no access to the bytes from Rust. This library does not read or write them until the last
@@ -6,6 +10,9 @@
 //!
 //! Thread rule: plain data, shared and dropped from any thread. Non-goals: devices, and read-only
 //! memory.
+
+mod buffer;
+mod copy_stats;
 
 use std::{
     any::Any,
@@ -20,10 +27,11 @@ use std::{
 use larder_dataset::Dtype;
 use larder_extent::PrivateView;
 
-use crate::{
-    Error,
-    buffer::{Buffer, BufferPool},
-};
+use crate::Error;
+
+pub use buffer::CallerMemory;
+pub(crate) use buffer::{ALIGNMENT, Buffer, BufferPool, no_memory};
+pub use copy_stats::CopyStats;
 
 /// Writable bytes that stay in place while a clone of this lives.
 #[derive(Clone)]

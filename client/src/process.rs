@@ -1,4 +1,5 @@
-//! Values that belong to one process and must not be shared with a forked child. Also the clock.
+//! Values that belong to one process and must not be shared with a forked child. Also the clock, and
+//! whether this process can still open files.
 //!
 //! A fork copies sockets, locks and memory, but no threads. So every value with a socket, a lock or
 //! a thread is kept in a [`PerProcess`] cell. The first use in a child makes a new value and leaves
@@ -7,14 +8,19 @@
 
 use std::{
     convert::Infallible,
-    mem,
+    fs::File,
+    io, mem,
     ops::Deref,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwapOption;
+use larder_base::limits;
 use larder_extent::fork_count;
+use nix::errno::Errno;
+
+use crate::{Error, ErrorKind};
 
 /// A century. No call waits that long.
 const FAR_OFF: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -41,6 +47,28 @@ pub(crate) fn uptime() -> Duration {
 /// [`uptime`] in milliseconds.
 pub(crate) fn uptime_millis() -> u64 {
     u64::try_from(uptime().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Checks that this process has as many descriptors left as it takes to open a dataset, or to make
+/// the first call in a forked child. A socket is a descriptor too: without one, every node and the
+/// origin seem to be away, and a call would wait for them in vain.
+///
+/// # Errors
+/// `ResourceExhausted` if it has fewer.
+pub(crate) fn check_files() -> Result<(), Error> {
+    if can_open_files(limits::FILES_LEFT_MIN) { Ok(()) } else { Err(no_files_left()) }
+}
+
+/// The error of a process without descriptors.
+pub(crate) fn no_files_left() -> Error {
+    Error::new(ErrorKind::ResourceExhausted, "this process has no file descriptors left")
+        .hint("raise its limit (ulimit -n 65536), or close files that it does not need")
+}
+
+/// Whether `count` files can be opened; they are closed again.
+pub(crate) fn can_open_files(count: usize) -> bool {
+    let opened: io::Result<Vec<File>> = (0..count).map(|_| File::open("/dev/null")).collect();
+    !opened.is_err_and(|error| error.raw_os_error() == Some(Errno::EMFILE as i32))
 }
 
 /// A cell with a separate value for each process.

@@ -9,8 +9,8 @@ use std::{future::Future, sync::Arc, thread};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::{
-    Error, ErrorKind, files,
-    process::{Owned, PerProcess},
+    Error, ErrorKind,
+    process::{self, Owned, PerProcess},
 };
 
 static RUNTIME: PerProcess<Runtime> = PerProcess::new();
@@ -21,7 +21,7 @@ const WORKERS: usize = 1;
 fn runtime() -> Result<Arc<Owned<Runtime>>, Error> {
     RUNTIME.try_get(|_| {
         // Tokio panics if it finds no file descriptor for its signals.
-        files::check()?;
+        process::check_files()?;
         larder_dataset::install_crypto();
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(WORKERS).thread_name("larder-control").enable_all();

@@ -2,40 +2,36 @@
 //!
 //! A channel belongs to the process that made it, because the process's runtime drives its socket.
 
-mod exceptions;
-mod pieces;
-
 use std::{
     collections::HashMap,
-    error,
-    future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use larder_base::{ErrorKind, Ring, SnapshotId, Ticket, limits};
+use larder_base::{ErrorKind, Placement, Ring, SnapshotId, Ticket, limits, placement::Exceptions};
 use larder_dataset::Manifest;
 use larder_wire::{
     control as schema,
     control::{
-        DescribeRequest, FetchManifestRequest, GetRingRequest, NodeDescription, OpenDatasetRequest,
-        admin_client::AdminClient, node_client::NodeClient,
+        DescribeRequest, FetchManifestRequest, GetExceptionsRequest, GetRingRequest,
+        NodeDescription, OpenDatasetRequest, admin_client::AdminClient, node_client::NodeClient,
     },
-    status,
 };
 use tonic::{
-    Request, Response, Status,
+    Request, Status,
     codegen::http::Uri,
     metadata::BinaryMetadataValue,
     service::{Interceptor, interceptor::InterceptedService},
     transport::{Channel, Endpoint},
 };
 
-use super::{DatasetName, OpenDataset};
+use super::{
+    DatasetName, OpenDataset,
+    answers::{Pieces, within},
+};
 use crate::{Error, process::PerProcess, remote};
-use pieces::Pieces;
 
 /// The keep-alive interval of a connection with a call on it. A lost node is noticed within two
 /// seconds, even by long calls.
@@ -171,6 +167,50 @@ impl Control {
         Ok(manifest)
     }
 
+    /// The placement of a snapshot of so many shards on a ring: the ring with the exceptions that
+    /// the node at `address` tells of.
+    ///
+    /// # Errors
+    /// `NotFound` when the node goes by another version of the ring, `VersionMismatch` when it is of
+    /// an earlier version of the program, `DataLoss` for what are no exceptions to this ring; else
+    /// as any call.
+    pub(super) async fn placement(
+        &self,
+        address: &str,
+        ring: &Arc<Ring>,
+        snapshot: SnapshotId,
+        shards: u32,
+    ) -> Result<Placement, Error> {
+        let request = GetExceptionsRequest {
+            snapshot: Bytes::copy_from_slice(snapshot.as_bytes()),
+            ring_version: ring.version(),
+        };
+        let mut client = self.client(address)?;
+        let call = client.get_exceptions(request);
+        let pieces = within(address, limits::OWNER_SILENT_TIMEOUT, call).await?;
+        let mut pieces = Pieces::new(address, pieces);
+        let Some(first) = pieces.next().await? else {
+            return Ok(Placement::of_ring(Arc::clone(ring)));
+        };
+        let unfit = || {
+            let what = format!("node {address} sends exceptions that can't be used");
+            Error::new(ErrorKind::DataLoss, what)
+        };
+        let (announced, max) = (first.table_bytes, Exceptions::bytes_max(shards));
+        if announced > max {
+            return Err(unfit().because(format!(
+                "it announces {announced} bytes, and {shards} shards have {max} at most"
+            )));
+        }
+        let table = pieces.collect(Some(first), announced).await?;
+        let table = Exceptions::parse(table).map_err(|error| unfit().with_source(error))?;
+        if table.snapshot() != snapshot {
+            return Err(unfit().because(format!("they are of snapshot {}", table.snapshot())));
+        }
+        let placement = Placement::new(Arc::clone(ring), table);
+        placement.map_err(|error| unfit().with_source(error))
+    }
+
     pub(super) fn client(&self, address: &str) -> Result<Client, Error> {
         let pass = Pass::clone(&self.pass.load());
         let client = NodeClient::with_interceptor(self.channel(address)?, pass);
@@ -211,37 +251,6 @@ fn channel(address: &str) -> Result<Channel, Error> {
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_INTERVAL);
     Ok(endpoint.connect_lazy())
-}
-
-/// Waits for the answer to a call, at most `limit`.
-pub(super) async fn within<T>(
-    address: &str,
-    limit: Duration,
-    call: impl Future<Output = Result<Response<T>, Status>> + Send,
-) -> Result<T, Error> {
-    match tokio::time::timeout(limit, call).await {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(from_status(address, &status)),
-        Err(_) => Err(Error::new(ErrorKind::Unavailable, format!("node {address} is silent"))
-            .because(format!("it did not answer within {limit:?}"))),
-    }
-}
-
-/// Converts a status. Only a status of the transport has a cause. Any other is the answer of a
-/// node, with its own message.
-pub(super) fn from_status(address: &str, status: &Status) -> Error {
-    let kind = status::kind(status.code());
-    if let Some(cause) = error::Error::source(status) {
-        let what = format!("node {address} does not answer");
-        return Error::new(kind, what).because(larder_base::root_cause(cause));
-    }
-    let said = status.message();
-    let why = if said.is_empty() { status.code().description() } else { said };
-    let error = Error::new(kind, format!("the call to node {address} failed")).because(why);
-    match status::hint(status) {
-        Some(hint) => error.hint(hint),
-        None => error,
-    }
 }
 
 fn not_that(address: &str, snapshot: SnapshotId) -> Error {

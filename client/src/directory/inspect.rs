@@ -12,10 +12,7 @@ use larder_wire::control::{
 };
 use serde::Serialize;
 
-use super::{
-    Cluster, Member, MemberState,
-    control::{Control, within},
-};
+use super::{Cluster, Member, MemberState, answers::within, control::Control};
 use crate::{Error, runtime};
 
 /// A listing with more pages counts as endless.
@@ -51,36 +48,34 @@ impl Cluster {
 
     /// Asks every member for its description.
     pub fn describe(&self) -> Vec<Answer<NodeDescription>> {
-        self.ask_all(|control, member| async move { control.describe(&member.control).await })
+        self.ask_all(|member| async move { self.control.describe(&member.control).await })
     }
 
     /// The datasets that every member has open.
     pub fn datasets(&self) -> Vec<Answer<Vec<DatasetStatus>>> {
-        self.ask_all(|control, member| async move { control.datasets(&member.control).await })
+        self.ask_all(|member| async move { self.control.datasets(&member.control).await })
     }
 
     /// The latest failed fills of every member, the newest first, and how many ever failed.
     pub fn failures(&self) -> Vec<Answer<(Vec<Failure>, u64)>> {
-        self.ask_all(|control, member| async move { control.failures(&member.control).await })
+        self.ask_all(|member| async move { self.control.failures(&member.control).await })
     }
 
     /// The states of a snapshot's shards on every member. Without a snapshot, of all shards.
     pub fn shards(&self, snapshot: Option<SnapshotId>) -> Vec<Answer<ShardCounts>> {
-        self.ask_all(move |control, member| async move {
-            control.shard_counts(&member.control, snapshot).await
-        })
+        self.ask_all(
+            |member| async move { self.control.shard_counts(&member.control, snapshot).await },
+        )
     }
 
-    fn ask_all<'a, T: Send, F>(
-        &'a self,
-        ask: impl Fn(&'a Control, Arc<Member>) -> F,
-    ) -> Vec<Answer<T>>
+    /// Asks every member at once.
+    pub(super) fn ask_all<T: Send, F>(&self, ask: impl Fn(Arc<Member>) -> F) -> Vec<Answer<T>>
     where
         F: Future<Output = Result<T, Error>> + Send,
     {
         let view = self.view();
         let members = || view.iter().flat_map(|view| &view.members);
-        let asked = members().map(|member| ask(&self.control, Arc::clone(member)));
+        let asked = members().map(|member| ask(Arc::clone(member)));
         let answers = runtime::block_on(join_all(asked.collect::<Vec<_>>()))
             .unwrap_or_else(|error| members().map(|_| Err(error.clone())).collect());
         let pair = |(member, answer): (&Arc<Member>, _)| Answer { member: member.state(), answer };

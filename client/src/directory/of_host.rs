@@ -18,7 +18,7 @@ use tokio::task;
 
 use super::{Cluster, View, control::Control};
 use crate::{
-    Error, HostNode, HostOptions,
+    Error, ErrorKind, HostNode, HostOptions,
     process::{self, PerProcess},
 };
 
@@ -70,6 +70,18 @@ impl Cluster {
     /// The node of this host, if this is its cluster.
     pub fn host(&self) -> Option<Arc<HostNode>> {
         self.host.as_ref().map(|host| host.node.load_full())
+    }
+
+    /// Adds a hint about the credentials of this host's node, if the origin refuses it.
+    pub(crate) fn hint_at_owner(&self, error: Error) -> Error {
+        match self.host() {
+            Some(node) if error.kind() == ErrorKind::PermissionDenied => error.hint(format!(
+                "the cache of this host (pid {}) reads with the credentials that the process which started it had; \
+                 if yours are newer, set LARDER_HOST_NODE to a name of its own for this job",
+                node.pid()
+            )),
+            _ => error,
+        }
     }
 
     /// Attaches to the node of this host again, or to its successor.

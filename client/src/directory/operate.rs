@@ -8,7 +8,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{
     future::{join, join_all},
     stream,
@@ -20,11 +20,12 @@ use larder_wire::control::{
     PlanChangeRequest, PlanFigures, PlanPiece, TakeOverRequest, TakeOverResponse, command_request,
     explain_request,
 };
-use tonic::{Status, Streaming, metadata::BinaryMetadataValue};
+use tonic::{Streaming, metadata::BinaryMetadataValue};
 
 use super::{
     Answer, Cluster,
-    control::{OperatorClient, from_status, within},
+    answers::{Pieces, within},
+    control::OperatorClient,
 };
 use crate::{Error, runtime};
 
@@ -187,19 +188,14 @@ impl Operator {
     ) -> Vec<Answer<Explanation>> {
         let snapshot = snapshot.map(|id| Bytes::copy_from_slice(id.as_bytes())).unwrap_or_default();
         let request = ExplainRequest { snapshot, what: Some(what.clone()) };
-        let view = self.cluster.view();
-        let members = || view.iter().flat_map(|view| &view.members);
-        let asked = members().map(async |member| {
-            let mut client = self.client(&member.control)?;
-            let call = client.explain(request.clone());
-            within(&member.control, limits::CONTROL_CALL_TIMEOUT, call).await
-        });
-        let answers = runtime::block_on(join_all(asked.collect::<Vec<_>>()))
-            .unwrap_or_else(|error| members().map(|_| Err(error.clone())).collect());
-        members()
-            .zip(answers)
-            .map(|(member, answer)| Answer { member: member.state(), answer })
-            .collect()
+        self.cluster.ask_all(|member| {
+            let request = request.clone();
+            async move {
+                let call_to = &member.control;
+                let mut client = self.client(call_to)?;
+                within(call_to, limits::CONTROL_CALL_TIMEOUT, client.explain(request)).await
+            }
+        })
     }
 
     fn client(&self, address: &str) -> Result<OperatorClient, Error> {
@@ -274,28 +270,20 @@ impl std::fmt::Debug for Operator {
     }
 }
 
-async fn collect(address: &str, mut pieces: Streaming<PlanPiece>) -> Result<PlannedChange, Error> {
-    let failed = |status: Status| from_status(address, &status);
-    let first = pieces.message().await.map_err(failed)?.unwrap_or_default();
-    let figures = first.figures.ok_or_else(|| torn(address, "it comes without figures"))?;
-    let announced = usize::try_from(first.bytes).unwrap_or(usize::MAX);
-    if announced > limits::PLANNED_BYTES_MAX {
-        let max = limits::PLANNED_BYTES_MAX;
+async fn collect(address: &str, stream: Streaming<PlanPiece>) -> Result<PlannedChange, Error> {
+    let mut pieces = Pieces::new(address, stream);
+    let first = pieces.next().await?.unwrap_or_default();
+    let figures = first.figures.clone();
+    let figures = figures.ok_or_else(|| torn(address, "it comes without figures"))?;
+    let (announced, max) = (first.bytes, limits::PLANNED_BYTES_MAX);
+    if announced > max as u64 {
         return Err(torn(address, &format!("it has {announced} bytes, the limit is {max}")));
     }
-    let mut bytes = BytesMut::new();
-    let mut next = Some(first.piece);
-    while let Some(piece) = next {
-        bytes.extend_from_slice(&piece);
-        if bytes.len() > announced {
-            return Err(torn(address, &format!("it is longer than the {announced} bytes it has")));
-        }
-        next = pieces.message().await.map_err(failed)?.map(|message| message.piece);
-    }
-    if bytes.len() < announced {
+    let bytes = pieces.collect(Some(first), announced).await?;
+    if (bytes.len() as u64) < announced {
         return Err(torn(address, &format!("it ends after {} of {announced} bytes", bytes.len())));
     }
-    Ok(PlannedChange { figures, bytes: bytes.freeze() })
+    Ok(PlannedChange { figures, bytes })
 }
 
 fn torn(address: &str, why: &str) -> Error {

@@ -18,19 +18,18 @@ use futures_util::future::join_all;
 use larder_base::{Advice, ErrorKind, limits};
 
 use super::{
+    Target,
     failure_policy::{FailurePolicy, Verdict},
     lanes::{Event, Lane, Lanes, Wait},
     node::Node,
+    origin::Fallback,
     session::{Routes, Session},
     sources::{Gathered, Hop},
-    target::Target,
 };
 use crate::{
     Error,
     deadline::Deadline,
-    files, hints,
     local::Socket,
-    origin::Fallback,
     process,
     remote::{Failure, Job, Wanted},
     runtime,
@@ -376,7 +375,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         match self.policy[index].judge(failure, used) {
             Verdict::Fatal => {
                 let cluster = self.means.target.cluster.iter();
-                return Err(cluster.fold(error, |error, cluster| hints::of_node(error, cluster)));
+                return Err(cluster.fold(error, |error, cluster| cluster.hint_at_owner(error)));
             }
             Verdict::Reconnect => node.pool.clear(),
             Verdict::Reopen => node.forget(),
@@ -420,7 +419,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
             }
             Err(error) if error.kind() == ErrorKind::DataChanged => return Err(error),
             // Without file descriptors no node can be reached, however long the gather waits.
-            Err(error) if !files::are_left() => return Err(files::none_left().because(error)),
+            Err(error) if !process::can_open_files(1) => {
+                return Err(process::no_files_left().because(error));
+            }
             Err(error) => {
                 self.work.push(job);
                 self.again = Some(match &self.last {

@@ -12,7 +12,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use larder_base::{ErrorKind, Ticket, data_address, limits};
 
-use super::target::Target;
+use super::Target;
 use crate::{
     Error,
     deadline::CancelToken,

@@ -7,14 +7,13 @@ use larder_base::limits;
 use larder_dataset::Manifest;
 use larder_extent::Attached;
 
-use super::{node::Node, target::Target};
+use super::{Target, node::Node, route::Router};
 use crate::{
     deadline::CancelToken,
     directory::{Directory, Member},
     local::Slots,
     process,
     remote::Failure,
-    route::Router,
     runtime,
 };
 

@@ -1,18 +1,18 @@
-//! Starts nodes: one that detaches, or one that is a child.
+//! Starts nodes: finds their program, and starts a node that detaches or one that is a child.
 
 use std::{
     env,
     fs::{self, File, OpenOptions},
     io::{self, Read as _},
     os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
-    path::Path,
+    path::{Path, PathBuf},
     process::{ChildStdout, Command, Stdio},
 };
 
 use larder_base::{ErrorKind, limits};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{HostOptions, binary, folder::Folder};
+use super::{HostOptions, folder::Folder};
 use crate::{Error, process};
 
 /// How long an unused node keeps its data by default. A job that is restarted by its launcher, or
@@ -32,13 +32,16 @@ const LINE_BYTES_MAX: usize = 4 << 10;
 /// Lines of the log in the error of a failed start.
 const LOG_LINES: usize = 5;
 
+/// The program to start.
+const NAME: &str = "larder-node";
+
 /// Starts the node of this host, which takes over the lock. Waits until it listens.
 pub(super) fn start_detached(
     options: &HostOptions,
     folder: &Folder,
     lock: File,
 ) -> Result<(), Error> {
-    let program = binary::find(options.node_bin.as_deref())?;
+    let program = find_program(options.node_bin.as_deref())?;
     let failed = |why: io::Error| not_started(&program).because(why);
     let log = open_log(&folder.log()).map_err(failed)?;
     let linger = options.linger.map(|linger| format!("{}ms", linger.as_millis()));
@@ -68,6 +71,36 @@ pub(super) fn start_detached(
             .hint(format!("all it said is in {}", folder.log().display())));
     }
     Ok(())
+}
+
+/// Where the program is: where it is said to be, else beside the program that runs, else in `PATH`.
+pub(super) fn find_program(told: Option<&Path>) -> Result<PathBuf, Error> {
+    let named = env::var_os("LARDER_NODE_BIN").filter(|path| !path.is_empty()).map(PathBuf::from);
+    if let Some(path) = named.or_else(|| told.map(Path::to_owned)) {
+        return absolute(&path).ok_or_else(|| {
+            let what = format!("there is no program {}", path.display());
+            Error::new(ErrorKind::NotFound, what)
+                .hint("set LARDER_NODE_BIN to where larder-node is")
+        });
+    }
+    let beside = env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = beside.into_iter().chain(env::split_paths(&path)).collect();
+    folders.iter().find_map(|folder| absolute(&folder.join(NAME))).ok_or_else(missing)
+}
+
+/// The path from the root, if there is a file: the program is not started in our folder.
+fn absolute(path: &Path) -> Option<PathBuf> {
+    path.is_file().then(|| path.canonicalize().ok()).flatten()
+}
+
+fn missing() -> Error {
+    Error::new(ErrorKind::NotFound, "no cache can be started on this host")
+        .because("larder-node is neither beside the program that runs nor in PATH")
+        .hint(
+            "install the wheel of `make wheel`, which brings it, or set LARDER_NODE_BIN to where it is; \
+             or name a cluster that runs",
+        )
 }
 
 /// The command of a node, configured by arguments only.

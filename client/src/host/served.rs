@@ -16,7 +16,7 @@ use nix::{
 };
 use serde::Deserialize;
 
-use super::{binary, folder, launch, messages::Messages};
+use super::{folder, launch, messages::Messages};
 use crate::Error;
 
 /// A node that was told to stop is killed after this. It is longer than the node drains.
@@ -69,7 +69,7 @@ pub fn serve(options: &ServeOptions) -> Result<ServedNode, Error> {
         return Err(Error::new(ErrorKind::InvalidArgument, what)
             .hint("name at least one origin, such as s3://bucket/data"));
     }
-    let program = binary::find(options.node_bin.as_deref())?;
+    let program = launch::find_program(options.node_bin.as_deref())?;
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("served-{}-{number}/larder.sock", std::process::id());
     let socket = folder::make_base()?.join(name);

@@ -9,7 +9,7 @@ use super::{
     layout::{Column, ColumnRows, Layout, Ragged},
 };
 use crate::{
-    CallerMemory, Error, HostTensor, LongestWait, Memory, RowsView, Sources, buffer::Buffer,
+    CallerMemory, Error, HostTensor, LongestWait, Memory, RowsView, Sources, memory::Buffer,
     sampler::LoaderState,
 };
 

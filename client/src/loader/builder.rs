@@ -8,16 +8,16 @@ use larder_dataset::Manifest;
 use super::{
     Loader, ShuffleMode,
     content::Content,
-    divider::Divider,
     epoch::Ahead,
     fetch::{BatchFetcher, Gather, Look, Mapped, SnapshotRows},
     layout::{self, Layout, invalid},
+    locality::Divider,
     pass::{Job, Lane},
     shuffle::{Extent, narrower, resolve_auto},
 };
 use crate::{
     Cluster, Error, Locality,
-    buffer::BufferPool,
+    memory::BufferPool,
     sampler::{Last, LoaderState, Mixture, Shuffle, View},
 };
 

@@ -10,14 +10,13 @@ use super::{
     fetch::{BatchFetcher, HostChoice},
     pass::Pass,
     prefetch::Prefetch,
-    slowest::{SlowBatch, Slowest},
+    stats::{BatchCost, LoaderStats, SlowBatch, Slowest},
 };
 use crate::{
     Error,
     deadline::CancelToken,
     process,
     sampler::{EpochDigest, LoaderState, PassName, PlanId},
-    stats::{BatchCost, LoaderStats},
 };
 
 /// The progress of an epoch, without batches that are only fetched ahead.

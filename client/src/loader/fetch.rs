@@ -13,9 +13,9 @@ use super::{
 };
 use crate::{
     CallerMemory, CopyStats, Error, HostTensor, Memory, RowRef, RowsView, Sources,
-    buffer::{Buffer, BufferPool},
     deadline::CancelToken,
     fetch::Gathered,
+    memory::{Buffer, BufferPool},
     process,
     remote::Placed,
 };

@@ -8,7 +8,7 @@ use std::{iter, ops::Range, sync::Arc};
 use larder_base::limits;
 use larder_dataset::{Dtype, Manifest, Tensor};
 
-use crate::{Error, ErrorKind, HostTensor, Memory, RowsView, buffer::ALIGNMENT};
+use crate::{Error, ErrorKind, HostTensor, Memory, RowsView, memory::ALIGNMENT};
 use ragged::RaggedRows;
 
 pub(super) use ragged::{Ragged, with_slack};

@@ -13,6 +13,8 @@
 //! Thread rule: several threads fetch side by side. Non-goals: the time when memory may be used
 //! again (see [`Pump`]).
 
+mod direct;
+
 use std::{ops::Range, sync::Arc};
 
 use larder_dataset::Dtype;
@@ -22,7 +24,6 @@ use super::{
     batch::{Batch, BatchMemory},
     caller_buffers::CallerBuffers,
     content::Samples,
-    direct::Direct,
     epoch::{Epoch, PreparedEpoch},
     fetch::{BatchFetcher, Fetched},
     layout::{ColumnRows, Layout, Ragged, with_slack},
@@ -30,10 +31,11 @@ use super::{
 };
 use crate::{
     CopyStats, DeviceSlice, Error, Pump, ReadyBlock,
-    buffer::ALIGNMENT,
     deadline::CancelToken,
     device::{Block, Run, Source, Transfer},
+    memory::ALIGNMENT,
 };
+use direct::Direct;
 
 /// The rows of a batch in the memory of a device.
 pub struct OnDevice {

@@ -5,7 +5,7 @@ use std::{os::unix::net::UnixStream, path::Path, sync::Arc};
 use larder_base::{ErrorKind, SnapshotId};
 use larder_dataset::Manifest;
 use larder_extent::{Attached, ExtentId};
-use larder_wire::data::{AttachManifest, ErrorReply, Kind, WireError};
+use larder_wire::data::{AttachManifest, Kind};
 
 use super::session::{NoSession, Session};
 use crate::{Error, remote::Failure};
@@ -59,16 +59,8 @@ pub(crate) fn map_manifest(
 fn attach(session: &mut Session, snapshot: SnapshotId) -> Result<Attached, Failure> {
     let mut frame = Vec::new();
     AttachManifest { snapshot }.encode(1, &mut frame);
-    let sent = std::io::Write::write_all(&mut session.stream(), &frame);
-    sent.map_err(|error| Failure::from_io(&error))?;
-    let answer = session.next()?;
-    match answer.kind {
-        Kind::Attached => {
-            let id = ExtentId::from_bytes(*snapshot.as_bytes());
-            let attached = Attached::shared(session.take_fd()?, id);
-            attached.map_err(|error| Failure::Broken(error.to_string()))
-        }
-        Kind::Error => Err(ErrorReply::decode(&answer.body)?.error.into()),
-        found => Err(WireError::Unexpected { found, expected: "ATTACHED" }.into()),
-    }
+    session.call(&frame, Kind::Attached, "ATTACHED")?;
+    let id = ExtentId::from_bytes(*snapshot.as_bytes());
+    let attached = Attached::shared(session.take_fd()?, id);
+    attached.map_err(|error| Failure::Broken(error.to_string()))
 }

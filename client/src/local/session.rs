@@ -1,13 +1,14 @@
 //! Frames and descriptors on a node's unix socket, after HELLO.
 
 use std::{
-    collections::VecDeque, io, os::fd::OwnedFd, os::unix::net::UnixStream, path::Path, process,
+    collections::VecDeque, io::Write, os::fd::OwnedFd, os::unix::net::UnixStream, path::Path,
+    process,
 };
 
 use larder_base::{Ticket, limits};
 use larder_extent::socket::recv_with_fds;
 use larder_wire::data::{
-    ErrorReply, FRAME_HEADER_BYTES, Hello, HelloOk, Kind, WireError, split_frame,
+    Admit, Admitted, ErrorReply, FRAME_HEADER_BYTES, Hello, HelloOk, Kind, WireError, split_frame,
 };
 
 use super::listener;
@@ -74,16 +75,25 @@ impl Session {
         set.map_err(|error| Failure::from_io(&error))?;
         let mut frame = Vec::new();
         hello.encode(0, &mut frame);
-        io::Write::write_all(&mut self.stream, &frame).map_err(|error| Failure::from_io(&error))?;
-        let answer = self.next()?;
-        match answer.kind {
-            Kind::HelloOk => {
-                let ok = HelloOk::decode(&answer.body)?;
-                ok.check(hello)?;
-                Ok(ok)
-            }
-            Kind::Error => Err(ErrorReply::decode(&answer.body)?.error.into()),
-            found => Err(WireError::Unexpected { found, expected: "HELLO_OK" }.into()),
+        let ok = HelloOk::decode(&self.call(&frame, Kind::HelloOk, "HELLO_OK")?)?;
+        ok.check(hello)?;
+        Ok(ok)
+    }
+
+    /// Sends a frame, and returns the body of the answer, which is of kind `wanted` and called
+    /// `name`.
+    pub(super) fn call(
+        &mut self,
+        frame: &[u8],
+        wanted: Kind,
+        name: &'static str,
+    ) -> Result<Vec<u8>, Failure> {
+        self.stream.write_all(frame).map_err(|error| Failure::from_io(&error))?;
+        let Incoming { kind, body, .. } = self.next()?;
+        match kind {
+            _ if kind == wanted => Ok(body),
+            Kind::Error => Err(ErrorReply::decode(&body)?.error.into()),
+            found => Err(WireError::Unexpected { found, expected: name }.into()),
         }
     }
 
@@ -131,5 +141,27 @@ impl Session {
         self.buffer.extend_from_slice(&bytes[..got]);
         self.fds.extend(fds);
         Ok(())
+    }
+}
+
+/// A connection by which a node knows that this process uses it. The use ends when it is dropped,
+/// or with the process, whatever became of the children it forked.
+pub(crate) struct Lease {
+    session: Session,
+}
+
+impl Lease {
+    /// Connects to the node that listens at `path`.
+    pub(crate) fn take(path: &Path) -> Result<Self, Failure> {
+        Ok(Self { session: Session::connect_any(path)?.0 })
+    }
+
+    /// Lets the node read what lies under `prefix`, and learns how it is reached; with an empty
+    /// prefix only the latter.
+    pub(crate) fn admit(&mut self, prefix: &str) -> Result<Admitted, Failure> {
+        let mut frame = Vec::new();
+        Admit { prefix: prefix.to_owned() }.encode(1, &mut frame);
+        let answer = self.session.call(&frame, Kind::Admitted, "ADMITTED")?;
+        Ok(Admitted::decode(&answer)?)
     }
 }

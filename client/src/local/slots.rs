@@ -12,9 +12,10 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
+use larder_base::limits;
 use larder_extent::Attached;
 
-use super::mapping_slots::{MappingSlot, MappingSlots};
+use crate::process::PerProcess;
 
 /// Shards of one chunk of the table. The first request for a shard allocates its chunk. So a
 /// dataset of millions of shards costs only its used chunks.
@@ -143,6 +144,62 @@ impl Slots {
         let chunk = self.chunks[shard as usize / CHUNK_SHARDS]
             .get_or_init(|| (0..CHUNK_SHARDS).map(|_| empty()).collect());
         &chunk[shard as usize % CHUNK_SHARDS]
+    }
+}
+
+/// A forked child maps its own: it drops what it inherits.
+static PLACES: PerProcess<Arc<MappingSlots>> = PerProcess::new();
+
+/// How many extents this process has mapped or asked for, over all its datasets.
+///
+/// A place is claimed before an extent is asked for. It is given back when the extent is unmapped,
+/// which may be long after the extent left the table: views keep it.
+struct MappingSlots {
+    taken: AtomicUsize,
+    count: usize,
+}
+
+/// A place that was taken, given back when this is dropped.
+struct MappingSlot {
+    places: Arc<MappingSlots>,
+}
+
+impl MappingSlots {
+    fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self { taken: AtomicUsize::new(0), count })
+    }
+
+    /// Those of this process.
+    fn of_process() -> Arc<Self> {
+        Arc::clone(&**PLACES.get(|_| Self::new(limits::MAPPED_EXTENTS_MAX)))
+    }
+
+    /// Takes a place, if one is left.
+    fn claim(&self) -> bool {
+        let one_more = |taken| (taken < self.count).then_some(taken + 1);
+        self.taken.fetch_update(AcqRel, Relaxed, one_more).is_ok()
+    }
+
+    /// Takes a place for what is mapped already.
+    fn take(&self) {
+        self.taken.fetch_add(1, AcqRel);
+    }
+
+    fn give_back(&self) {
+        self.taken.fetch_sub(1, AcqRel);
+    }
+}
+
+impl MappingSlot {
+    /// One that was taken before.
+    fn taken(places: &Arc<MappingSlots>) -> Self {
+        Self { places: Arc::clone(places) }
+    }
+}
+
+impl Drop for MappingSlot {
+    fn drop(&mut self) {
+        self.places.give_back();
     }
 }
 

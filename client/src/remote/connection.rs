@@ -17,7 +17,7 @@ use larder_wire::data::{
 use super::{
     Failure, Job, Progress, Wanted,
     placed::Lengths,
-    receive::{Run, is_contiguous, receive, receive_ragged, receive_row},
+    receive::{Run, receive, receive_row},
     stream::Stream,
 };
 use crate::{CopyStats, deadline::CancelToken};
@@ -142,7 +142,15 @@ impl Connection {
         match header.kind() {
             Kind::Data => {
                 self.data.decode_into(&header, &self.body)?;
-                self.receive_rows(job, progress, wanted)?;
+                let received = self.receive_rows(job, progress, wanted);
+                received.map_err(|failure| match failure {
+                    // The rows before it count as received.
+                    Failure::Corrupt { .. } => {
+                        let slot = job.slots.start + progress.slots;
+                        Failure::Corrupt { slot, row: progress.rows }
+                    }
+                    other => other,
+                })?;
                 self.reader.get_mut().progress();
                 Ok(Received::Rows)
             }
@@ -178,24 +186,11 @@ impl Connection {
         let slot = job.slots.start + progress.slots;
         let (at, crcs) = (&job.at[self.data.rows()], self.data.crcs());
         let (out, lengths) = (&mut *batch.out[slot], batch.lengths[slot]);
-        let (mut done, reader, staging) = (0, &mut self.reader, &mut self.staging);
-        let (received, times) = match lengths {
-            Lengths::Even(row_bytes) => {
-                let run = Run { at, crcs, row_bytes };
-                (receive(reader, &run, out, staging, &mut done), run.copies())
-            }
-            Lengths::Ragged(_) => {
-                let times = if is_contiguous(at) { 1 } else { 2 };
-                (receive_ragged(reader, (at, crcs), lengths, out, staging, &mut done), times)
-            }
-        };
-        let first = progress.rows;
+        let (run, mut done) = (Run { at, crcs, lengths }, 0);
+        let received = receive(&mut self.reader, &run, out, &mut self.staging, &mut done);
         job.advance(progress, done);
-        wanted.copies += CopyStats::remote(lengths.sum(&at[..done]) as u64, times);
-        received.map_err(|failure| match failure {
-            Failure::Corrupt { row, .. } => Failure::Corrupt { slot, row: first + row },
-            other => other,
-        })
+        wanted.copies += CopyStats::remote(lengths.sum(&at[..done]) as u64, run.copies());
+        received
     }
 
     /// Receives the next bytes of a row sent in pieces.
@@ -217,12 +212,7 @@ impl Connection {
             );
             return Err(Failure::Protocol(why));
         }
-        receive_row(&mut self.reader, &mut due[..bytes], self.data.crcs()[0], row).map_err(
-            |failure| match failure {
-                Failure::Corrupt { row, .. } => Failure::Corrupt { slot, row },
-                other => other,
-            },
-        )?;
+        receive_row(&mut self.reader, &mut due[..bytes], self.data.crcs()[0])?;
         job.advance_within(progress, bytes, place.len());
         wanted.copies += CopyStats::remote(bytes as u64, 1);
         Ok(())

@@ -1,7 +1,7 @@
 //! Ragged rows from every source.
 
 use super::*;
-use crate::{buffer::ALIGNMENT, fetch::begins};
+use crate::{fetch::begins, memory::ALIGNMENT};
 
 const TEXT: usize = 0;
 const LABEL: usize = 1;

@@ -13,7 +13,7 @@ use larder_base::limits;
 use larder_dataset::Manifest;
 
 use super::{Column, Layout};
-use crate::{Error, RowRef, buffer::ALIGNMENT, fetch};
+use crate::{Error, RowRef, fetch, memory::ALIGNMENT};
 
 /// The ragged rows of a batch, by column of its layout. Empty if no column is ragged.
 #[derive(Debug, Default)]

@@ -12,6 +12,7 @@
 //! frees instead. Non-goals: page-locking, which callers do for their own memory.
 
 use std::{
+    any::Any,
     fmt, hint,
     ops::{Deref, DerefMut},
     sync::{Arc, Mutex, PoisonError, TryLockError},
@@ -19,7 +20,7 @@ use std::{
 
 use larder_extent::AnonymousMap;
 
-use crate::{CallerMemory, Error, ErrorKind};
+use crate::{Error, ErrorKind};
 
 /// The alignment of pooled buffers and of the tensors in them.
 pub(crate) const ALIGNMENT: usize = 4096;
@@ -30,6 +31,17 @@ const HUGE_FROM_BYTES: usize = 4 << 20;
 /// How often the lock is tried. Takes a few microseconds, less than the page faults of one new
 /// buffer.
 const LOCK_TRIES: u32 = 64;
+
+/// Memory for one batch: written from its beginning by one thread, once, and then only lent out by
+/// its address. Dropped when nobody has a tensor in it any more, in whichever thread that is.
+pub trait CallerMemory: Any + Send + Sync {
+    /// Its bytes, the same ones at every call: as many as were wanted, or the batch comes in other
+    /// memory. They begin where an element of any type may.
+    fn bytes(&self) -> &[u8];
+
+    /// The same bytes.
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
 
 /// Idle buffers, of one size for even batches and of mixed sizes otherwise.
 pub(crate) struct BufferPool {

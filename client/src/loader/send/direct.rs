@@ -11,13 +11,15 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use larder_extent::{Attached, Companion};
 
-use super::{
-    content::Samples,
-    fetch::{BatchFetcher, SnapshotRows},
-};
 use crate::{
-    CopyStats, DeviceWay, Error, Pump, RowRef, Sources, deadline::CancelToken, device::Source,
+    CopyStats, DeviceWay, Error, Pump, RowRef, Sources,
+    deadline::CancelToken,
+    device::Source,
     fetch::Gathered,
+    loader::{
+        content::Samples,
+        fetch::{BatchFetcher, SnapshotRows},
+    },
 };
 
 /// A run of this length copies as fast as a large one.

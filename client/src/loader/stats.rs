@@ -1,7 +1,7 @@
-//! The slowest batches of a loader, each with the reasons for its wait. They answer the question
-//! "why is my device idle?".
+//! The figures of a loader: sums over its batches, also as metrics, and its slowest batches, each
+//! with the reasons for its wait. They answer the question "why is my device idle?".
 //!
-//! Only a few are kept. A batch that is faster than all of them costs one comparison.
+//! Of the slowest batches, only a few are kept. A batch that is faster than all of them costs one comparison.
 //!
 //! Thread rule: a loader and its epochs share it without a lock, so it works on both sides of a
 //! fork.
@@ -11,7 +11,73 @@ use std::{cmp::Reverse, time::Duration};
 use arc_swap::ArcSwap;
 use larder_base::limits;
 
-use crate::{Hop, LongestWait};
+use crate::{Hop, LongestWait, Sources};
+
+/// Metrics of the loader: names, units and labels. All count from the start of the process.
+mod names {
+    /// Batches handed out.
+    pub(super) const BATCHES: &str = "larder_client_batches_total";
+    /// Rows handed out, padding included; label `source`: `local`, `remote` or `origin`.
+    pub(super) const ROWS: &str = "larder_client_rows_total";
+    /// Bytes of those rows.
+    pub(super) const BYTES: &str = "larder_client_bytes_total";
+    /// Bytes copied for those: each as often as this library moved it.
+    pub(super) const COPIED: &str = "larder_client_copied_bytes_total";
+    /// Seconds for which a batch was waited for by whoever iterates: 0 when it was ready.
+    pub(super) const BATCH_WAIT: &str = "larder_client_batch_wait_seconds";
+    /// Seconds that it took to fetch the rows of a batch, on a thread of the loader.
+    pub(super) const BATCH_FETCH: &str = "larder_client_batch_fetch_seconds";
+}
+
+/// Sums over the batches that a loader handed out, in all its epochs. What was fetched ahead and
+/// not handed out is not in them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LoaderStats {
+    /// Batches handed out.
+    pub batches: u64,
+    /// Samples in them, padding aside.
+    pub samples: u64,
+    /// Rows of padding in them.
+    pub padding: u64,
+    /// Where the rows came from, their bytes, how often those were copied, and what fetching them
+    /// waited for.
+    pub sources: Sources,
+    /// Time spent fetching rows, summed over the threads that did.
+    pub fetching: Duration,
+    /// Time for which whoever iterates had to wait: near 0 when the loader keeps up.
+    pub waiting: Duration,
+}
+
+/// What one batch adds.
+pub(crate) struct BatchCost {
+    pub(crate) samples: u64,
+    pub(crate) padding: u64,
+    pub(crate) sources: Sources,
+    pub(crate) fetching: Duration,
+    pub(crate) waiting: Duration,
+}
+
+impl LoaderStats {
+    /// Counts a batch that is handed out, here and in the metrics.
+    pub(crate) fn record(&mut self, batch: &BatchCost) {
+        self.batches += 1;
+        self.samples += batch.samples;
+        self.padding += batch.padding;
+        self.sources += batch.sources;
+        self.fetching += batch.fetching;
+        self.waiting += batch.waiting;
+        let Sources { rows_local, rows_remote, rows_origin, bytes, copies, .. } = batch.sources;
+        metrics::counter!(names::BATCHES).increment(1);
+        metrics::counter!(names::ROWS, "source" => "local").increment(rows_local);
+        metrics::counter!(names::ROWS, "source" => "remote").increment(rows_remote);
+        metrics::counter!(names::ROWS, "source" => "origin").increment(rows_origin);
+        metrics::counter!(names::BYTES).increment(bytes);
+        metrics::counter!(names::COPIED).increment(copies.copied_bytes);
+        metrics::histogram!(names::BATCH_WAIT).record(batch.waiting);
+        metrics::histogram!(names::BATCH_FETCH).record(batch.fetching);
+    }
+}
 
 /// A slow batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +151,6 @@ impl Slowest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Sources;
 
     fn offer(slowest: &Slowest, batch: u64, waiting_ms: u64, fetching_ms: u64) {
         let [waiting, fetching] = [waiting_ms, fetching_ms].map(Duration::from_millis);

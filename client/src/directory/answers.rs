@@ -1,12 +1,48 @@
-//! Answers that come in pieces, put together up to a length that was compared with a limit before.
+//! Answers to control calls: each within its time, and those that come in pieces put together up to
+//! a length that was compared with a limit before.
+
+use std::{error, future::Future, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use larder_base::{ErrorKind, limits};
-use larder_wire::control::{ExceptionsChunk, ManifestChunk};
-use tonic::{Status, Streaming};
+use larder_wire::{
+    control::{ExceptionsChunk, ManifestChunk, PlanPiece},
+    status,
+};
+use tonic::{Response, Status, Streaming};
 
-use super::from_status;
 use crate::Error;
+
+/// Waits for the answer to a call, at most `limit`.
+pub(super) async fn within<T>(
+    address: &str,
+    limit: Duration,
+    call: impl Future<Output = Result<Response<T>, Status>> + Send,
+) -> Result<T, Error> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(from_status(address, &status)),
+        Err(_) => Err(Error::new(ErrorKind::Unavailable, format!("node {address} is silent"))
+            .because(format!("it did not answer within {limit:?}"))),
+    }
+}
+
+/// Converts a status. Only a status of the transport has a cause. Any other is the answer of a
+/// node, with its own message.
+fn from_status(address: &str, status: &Status) -> Error {
+    let kind = status::kind(status.code());
+    if let Some(cause) = error::Error::source(status) {
+        let what = format!("node {address} does not answer");
+        return Error::new(kind, what).because(larder_base::root_cause(cause));
+    }
+    let said = status.message();
+    let why = if said.is_empty() { status.code().description() } else { said };
+    let error = Error::new(kind, format!("the call to node {address} failed")).because(why);
+    match status::hint(status) {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
+}
 
 /// A message that holds the next bytes of something.
 pub(super) trait Piece {
@@ -29,6 +65,14 @@ impl Piece for ExceptionsChunk {
 
     fn bytes(&self) -> &[u8] {
         &self.chunk
+    }
+}
+
+impl Piece for PlanPiece {
+    const WHAT: &str = "a plan";
+
+    fn bytes(&self) -> &[u8] {
+        &self.piece
     }
 }
 

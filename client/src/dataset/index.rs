@@ -1,11 +1,14 @@
-//! The report of a prefix that had no manifest, and was indexed when it was opened.
+//! Indexes a prefix: when an operator asks for it, and when a dataset without a manifest is opened.
 
 use std::fmt;
 
 use larder_base::{limits, printable_line};
-use larder_dataset::{Manifest, Opened};
+use larder_dataset::{
+    DatasetError, IndexOptions, IndexProgress, Indexed, Manifest, Opened, Origin, OriginUri, index,
+};
 
-use crate::OpenDataset;
+use super::address::parse_prefix;
+use crate::{CancelToken, Error, ErrorKind, OpenDataset, runtime};
 
 /// The report of indexing an opened prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,4 +94,33 @@ mod tests {
             "{many}"
         );
     }
+}
+
+/// Indexes a prefix, as [`index()`], and waits for it. Threads of this library call `progress`.
+/// After cancellation it ends soon, and publishes only if it had already begun to.
+///
+/// # Errors
+/// - `InvalidArgument` for an invalid prefix or data that can't be indexed, with the object and
+///   field.
+/// - The origin's error.
+/// - An error if it was cancelled.
+pub fn index_prefix(
+    uri: &str,
+    options: &IndexOptions,
+    progress: &(dyn Fn(IndexProgress) + Send + Sync),
+    cancel: &CancelToken,
+) -> Result<Indexed, Error> {
+    let prefix = &parse_prefix(uri)?;
+    let indexed = runtime::block_on(cancel.unless(async {
+        let origin = Origin::connect(prefix).await.map_err(DatasetError::from)?;
+        Box::pin(index(&origin, prefix, options, progress)).await
+    }))??;
+    indexed.map_err(|error| index_error(prefix, error))
+}
+
+/// The client's error for a prefix that could not be indexed.
+fn index_error(prefix: &OriginUri, error: DatasetError) -> Error {
+    let kind = ErrorKind::from(&error);
+    let error = Error::new(kind, format!("cannot index {prefix}")).with_source(error);
+    error.hint_at_opening(prefix)
 }

@@ -8,13 +8,20 @@
 //! Non-goals: retries (the caller repeats the call) and caching.
 
 mod plan;
-mod tables;
 
-use std::{ops::ControlFlow, time::Duration};
+use std::{
+    collections::HashMap,
+    ops::ControlFlow,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::{ErrorKind, limits};
-use larder_dataset::{DatasetError, FetchError, Manifest, Origin, OriginError, OriginUri};
+use larder_dataset::{
+    DatasetError, FetchError, Manifest, Origin, OriginError, OriginUri, RowChecksums,
+    ShardChecksums,
+};
 use tokio::sync::OnceCell;
 
 use crate::{
@@ -25,7 +32,6 @@ use crate::{
     runtime,
 };
 use plan::{Asked, Read};
-use tables::Tables;
 
 /// How often a byte is moved: from the connection, into a collected read, into the batch.
 const COPIES: u64 = 3;
@@ -36,6 +42,19 @@ pub(crate) struct Fallback {
     manifest_at: Option<OriginUri>,
     origin: PerProcess<OnceCell<Origin>>,
     tables: PerProcess<Tables>,
+}
+
+/// The checksums of one snapshot, if it has any, and those of the shards used last.
+#[derive(Default)]
+struct Tables {
+    found: OnceCell<Option<RowChecksums>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    shards: HashMap<u32, Arc<ShardChecksums>>,
+    bytes: usize,
 }
 
 /// The longest of several reads.
@@ -119,6 +138,55 @@ impl Fallback {
             done.put(wanted);
         }
         Ok(longest)
+    }
+}
+
+impl Tables {
+    /// Whether rows can be checked.
+    async fn are_there(
+        &self,
+        origin: &Origin,
+        manifest: &Manifest,
+        given: Option<&OriginUri>,
+    ) -> Result<bool, Error> {
+        let found = self.found.get_or_try_init(async || {
+            let found = RowChecksums::find(origin, manifest, given).await.map_err(from_dataset)?;
+            let pinned = manifest.shard_count() > 0 && manifest.shard(0).checksum.is_some();
+            if pinned && found.is_none() {
+                let uri = manifest.uri();
+                tracing::warn!(%uri, "the snapshot pins checksums of shards and none of rows: rows read from the origin are not compared with them; index it again with --checksum");
+            }
+            Ok::<_, Error>(found)
+        });
+        Ok(found.await?.is_some())
+    }
+
+    /// The checksums of a shard, once it is known that they are there.
+    async fn shard(&self, manifest: &Manifest, shard: u32) -> Result<Arc<ShardChecksums>, Error> {
+        if let Some(kept) = self.kept(|kept| kept.shards.get(&shard).cloned()) {
+            return Ok(kept);
+        }
+        let tables =
+            self.found.get().and_then(Option::as_ref).expect("asked after they were found");
+        let sums = Arc::new(tables.shard(manifest, shard).await.map_err(from_dataset)?);
+        self.kept(|kept| kept.keep(shard, &sums));
+        Ok(sums)
+    }
+
+    fn kept<T>(&self, change: impl FnOnce(&mut Kept) -> T) -> T {
+        change(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Kept {
+    /// Begins anew when it is full: in an epoch a shard's time comes and goes.
+    fn keep(&mut self, shard: u32, sums: &Arc<ShardChecksums>) {
+        if self.bytes + sums.bytes() > limits::ROW_CHECKSUM_BYTES_MAX {
+            *self = Self::default();
+        }
+        if self.shards.insert(shard, Arc::clone(sums)).is_none() {
+            self.bytes += sums.bytes();
+        }
     }
 }
 

@@ -1,0 +1,102 @@
+//! Addresses of datasets, as users write them.
+
+use std::{
+    env,
+    path::{Path, PathBuf, absolute},
+};
+
+use larder_dataset::{DatasetRef, OriginUri, UriError};
+
+use crate::{DatasetName, Error, ErrorKind};
+
+/// With these a text is a path, whether there is something or not.
+const BEGINNINGS: [&str; 4] = ["/", "./", "../", "~/"];
+
+pub(super) fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
+    let reference = DatasetRef::parse(uri).map_err(|error| not_an_address(uri, error))?;
+    Ok(DatasetName { reference, manifest: manifest.map(parse_uri).transpose()? })
+}
+
+/// Parses the address of a prefix or an object.
+fn parse_uri(text: &str) -> Result<OriginUri, Error> {
+    OriginUri::parse(text).map_err(|error| not_an_address(text, error))
+}
+
+fn not_an_address(text: &str, error: UriError) -> Error {
+    let hint = match folder_at(text) {
+        Some(address) => format!("for the local folder write {address}"),
+        None => "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder, \
+                 with @tag or without"
+            .to_owned(),
+    };
+    Error::new(ErrorKind::InvalidArgument, format!("'{text}' is not the address of a dataset"))
+        .because(error.why())
+        .with_source(error)
+        .hint(hint)
+}
+
+/// Parses the address of a prefix. Refuses one with an ending like a tag, because opening it would
+/// mean that tag.
+pub(super) fn parse_prefix(uri: &str) -> Result<OriginUri, Error> {
+    let prefix = parse_uri(uri)?;
+    let Some((before, tag)) = uri.rsplit_once('@').filter(|(_, tag)| !tag.contains('/')) else {
+        return Ok(prefix);
+    };
+    let what = format!("'{uri}' names a version, not a prefix");
+    let hint = format!(
+        "to index '{before}' as the version '{tag}', give the tag apart; if '@' is part of its name, end the \
+         prefix with '/', here and where it is opened"
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, what).hint(hint))
+}
+
+/// The address of the local folder that a text names by its path; `None` if it looks like no path.
+fn folder_at(text: &str) -> Option<OriginUri> {
+    if text.contains("://") {
+        return None;
+    }
+    let path = match text.strip_prefix("~/") {
+        Some(below) => Path::new(&env::var_os("HOME")?).join(below),
+        None => PathBuf::from(text),
+    };
+    let is_path = BEGINNINGS.iter().any(|beginning| text.starts_with(beginning));
+    let whole = match path.canonicalize() {
+        Err(_) if is_path => absolute(&path).ok()?,
+        found => found.ok()?,
+    };
+    OriginUri::parse(&format!("file://{}", whole.to_str()?)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Option<String> {
+        folder_at(text).map(|uri| uri.to_string())
+    }
+
+    #[test]
+    fn a_path_has_the_address_of_its_folder_and_a_name_has_none() {
+        assert_eq!(address("/no/such/folder/").as_deref(), Some("file:///no/such/folder"));
+        let here = env::current_dir().unwrap();
+        assert_eq!(address("./data"), Some(format!("file://{}/data", here.display())));
+        assert_eq!(address("src"), Some(format!("file://{}/src", here.display())));
+        let home = env::var("HOME").unwrap();
+        assert_eq!(address("~/no-such-folder"), Some(format!("file://{home}/no-such-folder")));
+        for no_path in ["imagenet", "s3://bucket/data", "http://host/data", "../no-such/../x", ""] {
+            assert_eq!(address(no_path), None, "{no_path}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_that_would_be_opened_as_a_version_of_another_is_refused() {
+        let refused = parse_prefix("s3://bucket/data@v3").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        let hint = refused.advice_text().unwrap();
+        assert!(hint.contains("'s3://bucket/data'") && hint.contains("'v3'"), "{hint}");
+        for prefix in ["s3://bucket/data", "s3://bucket/me@home/data", "s3://bucket/data@v3/"] {
+            let opened = DatasetRef::parse(prefix).unwrap();
+            assert_eq!((&parse_prefix(prefix).unwrap(), "latest"), (opened.uri(), opened.tag()));
+        }
+    }
+}
