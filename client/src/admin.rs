@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_that_would_be_opened_as_a_version_of_another_is_refused() {
+    fn refuses_prefix_that_parses_as_reference_with_tag() {
         let refused = parse_prefix("s3://bucket/data@v3").unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
         let hint = refused.advice_text().unwrap();

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_what_and_why_and_keeps_its_hint_apart() {
+    fn error_text_has_context_and_cause_but_not_the_hint() {
         let error = Error::new(ErrorKind::Unavailable, "node b does not answer")
             .because("connection refused")
             .hint("start it")
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_is_the_text_of_the_errors_behind() {
+    fn cause_is_the_text_of_the_source_errors() {
         let io = std::io::Error::other("disk on fire");
         let error = Error::new(ErrorKind::Internal, "cannot read").with_source(io);
         assert_eq!(error.to_string(), "cannot read: disk on fire");

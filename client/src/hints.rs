@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_a_node_gets_the_hint_that_it_has_without_one_and_keeps_its_own() {
+    fn node_error_keeps_its_hint_or_gets_one_for_its_kind() {
         let hint = |error| of_opening(error, &uri()).advice_text().map(str::to_owned);
         for kind in [ErrorKind::OriginUnavailable, ErrorKind::PermissionDenied, ErrorKind::NotFound]
         {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_error_of_a_read_has_a_hint_but_those_of_a_caller_and_of_a_defect() {
+    fn read_errors_have_hints_except_invalid_argument_and_internal() {
         for &kind in ErrorKind::ALL {
             let error = of_reading(Error::new(kind, "node a answered"), &uri());
             let own = matches!(kind, ErrorKind::InvalidArgument | ErrorKind::Internal);

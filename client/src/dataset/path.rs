@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_has_the_address_of_its_folder_and_a_name_has_none() {
+    fn path_gets_file_address_and_dataset_name_gets_none() {
         assert_eq!(address("/no/such/folder/").as_deref(), Some("file:///no/such/folder"));
         let here = env::current_dir().unwrap();
         assert_eq!(address("./data"), Some(format!("file://{}/data", here.display())));

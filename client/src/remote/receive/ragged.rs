@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_of_any_length_reach_their_places_and_a_flipped_bit_is_noticed_at_its_row(
+        fn receives_rows_of_any_length_and_detects_a_flipped_bit(
             lengths in proptest::collection::vec(
                 prop_oneof![Just(0_usize), 0_usize..700, 0_usize..90_000, Just(PIECE_BYTES + 5)], 1..25,
             ),
