@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_and_command_say_the_same() {
+    fn help_lists_every_exit_code() {
         for (code, meaning) in CODES {
             assert!(TEXT.contains(&format!("  {code:<3}  {meaning}")), "{code}");
         }

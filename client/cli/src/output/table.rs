@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn piped_tables_are_columns_of_words() {
+    fn piped_table_is_aligned_columns() {
         let mut table = Table::new(&[("NAME", Align::Left), ("ROWS", Align::Right)]);
         table.row(["a".to_owned(), "1,000".to_owned()]);
         assert_eq!(table.render(false), "NAME   ROWS\na     1,000");

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_is_what_numpy_writes() {
+    fn header_equals_that_of_numpy() {
         let bytes = header(Dtype::F32, &[2, 3]);
         assert_eq!(bytes.len() % 64, 0);
         let text = String::from_utf8_lossy(&bytes[10..]);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_appears_whole_and_replaces_the_one_before() {
+    fn write_replaces_the_file_atomically() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.npy");
         write(&path, Dtype::U8, &[3], b"abc").unwrap();
