@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_pipe_is_refused_and_not_waited_for() {
+    async fn refuses_a_pipe_without_waiting() {
         let home = tempfile::tempdir().unwrap();
         let made = Command::new("mkfifo").arg(home.path().join("pipe")).status().unwrap();
         assert!(made.success());
