@@ -50,7 +50,7 @@ mod tests {
     use super::AnonymousMap;
 
     #[test]
-    fn memory_is_zeroed_aligned_and_as_long_as_asked_for() {
+    fn memory_is_zeroed_aligned_and_of_the_requested_length() {
         for bytes in [0, 1, 4096, 5 << 20] {
             let mut memory = AnonymousMap::new(bytes).unwrap();
             assert_eq!(memory.len(), bytes);
