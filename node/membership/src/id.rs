@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_blobs_name_reads_back_from_its_letters() {
+    fn blob_id_parses_back_from_its_text() {
         let id = BlobId::of(b"placement");
         assert_eq!(BlobId::parse(&id.to_string()), Some(id));
         let signed = format!("+{}", &id.to_string()[1..]);
