@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_none_is_refused_with_how_to_write_one() {
+    fn invalid_address_is_refused_with_an_example() {
         for text in ["localhost", "127.0.0.1:99999", "127.0.0.1:", ""] {
             let refused = config(&["--listen", text]).expect_err(text).to_string();
             assert!(refused.contains("127.0.0.1:7070"), "{refused}");

@@ -371,7 +371,7 @@ mod announced_tests {
     }
 
     #[test]
-    fn an_answer_counts_until_the_watch_is_as_new() {
+    fn newer_answer_counts_until_the_watch_catches_up() {
         let mut announced = Announced::default();
         assert!(announced.take(&alive(3, "a")));
         assert!(announced.take(&alive(5, "b")));

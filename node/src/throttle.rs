@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_readers_pieces_come_in_parallel_without_pauses() {
+    async fn pieces_transfer_in_parallel_without_readers() {
         let (throttle, flights) = (TransferThrottle::default(), [flight(), flight()]);
         assert_eq!(throttle.rests_for("n2"), 0);
         let first = throttle.turn(&flights[0]).await;

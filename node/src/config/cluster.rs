@@ -253,12 +253,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_in_no_cluster_unless_told() {
+    fn node_is_in_no_cluster_by_default() {
         assert!(parse(ClusterArgs::default()).expect("valid").is_none());
     }
 
     #[test]
-    fn a_seat_has_a_token_and_addresses_with_ports() {
+    fn embedded_mode_needs_a_token_and_addresses_with_ports() {
         let parsed = parse(seat(&["node-a:7070", "http://[::1]:7"])).expect("valid");
         let Some(ClusterConfig::EmbeddedCoordinator { join, .. }) = parsed else {
             panic!("{parsed:?}")

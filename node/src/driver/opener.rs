@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_that_can_be_opened_in_time_is() {
+    async fn datasets_that_open_in_time_are_opened() {
         let opener = Opener::with_slow_reader_guard(OpenTimeouts {
             plan: NEVER,
             dataset: NEVER,
