@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn all_targets_of_one_source_share_its_time() {
+    fn pauses_grow_with_the_targets_of_one_source() {
         let (throttle, now) = (TransferThrottle::default(), clock::now());
         throttle.lock().read = Some(now);
         assert_eq!(throttle.rests_at("n2", now), limits::YIELD_RESTS);

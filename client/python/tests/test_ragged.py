@@ -253,7 +253,7 @@ def test_invalid_offsets_are_refused_by_name(tmp_path: Path) -> None:
         larder.index(f"file://{tmp_path}")
 
 
-def test_flat_npy_files_with_offsets_are_ragged_too(tmp_path: Path) -> None:
+def test_flat_npy_files_with_offsets_are_ragged(tmp_path: Path) -> None:
     rows = [np.arange(n * 3, dtype=np.float32).reshape(n, 3) for n in (2, 0, 5)]
     for name, array in flat("points", rows).items():
         np.save(tmp_path / f"{name}.npy", array)

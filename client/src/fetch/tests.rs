@@ -394,7 +394,7 @@ fn reads_origin_while_all_nodes_are_down_and_nodes_afterwards() {
 }
 
 #[test]
-fn without_a_cluster_rows_come_from_the_origin() {
+fn rows_come_from_the_origin_without_a_cluster() {
     let fixture = Fixture::new();
     let fetcher =
         Fetcher::new(fixture.manifest.clone(), &name(&fixture), None, FetchOptions::default());

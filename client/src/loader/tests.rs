@@ -500,7 +500,7 @@ fn auto_shuffle_follows_cluster_memory_when_all_nodes_answer() {
 }
 
 #[test]
-fn the_order_is_the_samplers() {
+fn order_equals_that_of_the_sampler() {
     let mut loader = builder().batch_size(29).seed(77).shuffle(Shuffle::Global).build().unwrap();
     let samples: Vec<u64> =
         loader.epoch(6).unwrap().flat_map(|batch| batch.unwrap().samples().to_vec()).collect();

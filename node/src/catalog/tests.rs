@@ -165,7 +165,7 @@ fn old_meaning_of_a_tag_is_dropped_once_it_names_another() {
 }
 
 #[test]
-fn second_resolve_answers_all_callers_that_came_meanwhile() {
+fn second_resolve_answers_all_waiting_callers() {
     let (folder, fixture) = pantry();
     let wanted = reference(&folder.uri().to_string());
     let catalog = &fixture.catalog;

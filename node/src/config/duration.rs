@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_a_unit() {
+    fn durations_need_a_unit() {
         let cases = [("60s", 60_000), ("500ms", 500), (" 10m ", 600_000), ("2h", 7_200_000)];
         for (text, milliseconds) in cases {
             let parsed = parse_duration("--exit-when-unused", text).expect(text);

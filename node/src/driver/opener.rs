@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_are_opened_at_once() {
+    async fn opens_only_a_few_datasets_at_once() {
         let opener = Opener::with_slow_reader_guard(OpenTimeouts {
             plan: SOON,
             dataset: NEVER,

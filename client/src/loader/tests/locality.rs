@@ -147,7 +147,7 @@ fn locality_makes_ranks_read_rows_of_their_own_host() {
 }
 
 #[test]
-fn a_mixture_is_divided_too() {
+fn locality_divides_a_mixture() {
     let (sources, whole) =
         (mixture::sources(), || mixture::builder().batch_size(12).last(Last::Pad));
     let manifests: Vec<&Manifest> = sources.iter().map(|source| &source.manifest).collect();

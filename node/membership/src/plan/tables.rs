@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn one_ring_and_one_table_of_a_snapshot() {
+    fn tables_of_two_rings_or_twice_of_a_snapshot_are_refused() {
         let (seven, eight) = (ring(7), ring(8));
         let twice = Tables::new(vec![table(&seven, 1, &[]), table(&seven, 1, &[(1, 1)])]);
         assert!(twice.unwrap_err().to_string().contains("each once"));

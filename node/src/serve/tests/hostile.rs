@@ -116,7 +116,7 @@ fn unfinished_handshake_is_disconnected_and_others_are_served() {
 }
 
 #[test]
-fn client_leaving_in_the_middle_of_rows_leaves_no_state() {
+fn client_that_disconnects_between_rows_leaves_no_state() {
     let folder = Folder::new(64, 1 << 20, 8 << 20, false);
     let node = TestNode::new(&folder, 256 << 20);
     for verify in [false, true] {

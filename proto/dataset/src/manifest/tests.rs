@@ -249,7 +249,7 @@ fn refuses_shard_that_needs_too_many_reads() {
 }
 
 #[test]
-fn tensors_of_one_sample_may_lie_in_objects_side_by_side() {
+fn tensors_of_a_sample_can_be_in_several_objects() {
     let tensors = vec![strided("image", 10, 0), strided("label", 1, 1)];
     let mut builder = ManifestBuilder::new(uri(), tensors, 64);
     for index in 0..3 {
@@ -278,7 +278,7 @@ fn keeps_more_tensors_than_fit_an_object_record() {
 }
 
 #[test]
-fn ids_follow_the_bytes_and_not_the_cut_around_them() {
+fn shard_ids_depend_on_bytes_and_not_on_shard_bounds() {
     let one = pairs(&[5, 7], 4096);
     let same = pairs(&[5, 7], 4096);
     assert_eq!(one.snapshot(), same.snapshot());

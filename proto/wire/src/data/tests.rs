@@ -121,7 +121,7 @@ fn decode_any(header: &FrameHeader, body: &[u8]) -> Result<(), WireError> {
 }
 
 #[test]
-fn there_is_a_sample_of_every_kind_and_each_decodes() {
+fn every_frame_kind_has_a_sample_that_decodes() {
     let kinds: Vec<Kind> = one_of_each()
         .iter()
         .map(|frame| {

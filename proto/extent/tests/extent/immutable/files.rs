@@ -34,7 +34,7 @@ fn no_descriptor_can_be_mapped_for_writing() {
 }
 
 #[test]
-fn no_writing_call_gets_through_a_descriptor() {
+fn write_calls_on_a_descriptor_are_refused() {
     let target = Target::new();
     let mut writable = &target.writable;
     target.refuses(
@@ -136,7 +136,7 @@ fn seals_cannot_be_changed() {
 }
 
 #[test]
-fn asynchronous_writes_are_refused_too() {
+fn asynchronous_writes_are_refused() {
     let target = Target::new();
     let mut context: libc::c_ulong = 0;
     raw!(libc::syscall(libc::SYS_io_setup, 1, &raw mut context)).unwrap();
