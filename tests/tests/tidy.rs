@@ -1,5 +1,6 @@
-//! The house rules that a compiler does not check: sizes of files and functions, where `unsafe` and
-//! certain packages may be named, and the directions in which crates may depend on each other.
+//! The house rules that a compiler does not check: sizes of files and functions, lengths of test
+//! names, where `unsafe` and certain packages may be named, and the directions in which crates may
+//! depend on each other.
 //!
 //! Limits are a floor, not the aim. A file that needs more room is two files.
 
@@ -24,6 +25,8 @@ const FILE_LINES_P90_MAX: usize = 450;
 /// Lines of a function, its signature and closing brace included.
 const FUNCTION_LINES_MAX: usize = 70;
 const FUNCTION_LINES_P90_MAX: usize = 35;
+/// Characters of the name of a test.
+const TEST_NAME_MAX: usize = 60;
 
 /// The only folders with code that may say `unsafe`.
 const UNSAFE_HOMES: &[&str] =
@@ -71,6 +74,13 @@ fn functions_are_within_the_length_limits() {
         p90 <= FUNCTION_LINES_P90_MAX,
         "p90 of functions is {p90}, limit {FUNCTION_LINES_P90_MAX}"
     );
+}
+
+#[test]
+fn test_names_are_within_the_length_limit() {
+    let long: Vec<String> =
+        sources().iter().flat_map(|source| source.long_test_names(TEST_NAME_MAX)).collect();
+    report(&long, &format!("test names over {TEST_NAME_MAX} characters"));
 }
 
 #[test]
