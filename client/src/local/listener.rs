@@ -15,7 +15,7 @@ use std::{
     sync::Once,
 };
 
-use larder_extent::peer::PeerProcess;
+use larder_extent::socket::PeerProcess;
 use nix::unistd::geteuid;
 
 const ROOT: u32 = 0;

@@ -27,7 +27,6 @@
 //! Thread rule: async, on any tokio runtime; blocking threads touch the files. Non-goals:
 //! interpreting the bytes, agreement among several coordinators (etcd does that).
 
-mod clock;
 mod embedded;
 mod etcd;
 mod message;
@@ -45,9 +44,21 @@ pub use types::{Alive, Announcement, BlobId, CoordinatorError, Replaced, Revisio
 pub use watch::Watch;
 
 use std::fmt::Debug;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use larder_base::BootId;
+
+/// Returns the time of the monotonic clock.
+#[expect(clippy::disallowed_methods, reason = "this crate's one reading of the clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Returns a random time from half of `wait` to all of it, for waits between attempts.
+fn jittered(wait: Duration) -> Duration {
+    wait.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
 
 /// Keeps the agreed state of a cluster. See the [module](self) for its guarantees.
 ///

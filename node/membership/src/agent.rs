@@ -42,7 +42,6 @@ mod order;
 mod proposal;
 mod reconcile;
 mod rules;
-mod shard;
 mod transfers;
 mod view;
 
@@ -52,12 +51,12 @@ use crate::{
     Announcement, BlobId, BootId, Now, Record, Timing, announcement::Settled, record::Dataset,
 };
 
+pub use crate::id::Shard;
 pub use event::{
     Alive, Answer, Command, Effect, Event, Outcome, Pulled, RingOf, Steer, Stored, Ticket,
 };
 pub use order::LastUses;
 pub use rules::{Rule, Rules, Unbroken};
-pub use shard::Shard;
 pub use transfers::Progress;
 
 use cleanup::CopyCleanup;

@@ -18,12 +18,15 @@ pub mod plan;
 pub mod record;
 
 mod id;
+#[cfg(test)]
+mod testing;
 mod timing;
 
 pub use agent::{Agent, Effect, Event};
 pub use announcement::Announcement;
-pub use id::{BlobId, BootId, Revision};
+pub use id::Revision;
 pub use larder_base::codec::Malformed;
+pub use larder_base::{BlobId, BootId};
 pub use plan::{Move, Plan, Planned, Planner};
 pub use record::Record;
 pub use timing::Timing;

@@ -12,8 +12,6 @@
 mod codec;
 mod even;
 mod figures;
-#[cfg(test)]
-mod ring_only;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -25,8 +23,6 @@ use crate::BlobId;
 
 pub use even::EvenPlanner;
 pub use figures::{Figures, NodeFigures};
-#[cfg(test)]
-pub(crate) use ring_only::RingOnly;
 pub use tables::Tables;
 
 /// One difference between two lists of members.

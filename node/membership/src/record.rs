@@ -26,8 +26,7 @@
 //! Limits: 256 KiB, 1,024 entries, 1,024 datasets in half of the bytes, 64 past changes.
 //! Non-goals: no times of one host's clock that another host would compare with its own.
 
-mod check;
-mod codec;
+mod format;
 mod step;
 
 use std::{fmt, time::Duration};
@@ -287,7 +286,5 @@ impl fmt::Display for Terms {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

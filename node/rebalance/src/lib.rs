@@ -46,13 +46,12 @@ mod outcome;
 mod plan;
 mod planner;
 mod shares;
-mod summary;
 
 pub use change::{Change, Step};
+pub use outcome::Summary;
 pub use plan::{Move, Plan, PlanId, SnapshotPlan};
 pub use planner::{SizedShard, Snapshot, plan};
 pub use shares::shares;
-pub use summary::Summary;
 
 /// Most bytes that a member may hold, in percent of its share.
 pub const SKEW_PERCENT_MAX: u64 = 110;

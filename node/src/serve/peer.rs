@@ -14,7 +14,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use larder_base::limits;
-use larder_extent::{peer, socket};
+use larder_extent::socket;
 use nix::errno::Errno;
 use nix::sys::sendfile::sendfile64;
 use socket2::{SockRef, TcpKeepalive};
@@ -67,7 +67,7 @@ impl Peer {
                 SockRef::from(unix).set_send_buffer_size(limits::SOCKET_SEND_BYTES)?;
                 unix.set_read_timeout(tick)?;
                 unix.set_write_timeout(tick)?;
-                let connected = peer::PeerProcess::of(unix)?;
+                let connected = socket::PeerProcess::of(unix)?;
                 user = Some(connected.uid());
                 if let Some(pidfd) = connected.pidfd() {
                     let _ = process.set(pidfd.try_clone_to_owned()?);
@@ -110,7 +110,7 @@ impl Peer {
     /// Returns true if the process at the other end has ended. A child of it may keep the
     /// connection open.
     pub(super) fn has_exited(&self) -> bool {
-        self.process().is_some_and(peer::has_exited)
+        self.process().is_some_and(socket::has_exited)
     }
 
     /// Shuts the connection down while other threads may use it.

@@ -1,9 +1,10 @@
-//! The two names that are hashes, of a snapshot and of a shard. 16 bytes each, `Copy`, shown as 32
-//! hex digits.
+//! Names of 16 bytes: hashes of a snapshot, a shard and a blob, and the random name of a node's
+//! start. `Copy`, shown as 32 hex digits.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// A string that is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +60,24 @@ id! {
     /// Names the bytes of one shard: the xxh3-128 of the bytes' places and their version. Unchanged
     /// bytes in place keep their id; changed bytes get another.
     ShardId
+}
+
+id! {
+    /// Names immutable bytes by their hash.
+    BlobId
+}
+
+impl BlobId {
+    /// Returns the id of these bytes: their xxh3-128, little-endian.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(xxh3_128(bytes).to_le_bytes())
+    }
+}
+
+id! {
+    /// Names one start of a node: random, so that facts from an earlier start are recognised as
+    /// stale.
+    BootId
 }
 
 fn parse_hex(text: &str) -> Result<[u8; 16], IdError> {

@@ -2,8 +2,8 @@
 //!
 //! - [`limits`]: every bound on a frame, queue, count or wait, with its reason.
 //! - [`Error`]: a failure that crosses a process border. Its kind says what the caller should do.
-//! - [`ShardId`], [`SnapshotId`]: names that are hashes. [`BootId`], [`Ticket`]: names drawn at
-//!   random.
+//! - [`ShardId`], [`SnapshotId`], [`BlobId`]: names that are hashes. [`BootId`]: a random name.
+//! - [`Ticket`], [`is_secret`]: the right to read a dataset, and how secrets are compared.
 //! - [`ring`]: which members own which shards. Every process computes the same.
 //! - [`placement`]: a ring with the exceptions that a plan made to it.
 //! - [`parse_size`], [`printable`]: sizes as people type them, and outside text made safe to show.
@@ -15,23 +15,19 @@
 pub mod codec;
 pub mod limits;
 
-mod address;
-mod cause;
 mod error;
 mod id;
 mod printable;
-mod session;
+mod secret;
 mod size;
 
 pub mod placement;
 pub mod ring;
 
-pub use address::data_address;
-pub use cause::root_cause;
-pub use error::{Advice, Error, ErrorKind};
-pub use id::{IdError, ShardId, SnapshotId};
+pub use error::{Advice, Error, ErrorKind, root_cause};
+pub use id::{BlobId, BootId, IdError, ShardId, SnapshotId};
 pub use placement::Placement;
 pub use printable::{head, printable, printable_line};
-pub use ring::{Member, Ring, Scheme};
-pub use session::{BootId, Ticket};
+pub use ring::{Member, Ring, Scheme, data_address};
+pub use secret::{Ticket, is_secret};
 pub use size::{SizeError, parse_size};

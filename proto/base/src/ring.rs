@@ -26,20 +26,16 @@
 mod member;
 mod owners;
 mod points;
-mod scheme;
 mod spread;
 
 use std::fmt;
 
-use crate::ShardId;
-
-pub use member::Member;
+pub use member::{Member, data_address};
 pub use owners::Owners;
 pub use points::place_of;
-pub use scheme::Scheme;
 pub use spread::Spread;
 
-use crate::Error;
+use crate::{Error, ErrorKind, ShardId, limits};
 use points::Points;
 
 /// The members of one version of the ring, and the owners of all shards.
@@ -190,6 +186,44 @@ impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut ring = f.debug_struct("Ring");
         ring.field("version", &self.version).field("members", &self.members).finish()
+    }
+}
+
+/// The unit of a ring's weights, and the number of owners of a shard. Kept from ring to ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct Scheme {
+    /// The weight that gets an ordinary number of points. It is a power of two, and the mean weight
+    /// is from half of it to four times it.
+    pub unit: u32,
+    /// Owners of each shard, if there are enough members: from 1 to [`limits::REPLICAS_MAX`].
+    pub replicas: u8,
+}
+
+impl Scheme {
+    /// Makes a scheme of one replica, with weights counted in this unit.
+    #[must_use]
+    pub fn one_replica(unit: u32) -> Self {
+        Self { unit, replicas: 1 }
+    }
+
+    /// Checks that a ring of these members can use it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the unit does not fit the members, or a shard cannot have
+    /// so many owners.
+    fn check(self, members: &[Member]) -> Result<(), Error> {
+        let Self { unit, replicas } = self;
+        let refused = |message| Err(Error::new(ErrorKind::InvalidArgument, message));
+        if !points::unit_fits(unit, members) {
+            return refused(format!(
+                "weights counted in units of {unit}, which is no power of two or far from the mean weight"
+            ));
+        }
+        let max = limits::REPLICAS_MAX;
+        if !(1..=max).contains(&usize::from(replicas)) {
+            return refused(format!("{replicas} replicas of each shard: there can be 1 to {max}"));
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,8 @@
 //! The reader's side of an extent that another process filled.
 
+mod pagemap;
 mod private_view;
+mod private_views;
 
 use std::any::Any;
 use std::fmt;
@@ -11,11 +13,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::layout::{EXTENT_BYTES_MAX, FIXED_BYTES, FixedHeader, Layout, decode};
-use crate::map::{PrivateMap, ReadMap};
-use crate::private_views::PrivateViews;
+use crate::memfd::map::{PrivateMap, ReadMap};
 use crate::{ExtentError, ExtentId, ExtentView, memfd};
 
 pub use private_view::PrivateView;
+use private_views::PrivateViews;
 
 /// An extent received from the process that filled it, checked and mapped. Derefs to
 /// [`ExtentView`].

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::layout::{Layout, Placed, encode, index, indices};
-use crate::map::{PopulatedMap, TableMap};
+use crate::memfd::map::{PopulatedMap, TableMap};
 use crate::{ExtentError, ExtentId, PagePreference, Sealed, memfd, pages};
 use hash::{UnitHasher, hash_in_pieces};
 use parts::PartTable;

@@ -30,44 +30,68 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
 compile_error!("extents need 64-bit little-endian Linux (memfd seals, pidfd)");
 
+use std::fmt;
+
 mod error;
-mod id;
 
 pub mod crc;
 
 mod layout;
 
-mod kernel;
-mod map;
 mod memfd;
 mod sys;
 
-mod anonymous;
 mod attached;
 mod filling;
-mod pagemap;
-mod private_views;
 mod rows;
 mod sealed;
 mod view;
 
 pub mod pages;
-pub mod peer;
 pub mod socket;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use anonymous::AnonymousMap;
 pub use attached::{Attached, Companion, PrivateView};
 pub use error::{CorruptRow, ExtentError};
 pub use filling::{CopyOutcome, Filling, Part, PartSpec};
-pub use id::ExtentId;
 pub use layout::{EXTENT_BYTES_MAX, Layout, REGIONS_MAX, Region};
-pub use map::PagePreference;
-pub use pages::PageSize;
+pub use memfd::map::PagePreference;
+pub use pages::{AnonymousMap, PageSize};
 pub use rows::{RowCopy, RowSource, copy_rows, copy_rows_verified};
 pub use sealed::{Retired, Sealed};
 pub use view::ExtentView;
+
+/// The name of an extent: 16 bytes chosen by the process that fills it, in practice the id of the shard or snapshot it holds. This crate only
+/// writes it into the header and compares it on attach.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExtentId(pub [u8; 16]);
+
+impl ExtentId {
+    /// Makes an id of these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the bytes of the id.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for ExtentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for ExtentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ExtentId({self})")
+    }
+}
 
 /// Returns a number that differs between a process and a child it forked, if both call this
 /// function. It replaces `getpid` without a system call, so that every read can check it. Notices
@@ -84,4 +108,19 @@ pub fn fork_count() -> u32 {
 /// The kernel's, before Linux 5.11.
 pub fn keep_descriptors_from_programs() -> std::io::Result<()> {
     sys::keep_descriptors_from_programs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ExtentId;
+
+    #[test]
+    fn id_is_displayed_as_hex() {
+        let mut bytes = [0; 16];
+        bytes[0] = 0xab;
+        bytes[15] = 0x01;
+        let id = ExtentId::from_bytes(bytes);
+        assert_eq!(id.to_string(), "ab000000000000000000000000000001");
+        assert_eq!(id.as_bytes(), &bytes);
+    }
 }

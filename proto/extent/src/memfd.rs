@@ -1,5 +1,7 @@
-//! The file behind an extent: creation, sealing, reopening, and the check of files from other
-//! processes.
+//! The file behind an extent: creation, sealing, reopening, its mappings, and the check of files
+//! from other processes.
+
+pub(crate) mod map;
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -67,8 +69,8 @@ pub(crate) fn check_sealed(file: &File) -> Result<(), ExtentError> {
 
 #[cfg(test)]
 mod tests {
+    use super::map::PopulatedMap;
     use super::{check_sealed, create, seal};
-    use crate::map::PopulatedMap;
     use crate::{ExtentError, PagePreference};
     use std::io::ErrorKind;
 

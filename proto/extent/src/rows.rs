@@ -8,16 +8,16 @@
 //! Thread rule: plain values over a mapped extent. Non-goals: finding the extents (the caller looks
 //! up each once), and finding another source for a damaged row.
 
+mod blocks;
+mod kernel;
+
 use std::ops::Range;
 
 use crate::CorruptRow;
 use crate::crc::crc32c;
-use crate::kernel::{Ahead, copy, copy_hashed, hashes_on_the_way, prefetch, stream_hashed};
 use crate::layout::{Placed, index, indices};
-
-mod blocks;
-
 use blocks::for_each_block;
+use kernel::{Ahead, copy, copy_hashed, hashes_on_the_way, prefetch, stream_hashed};
 
 /// Rows up to this length that cannot be hashed during the copy are checked after their whole block
 /// is copied. The block is in the first-level cache then, while a copy that is read back at once

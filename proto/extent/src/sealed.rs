@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::layout::Layout;
-use crate::map::ReadMap;
+use crate::memfd::map::ReadMap;
 use crate::{ExtentError, ExtentId, ExtentView, memfd, sys};
 
 /// An extent that no process can write to any more, this process included. Derefs to

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::layout::{Layout, Placed, index, indices};
-use crate::map::ReadMap;
+use crate::memfd::map::ReadMap;
 use crate::rows::RowSource;
 use crate::{CorruptRow, ExtentId, PageSize};
 

@@ -6,8 +6,7 @@ use std::str::FromStr;
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::plan::KeyUse;
-use super::text::Fields;
+use super::plan::{Fields, KeyUse};
 use super::{Error, Order, PlanId};
 
 /// A commutative digest of the delivered samples: their number, and the sum modulo 2^128 of a keyed

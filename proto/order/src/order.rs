@@ -1,10 +1,12 @@
 //! Positions of an epoch to samples, and back.
 
+mod windows;
+
 use std::ops::Range;
 
-use super::plan::KeyUse;
-use super::windows::Windows;
-use super::{Error, Permutation, PlanId, Shuffle, View};
+use crate::plan::KeyUse;
+use crate::{Error, Permutation, PlanId, Shuffle, View};
+use windows::Windows;
 
 /// The order of one epoch: which sample each position brings.
 ///

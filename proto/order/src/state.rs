@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::text::Fields;
+use super::plan::Fields;
 use super::{Error, Order, PlanId};
 
 /// The progress of a job in its epoch: the plan, and the first position not yet delivered.

@@ -23,7 +23,7 @@ use tonic::transport::Channel;
 
 use super::durable_state::DurableState;
 use super::leader::sweep_all_but;
-use crate::clock;
+use crate::jittered;
 use crate::message::{
     self, PersistedState, Promise, announcement_message, blob_field, blob_id, blob_ids, stored,
     stored_message,
@@ -457,7 +457,7 @@ async fn listen(connection: Arc<LeaderConnection>) {
             [] => connection.publisher.away("no node is known to ask for it: name one with --join"),
             failures => connection.publisher.away(&failures.join("; ")),
         }
-        tokio::time::sleep(clock::jittered(wait)).await;
+        tokio::time::sleep(jittered(wait)).await;
         wait = (wait * 2).min(limits::COORDINATOR_RETRY_MAX);
     }
 }

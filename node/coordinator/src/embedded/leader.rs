@@ -16,8 +16,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::durable_state::DurableState;
 use super::leases::Leases;
-use crate::clock;
 use crate::message::{PersistedState, announcement_message, blob_field, blob_ids, stored};
+use crate::now;
 use crate::types::{
     self, Announcement, BlobId, CoordinatorError, Replaced, Revision, View, no_room_for_blobs,
 };
@@ -142,7 +142,7 @@ impl Leader {
                 Err(place) => all.nodes.insert(place, message),
             }
             kept.announce(all);
-            core.leases().renew(&node.node_id, clock::now(), node.ttl);
+            core.leases().renew(&node.node_id, now(), node.ttl);
             Ok(())
         };
         self.core.change(step).await
@@ -178,7 +178,7 @@ impl PersistedState {
 
 impl Core {
     fn new(durable: &Arc<DurableState>, publisher: &Arc<Publisher>) -> Arc<Self> {
-        let now = clock::now();
+        let now = now();
         let mut leases = Leases::new(now);
         let generation = {
             let kept = durable.kept();
@@ -246,14 +246,14 @@ impl Core {
 
     /// Ends the announcements with expired leases.
     async fn expire(self: &Arc<Self>) -> Result<(), CoordinatorError> {
-        let over = self.leases().over(clock::now());
+        let over = self.leases().over(now());
         if over.is_empty() {
             return Ok(());
         }
         let core = Arc::clone(self);
         let step = move |_: &DurableState, kept: &mut PersistedState| {
             // Some may have been renewed while other changes ran.
-            let (leases, now) = (core.leases(), clock::now());
+            let (leases, now) = (core.leases(), now());
             let over: Vec<String> = over.into_iter().filter(|id| leases.is_over(id, now)).collect();
             drop(leases);
             let mut all = kept.announcements.clone().unwrap_or_default();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     fn end_lease(coordinator: &Leader, node_id: &str) {
-        coordinator.core.leases().renew(node_id, clock::now(), Duration::ZERO);
+        coordinator.core.leases().renew(node_id, now(), Duration::ZERO);
     }
 
     fn announced(coordinator: &Leader) -> Vec<String> {

@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn lease_lasts_its_ttl_from_the_last_renewal() {
-        let start = crate::clock::now();
+        let start = crate::now();
         let mut leases = Leases::new(start);
         leases.renew("a", start, TTL);
         leases.renew("b", start, TTL);
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn late_check_extends_all_leases_by_the_delay() {
-        let start = crate::clock::now();
+        let start = crate::now();
         let mut leases = Leases::new(start);
         leases.renew("a", start, TTL);
         let pause = Duration::from_secs(3_600);

@@ -163,7 +163,8 @@ impl StateDir {
         };
         let mut ids = Vec::new();
         for file in files {
-            ids.extend(file?.file_name().to_str().and_then(BlobId::parse));
+            let name = file?.file_name();
+            ids.extend(name.to_str().and_then(|name| name.parse::<BlobId>().ok()));
         }
         Ok(ids)
     }

@@ -19,7 +19,7 @@ use super::wire::{
     WatchRequest, WatchResponse,
 };
 use super::{Store, announce, decode_record};
-use crate::clock::jittered;
+use crate::jittered;
 use crate::peer::{Effect, outcome};
 use crate::types::{CoordinatorError, View};
 use crate::watch::Publisher;

@@ -76,13 +76,13 @@ impl Keys {
 
     /// Returns the blob that a key belongs to.
     pub(super) fn blob_of(&self, key: &[u8]) -> Option<BlobId> {
-        self.rest(key, "blobs/").and_then(BlobId::parse)
+        self.rest(key, "blobs/")?.parse().ok()
     }
 
     /// Returns the blob that the key of a piece belongs to.
     pub(super) fn blob_of_piece(&self, key: &[u8]) -> Option<BlobId> {
         let (id, _) = self.rest(key, "pieces/")?.split_once('/')?;
-        BlobId::parse(id)
+        id.parse().ok()
     }
 
     fn key(&self, name: &str) -> Bytes {

@@ -9,7 +9,7 @@ use larder_base::{BootId, limits};
 
 use super::settings::Setting;
 use super::{announcement, digits, is_refused, number, until, until_here, until_shown, write};
-use crate::clock;
+use crate::now;
 use crate::{BlobId, Coordinator, CoordinatorError, Replaced, Revision};
 
 /// Runs each test over each setting.
@@ -213,14 +213,14 @@ async fn announcement_lasts_while_renewed_and_then_expires(setting: Setting) {
     let (client, other) = (setting.client().await, setting.client().await);
     let mut watch = other.watch();
     let ttl = Duration::from_secs(2);
-    let begun = clock::now();
+    let begun = now();
     client.announce(announcement("idle", 1, 2)).await.unwrap();
     // The idle node's announcement must expire, but not early; the busy node's must not.
     loop {
-        let renewed = clock::now();
+        let renewed = now();
         client.announce(announcement("busy", 1, 2)).await.unwrap();
         let nodes = other.read().await.unwrap().alive.nodes;
-        let read = clock::now();
+        let read = now();
         assert!(nodes.contains_key("busy") || read - renewed >= ttl, "after {:?}", read - renewed);
         if !nodes.contains_key("idle") {
             assert!(read - begun >= ttl, "it went after {:?}", read - begun);

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use larder_base::{Member, Scheme, SnapshotId};
 
-use super::{order::LastUses, shard::Shard};
+use super::order::LastUses;
 use crate::{
     BlobId, Planned, Revision,
+    id::Shard,
     plan::{Edit, Task},
     record::Dataset,
 };

@@ -8,10 +8,8 @@ use super::*;
 use crate::{
     announcement::Settled,
     plan::{Edit, Plan},
-    record::{
-        State,
-        testing::{dataset, long, member, record},
-    },
+    record::State,
+    testing::{dataset, long, member, record},
 };
 use stand::Stand;
 

@@ -94,7 +94,7 @@ impl Planned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::testing::member;
+    use crate::testing::member;
 
     fn plan() -> Plan {
         let step = |shard, from, to| Move {

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::{
         plan::{Edit, Move},
-        record::testing::member,
+        testing::member,
     };
 
     fn plan(edits: Vec<Edit>, moves: &[(u64, Option<u16>, u16)]) -> Plan {

@@ -129,7 +129,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::record::testing::member;
+    use crate::testing::member;
 
     fn ring(version: u64) -> Ring {
         Ring::new(version, ["a", "b", "c"].map(|id| member(id, 1)).to_vec()).unwrap()

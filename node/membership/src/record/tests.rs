@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use larder_base::limits;
 
-use super::testing::{dataset, long, member, record};
 use super::*;
-use crate::plan::{Plan, Planned, Planner, RingOnly, Task};
+use crate::plan::{Plan, Planned, Planner, Task};
+use crate::testing::{RingOnly, dataset, long, member, record};
 
 fn planned(record: &Record, edits: &[Edit], urgent: bool) -> (Plan, BlobId) {
     let task = Task {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Attached;
+use super::private_views::PrivateViews;
 use crate::CorruptRow;
 use crate::layout::{BLOCK_BYTES, Region, index, indices};
-use crate::private_views::PrivateViews;
 
 /// Bytes of consecutive rows, lent to be read and written. Dropping it returns them. The extent
 /// stays mapped at least until then.

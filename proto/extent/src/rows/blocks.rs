@@ -6,7 +6,7 @@
 //! More requests than the processor can track would stall the copy until all of them are done.
 
 use super::RowCopy;
-use crate::kernel::{AHEAD_BYTES, Ahead, prefetch};
+use super::kernel::{AHEAD_BYTES, Ahead, prefetch};
 
 const ROWS: usize = 16;
 

@@ -5,8 +5,8 @@ use std::io::{IoSlice, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use larder_extent::peer::{PeerProcess, has_exited};
 use larder_extent::socket::{FDS_MAX, recv_with_fds, send_with_fds};
+use larder_extent::socket::{PeerProcess, has_exited};
 use larder_extent::{Attached, ExtentError, ExtentId};
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};

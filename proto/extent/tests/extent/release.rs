@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use larder_extent::socket::{recv_with_fds, send_with_fds};
-use larder_extent::{Attached, Filling, Layout, PagePreference, PartSpec, Region, peer};
+use larder_extent::{Attached, Filling, Layout, PagePreference, PartSpec, Region, socket};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, getpid, pause};
@@ -93,7 +93,7 @@ fn pidfd_reports_dead_client_while_child_keeps_connection() {
     adopt_orphans();
     let (mut node, client_end) = UnixStream::pair().unwrap();
     let client = child(|| {
-        let own = peer::own_pidfd().unwrap();
+        let own = socket::own_pidfd().unwrap();
         send_with_fds(&client_end, b"x", &[own.as_fd()]).unwrap();
         child(|| {
             send_with_fds(&client_end, &getpid().as_raw().to_le_bytes(), &[]).unwrap();
@@ -106,10 +106,10 @@ fn pidfd_reports_dead_client_while_child_keeps_connection() {
     let mut forked = [0; 4];
     node.read_exact(&mut forked).unwrap();
     let forked = Pid::from_raw(i32::from_le_bytes(forked));
-    assert!(!peer::has_exited(fds[0].as_fd()));
+    assert!(!socket::has_exited(fds[0].as_fd()));
     kill(client, Signal::SIGKILL).unwrap();
     waitpid(client, None).unwrap();
-    assert!(peer::has_exited(fds[0].as_fd()));
+    assert!(socket::has_exited(fds[0].as_fd()));
     node.set_nonblocking(true).unwrap();
     let still_open = node.read(&mut [0]).unwrap_err();
     assert_eq!(still_open.kind(), std::io::ErrorKind::WouldBlock);

@@ -8,8 +8,9 @@ use super::super::*;
 use crate::{
     BlobId, BootId, Planned, Planner, Revision,
     announcement::Settled,
-    plan::{Edit, RingOnly, Task},
-    record::{Audit, Change, Refused, State, testing::member},
+    plan::{Edit, Task},
+    record::{Audit, Change, Refused, State},
+    testing::{RingOnly, member},
 };
 
 pub(super) struct Stand {

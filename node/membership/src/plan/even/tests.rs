@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     plan::{edited, edits_between},
-    record::testing::member,
+    testing::member,
 };
 
 /// A cluster as its record would have it, without the record.

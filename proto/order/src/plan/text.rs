@@ -2,46 +2,46 @@
 
 use std::str::{FromStr, Split};
 
-use super::{Error, Shuffle, WINDOW_SHARDS_DEFAULT};
+use crate::{Error, Shuffle, WINDOW_SHARDS_DEFAULT};
 
 /// Characters of a refused text that an error repeats.
 const QUOTED_CHARS_MAX: usize = 120;
 
 /// The fields of one text, taken in order; every failure names the whole text and its form.
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     text: &'a str,
     wanted: &'static str,
     rest: Split<'a, char>,
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn new(text: &'a str, wanted: &'static str) -> Self {
+    pub(crate) fn new(text: &'a str, wanted: &'static str) -> Self {
         Self { text, wanted, rest: text.split('/') }
     }
 
     /// The next field as it stands.
-    pub(super) fn word(&mut self) -> Result<&'a str, Error> {
+    pub(crate) fn word(&mut self) -> Result<&'a str, Error> {
         self.rest.next().ok_or_else(|| self.error())
     }
 
     /// Whether there is a next field.
-    pub(super) fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         self.rest.clone().next().is_some()
     }
 
     /// The next field, which must be exactly `expected`.
-    pub(super) fn literal(&mut self, expected: &str) -> Result<(), Error> {
+    pub(crate) fn literal(&mut self, expected: &str) -> Result<(), Error> {
         if self.word()? == expected { Ok(()) } else { Err(self.error()) }
     }
 
     /// The next field in the one form [`number`] knows.
-    pub(super) fn number<T: FromStr>(&mut self) -> Result<T, Error> {
+    pub(crate) fn number<T: FromStr>(&mut self) -> Result<T, Error> {
         let field = self.word()?;
         number(field).ok_or_else(|| self.error())
     }
 
     /// The next field as 32 lower-case hex digits.
-    pub(super) fn hex(&mut self) -> Result<u128, Error> {
+    pub(crate) fn hex(&mut self) -> Result<u128, Error> {
         let field = self.word()?;
         let canonical = field.len() == 32
             && field.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
@@ -52,11 +52,11 @@ impl<'a> Fields<'a> {
     }
 
     /// Refuses any further field.
-    pub(super) fn end(mut self) -> Result<(), Error> {
+    pub(crate) fn end(mut self) -> Result<(), Error> {
         if self.rest.next().is_none() { Ok(()) } else { Err(self.error()) }
     }
 
-    pub(super) fn error(&self) -> Error {
+    pub(crate) fn error(&self) -> Error {
         refused(self.wanted, self.text)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use larder_base::limits;
 
 use super::split::{ShardCut, Split};
-use super::{DatasetShape, Error};
+use crate::{DatasetShape, Error};
 
 /// The samples to take of a set: of a snapshot, or of an earlier selection. Its numbers count the
 /// samples of that set, from 0.

@@ -43,9 +43,10 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::pagemap;
+use crate::fork_count;
 use crate::layout::Layout;
-use crate::map::PrivateMap;
-use crate::{fork_count, pagemap};
+use crate::memfd::map::PrivateMap;
 
 /// Bytes found written in returned loans at which lending stops until the mapping is reset.
 const WRITTEN_BYTES_MAX: usize = 16 << 20;

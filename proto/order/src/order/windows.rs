@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
-use super::plan::KeyUse;
-use super::{DatasetShape, Permutation, PlanId, View};
+use crate::plan::KeyUse;
+use crate::{DatasetShape, Permutation, PlanId, View};
 
 /// One epoch's windows: 12 bytes a shard, built in one pass over the shards; 4 bytes more where
 /// only some shards of a stretch are declared.

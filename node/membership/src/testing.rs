@@ -1,12 +1,46 @@
-//! The planner that knows the ring and no exceptions: each shard goes where the ring says.
+//! Members, records and a planner for tests.
 
 use std::collections::BTreeMap;
 
-use larder_base::{Ring, ShardId, SnapshotId};
+use larder_base::{Member, Ring, Scheme, ShardId, SnapshotId};
 
-use super::{Move, Plan, Planned, Planner, Task, edited};
+use crate::plan::{Move, Task, edited};
+use crate::record::{Dataset, State};
+use crate::{Plan, Planned, Planner, Record};
 
-/// Plans by the ring alone. With it placements are as even as the ring is, and no better.
+pub(crate) fn member(id: &str, weight: u32) -> Member {
+    let control = format!("http://{id}.example:7070");
+    Member { id: id.to_owned(), weight, control, host: format!("host-{id}"), zone: String::new() }
+}
+
+/// A dataset of some size.
+pub(crate) fn dataset(number: u16) -> Dataset {
+    let mut snapshot = [0; 16];
+    snapshot[..2].copy_from_slice(&number.to_be_bytes());
+    let uri = format!("s3://bucket/data/{number}");
+    let manifest = format!("{uri}/m.manifest");
+    Dataset { snapshot: SnapshotId::from_bytes(snapshot), uri, manifest, shards: 7, bytes: 8 }
+}
+
+/// Datasets with names so long that the record has room for 32 of them.
+pub(crate) fn long(numbers: std::ops::Range<u16>) -> Vec<Dataset> {
+    let long = |number| Dataset { uri: format!("s3://bucket/{number:04000}"), ..dataset(number) };
+    numbers.map(long).collect()
+}
+
+/// A ring of these members, as if they had always been in it.
+pub(crate) fn record(ids: &[&str]) -> Record {
+    let mut record = Record::founded([1; 16], member(ids[0], 1), Scheme::one_replica(1));
+    for id in &ids[1..] {
+        record = record.joined(member(id, 1)).unwrap().record;
+    }
+    for entry in &mut record.members {
+        entry.state = State::Active;
+    }
+    record
+}
+
+/// Plans by the ring alone: each shard goes where the ring says. With it placements are as even as the ring is, and no better.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RingOnly {
     /// The shards of all snapshots and their bytes.
