@@ -92,7 +92,7 @@ class Report:
         self._add(key, what, "", figure, unit, passes=None)
 
     def failed(self, key: str, why: str) -> None:
-        """A part that came to no figure."""
+        """A part without a figure."""
         self.rows.append(Row(key, why.partition("\n")[0], "", None, "", "not measured"))
         print(f"\n{key} was not measured: {why}", flush=True)
 

@@ -1,7 +1,7 @@
 """Can a GPU copy from the cache's own pages: a read-only map of a sealed memory file, registered?
 
-For pages of 4 KiB, transparent huge pages and those of a reserved pool: whether the driver takes
-them, what that costs, and whether it then copies as fast as from memory of its own.
+Tests pages of 4 KiB, transparent huge pages and pages of a reserved pool: whether the driver takes
+them, the cost of that, and whether it then copies as fast as from its own memory.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Contenders that take turns, in another order each round, while the others sleep.
 
-Warm (`hold`): each has a process of its own. It first goes through an epoch that nobody clocks and
-in which every byte is compared with what was written; then caches are warm, its worker processes
-run, and rounds begin, each an epoch.
+Warm (`hold`): each contender has its own process. It first runs an epoch without a clock, in which
+every byte is compared with the written data. Afterwards caches are warm and worker processes run.
+Then rounds begin, each of one epoch.
 
-Cold (`hold_cold`): each round is a process of its own, whose modules are imported when the clock
-starts and which holds no data; the clock stops with its first epoch.
+Cold (`hold_cold`): each round is a new process without data. Its modules are imported before the
+clock starts. The clock stops at the end of its first epoch.
 
-In both, what a training loop makes of an epoch must come to the same for all contenders and rounds:
-a sample that is lost, repeated or wrong ends the contest.
+In both, the training loop sums up each epoch. The sums of all contenders and rounds must be equal.
+A sample that is lost, repeated or wrong ends the contest.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import Any, SupportsInt, TypeVar
 
 import usage
 
-#: A dict from each tensor's name to a torch tensor whose first axis is the samples.
+#: A dict from each tensor's name to a torch tensor. Its first axis is the samples.
 Batch = dict[str, Any]
 
 T = TypeVar("T")
 
-#: Seconds between two looks at the memory of whoever has its turn.
+#: Seconds between two samples of the memory of the contender that runs.
 LOOK_SECONDS = 0.02
 
 #: Seconds in which a contender's processes must have ended.
@@ -41,16 +41,16 @@ WRAP = 1 << 64
 
 @dataclass
 class Contender(ABC):
-    """A way of loading batches; made in the runner, opened in its own process."""
+    """A way to load batches. It is made in the runner and opened in its own process."""
 
     name: str
-    #: Whether it is what Larder is compared with, Larder itself, or only there to be seen.
+    #: Its role: the baseline, Larder itself, or shown only.
     role: str
-    #: Processes that work for it besides its own.
+    #: Ids of other processes that work for it.
     helpers: list[int] = field(default_factory=list, kw_only=True)
 
     def load(self) -> None:
-        """Imports what a training program has imported before it opens its data."""
+        """Imports the modules that a training program imports before it opens its data."""
 
     @abstractmethod
     def open(self) -> None:
@@ -61,11 +61,11 @@ class Contender(ABC):
         """The batches of an epoch, all samples once."""
 
     def notes(self) -> dict[str, float]:
-        """What it counted over all its epochs."""
+        """Its counts over all its epochs."""
         return {}
 
     def forget(self) -> None:
-        """Gives up the data that it keeps from one process to the next."""
+        """Deletes the data that it keeps from one process to the next."""
 
 
 def _nothing() -> dict[str, float]:
@@ -74,16 +74,17 @@ def _nothing() -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is compared.
+    """A subject of comparison.
 
     Attributes:
         key: its name for `--only` and in the JSON.
         title: its name for people.
-        samples: of an epoch.
-        use: what a training loop does with a batch; an integer that adds up over an epoch.
-        check: compares a batch with what was written; raises if it differs.
-        goal: what the ratio should be.
-        store: what the store has counted so far that all read from, if they do.
+        samples: samples of an epoch.
+        use: the work of a training loop on a batch; returns an integer, which is summed over an
+            epoch.
+        check: compares a batch with the written data; raises if it differs.
+        goal: the wanted ratio.
+        store: returns the counts of the common store, if there is one.
     """
 
     key: str
@@ -101,12 +102,12 @@ class Round:
     """One epoch of one contender.
 
     Attributes:
-        seconds: from being asked for to its last batch.
-        first: to its first batch.
-        cpu_seconds: of the contender, all processes together.
-        total: what the training loop made of it.
-        notes: what the contender had counted when it ended.
-        store: what the store counted meanwhile.
+        seconds: seconds from its begin to its last batch.
+        first: seconds to its first batch.
+        cpu_seconds: CPU time of all processes of the contender.
+        total: the sum of the training loop.
+        notes: the counts of the contender at its end.
+        store: the counts of the store meanwhile.
     """
 
     seconds: float
@@ -142,7 +143,7 @@ class _Seat:
         theirs.close()
 
     def take_turn(self) -> Round:
-        """Let it go through an epoch, watching its memory."""
+        """Lets it run an epoch, and watches its memory."""
         before = self._store()
         self._pipe.send(True)
         one = self._answer(self._look)
@@ -150,7 +151,7 @@ class _Seat:
         return replace(one, store={name: after[name] - before[name] for name in after})
 
     def wait_until_ready(self) -> None:
-        """Let it do all that comes before the first clock."""
+        """Waits for its preparation, before the first clock."""
         self._pipe.send(True)
         self._answer(lambda: None)
 
@@ -174,7 +175,7 @@ class _Seat:
             self._helpers = answer
 
     def leave(self) -> None:
-        """End it and what it started, and wait until they have ended."""
+        """Ends it and its child processes, and waits for their end."""
         self._pipe.close()
         self._process.join(END_SECONDS)
         if self._process.is_alive():
@@ -185,7 +186,7 @@ class _Seat:
 
 
 def hold(subject: Subject, rounds: int) -> list[Result]:
-    """Warm epochs, after one in which all is compared with what was written."""
+    """Warm epochs, after one epoch that is compared with the written data."""
     seats: list[_Seat] = []
     try:
         for contender in subject.contenders:
@@ -201,7 +202,7 @@ def hold(subject: Subject, rounds: int) -> list[Result]:
 
 
 def hold_cold(subject: Subject, rounds: int) -> list[Result]:
-    """First epochs of processes that find nothing of the data on this host."""
+    """First epochs of processes, with no data on this host."""
     results = [Result(contender) for contender in subject.contenders]
     for number in range(rounds):
         for result in _turns(results, number):
@@ -231,7 +232,7 @@ def _agreed(results: list[Result]) -> list[Result]:
 
 @dataclass(frozen=True)
 class _Check:
-    """Compares all samples of an epoch with what was written."""
+    """Compares all samples of an epoch with the written data."""
 
     batch: Callable[[Batch], int]
     samples: int
@@ -244,9 +245,9 @@ class _Check:
 def _contend(
     contender: Contender, use: Callable[[Batch], SupportsInt], check: _Check | None, pipe: Any
 ) -> None:
-    """The life of a contender's process; the runner ends it by closing the pipe.
+    """The main function of a contender's process. The runner ends it by closing the pipe.
 
-    One that is warm has opened its data and been checked before its first round.
+    A warm contender opens its data and is checked before its first round.
     """
 
     def open_then(number: int) -> Iterator[Batch]:
@@ -256,7 +257,7 @@ def _contend(
 
     try:
         pipe.recv()
-        # Workers start as they do in a program that was not itself spawned.
+        # Workers use the default start method, as in a program that was not spawned.
         multiprocessing.set_start_method(None, force=True)
         contender.load()
         epoch = open_then

@@ -1,9 +1,9 @@
-"""Seconds to the first batch of a job: restarted on a host whose cache is warm, and cold on one
-million samples whose index exists.
+"""Seconds to the first batch of a job: restarted on a host with a warm cache, and cold on one
+million indexed samples.
 
-Each is a process of its own (`job.py`), clocked from when it was asked for. A cold one also starts
-the node of the host, which holds nothing then; the files lie in the page cache. What a store far
-away adds is its round trips.
+Each job is a new process (`job.py`), timed from before its start. A cold job also starts the node
+of the host, which is empty then. The files are in the page cache. A remote store would add its
+round trips.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILES = 16
 
 @dataclass
 class Start:
-    """One way to begin, and what each of its jobs said."""
+    """One way to begin, and the output of each of its jobs."""
 
     name: str
     run: Callable[[], dict[str, float]]
@@ -38,7 +38,7 @@ class Start:
 
 
 def write(folder: Path, samples: int) -> None:
-    """A million samples of one tensor."""
+    """Writes the large dataset: samples of one tensor."""
     rng = np.random.default_rng(7)
     (folder / "many").mkdir()
     from safetensors.numpy import save_file
@@ -49,7 +49,7 @@ def write(folder: Path, samples: int) -> None:
 
 
 def uri(folder: Path) -> str:
-    """Where Larder finds them."""
+    """The URI for Larder."""
     return f"file://{folder}/many"
 
 
@@ -64,7 +64,7 @@ def restarts(folder: Path) -> list[Start]:
 
 
 def cold(folder: Path) -> list[Start]:
-    """Jobs on the large dataset, each with a node that holds nothing."""
+    """Jobs on the large dataset, each with an empty node."""
     return [
         Start("reading all files, one thread", lambda: _read(folder)),
         Start("larder, shuffle auto", lambda: _cold(folder, "auto")),
@@ -73,7 +73,7 @@ def cold(folder: Path) -> list[Start]:
 
 
 def clock(starts: list[Start], rounds: int) -> list[Start]:
-    """Lets each have its turn, several times."""
+    """Runs each way in turn, several times."""
     for _ in range(rounds):
         for start in starts:
             start.rounds.append(start.run())
@@ -95,7 +95,7 @@ def _job(way: str, output: str, shuffle: str, where: str, **environment: str) ->
 
 
 def _cold(folder: Path, shuffle: str) -> dict[str, float]:
-    # A name of its own makes it a node of its own, which ends soon after its only job.
+    # A new name makes a new node, which ends soon after its only job.
     name = f"cold-{time.monotonic_ns()}"
     settings = {"LARDER_HOST_NODE": name, "LARDER_HOST_NODE_LINGER": "1s"}
     said = _job("larder", "numpy", shuffle, uri(folder), **settings)
@@ -104,7 +104,7 @@ def _cold(folder: Path, shuffle: str) -> dict[str, float]:
 
 
 def _wait_until_ended(name: str) -> None:
-    """Until the node has given its memory back, and leaves the cores to the next."""
+    """Waits until the node has ended, so that the next job has its memory and its cores."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and _runs(name):
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Nodes of this host that are one run's only."""
+"""Nodes of this host for one run only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def own_host() -> Iterator[None]:
-    """No node of other programs is used, and those of this run end soon after it."""
+    """Keeps this run from using nodes of other programs. Its nodes end soon after it."""
     os.environ.pop("LARDER_CLUSTER", None)
     os.environ.setdefault("LARDER_MEMORY", "4GiB")
     os.environ["LARDER_HOST_NODE_LINGER"] = "10s"

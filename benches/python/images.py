@@ -1,4 +1,4 @@
-"""Images: 150,528 bytes and a label a sample; safetensors for Larder, `.npy` for memmap."""
+"""Images: samples of 150,528 bytes and a label; safetensors for Larder, `.npy` for memmap."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE_SAMPLES = 512
 
 
 def write(folder: Path, samples: int) -> None:
-    """Noise, so that no two images are alike; a label is the sample's number."""
+    """Writes noise, so that no two images are alike. A label is the sample's number."""
     from safetensors.numpy import save_file
 
     rng = np.random.default_rng(7)
@@ -37,18 +37,18 @@ def write(folder: Path, samples: int) -> None:
 
 
 def uri(folder: Path) -> str:
-    """Where Larder finds them."""
+    """The URI for Larder."""
     return f"file://{folder}/images"
 
 
 def columns(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The same as one mapped array a column."""
+    """The same data as one mapped array for each column."""
     names = ("image", "label")
     return {name: np.load(folder / f"{name}.npy", mmap_mode="c") for name in names}
 
 
 def subjects(folder: Path, samples: int, node: int) -> list[Subject]:
-    """Shuffled epochs, and epochs in order, whose batches are only touched or read through."""
+    """Shuffled epochs, and epochs in order. Their batches are only touched, or read completely."""
     data, compare = partial(columns, folder), partial(check, folder)
 
     def larder(name: str, shuffle: str) -> Contender:
@@ -86,7 +86,7 @@ def read(batch: Batch) -> SupportsInt:
 
 
 def check(folder: Path, batch: Batch) -> int:
-    """Compares a batch with what was written; returns the number of its samples."""
+    """Compares a batch with the written data. Returns the number of its samples."""
     labels = batch["label"].numpy()
     written = np.load(folder / "image.npy", mmap_mode="r")
     if not np.array_equal(batch["image"].numpy(), written[labels]):

@@ -1,8 +1,8 @@
-"""A job that ends with its first batch, and prints when it had what, in seconds since BEGUN.
+"""A job that ends with its first batch. It prints the time of each step, in seconds since BEGUN.
 
     python job.py BEGUN larder|mapped torch|numpy SHUFFLE URI_OR_FOLDER
 
-BEGUN is the monotonic clock when the process was asked for. Mapped is what `images.columns` opens.
+BEGUN is the monotonic clock before the start of the process. `mapped` reads by `images.columns`.
 """
 
 from __future__ import annotations

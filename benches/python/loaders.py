@@ -1,7 +1,7 @@
 """The contenders: Larder's loader, and torch's DataLoader over memory-mapped files.
 
-The mapped files lie in the page cache, as they do in the second epoch of a job that has memory
-enough; nothing of theirs is checked, while every row of Larder's was compared with its CRC32C.
+The mapped files are in the page cache, as in the second epoch of a job with enough memory. Their
+bytes are not checked, but every row of Larder is compared with its CRC32C.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from contest import Batch, Contender
 
-#: Samples of a batch, in all that is measured.
+#: Samples of a batch, in all measurements.
 BATCH = 256
 
 #: Opens the columns that a memory-mapped loader reads.
@@ -55,7 +55,7 @@ class Larder(Contender):
 
 @dataclass
 class Fresh(Larder):
-    """`Larder` with a node of its own, which `open` starts and which holds nothing."""
+    """`Larder` with its own empty node, which `open` starts."""
 
     def load(self) -> None:
         super().load()
@@ -73,7 +73,7 @@ class Fresh(Larder):
 class Mapped(Contender):
     """A DataLoader over memory-mapped columns.
 
-    `batched` reads each batch by one gather; without, samples are read one by one and collated.
+    `batched` reads each batch by one gather. Otherwise samples are read one by one and collated.
     """
 
     columns: OpenColumns
@@ -87,7 +87,7 @@ class Mapped(Contender):
     def open(self) -> None:
         from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
-        # More workers than cores are one of the settings that are tried.
+        # Some tried settings have more workers than cores.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         rows = _Rows(self.columns())
         settings = {"num_workers": self.workers, "persistent_workers": self.workers > 0}
@@ -104,7 +104,7 @@ class Mapped(Contender):
 
 @dataclass
 class Slices(Contender):
-    """Slices of the mapped columns: what a view costs that nobody manages."""
+    """Slices of the mapped columns: the cost of a view without any management."""
 
     columns: OpenColumns
 
@@ -125,7 +125,7 @@ class Slices(Contender):
 
 
 class _Rows:
-    """A map-style dataset over columns; a list of indices brings a batch."""
+    """A map-style dataset over columns. A list of indices returns a batch."""
 
     def __init__(self, columns: dict[str, np.ndarray[Any, Any]]) -> None:
         self._columns = columns
@@ -145,7 +145,7 @@ class _Rows:
 
 
 def mapped(columns: OpenColumns, *, shuffle: bool, items: bool = True) -> list[Contender]:
-    """The settings of a DataLoader among which the best is looked for."""
+    """The settings of a DataLoader to try."""
     return [
         Mapped(
             f"memmap, {'batched' if batched else 'by item'}, {workers} workers",

@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 class Report:
-    """All figures of a run; each table is printed when it is there."""
+    """All figures of a run. Each table is printed when it is complete."""
 
     def __init__(self, rounds: int, larder: Path, *, quick: bool) -> None:
         self.said: dict[str, Any] = {
@@ -41,7 +41,7 @@ class Report:
             print("--quick: it only sees that everything works; take no figure from it")
 
     def contest(self, subject: Subject, results: list[Result]) -> None:
-        """A table; ratios are to the baseline whose median is best, round by round."""
+        """A table. Ratios are to the baseline with the best median, round by round."""
         best = min(
             (result for result in results if result.contender.role == "baseline"), key=_seconds
         )
@@ -76,7 +76,7 @@ class Report:
     def rivals(self, subject: Subject, results: list[Result], goals: dict[str, float]) -> None:
         """A table of loaders that all read from one store.
 
-        Ratios are the first of Larder's to each, round by round; `goals` says what those should be.
+        Ratios are the first of Larder to each, round by round. `goals` has the wanted ratios.
         """
         ours = next(result for result in results if result.contender.role == "larder")
         rows = [_rival_row(subject, result, ours, goals) for result in results]
@@ -111,7 +111,7 @@ class Report:
             )
 
     def note(self, key: str, **what: Any) -> None:
-        """Something worth knowing besides the tables."""
+        """Adds facts beside the tables."""
         self.said.setdefault(key, []).append(what)
         print(f"{key}: " + ", ".join(f"{name} {value}" for name, value in what.items()), flush=True)
 
@@ -130,7 +130,7 @@ class Report:
             print(f"| {row['name']} | {' | '.join(words)} | {memory} |", flush=True)
 
     def write(self, path: Path) -> None:
-        """The JSON."""
+        """Writes the JSON."""
         self.said["load_at_end"] = os.getloadavg()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.said, indent=1) + "\n")
@@ -169,7 +169,7 @@ def _row(subject: Subject, result: Result, best: Result) -> dict[str, Any]:
 def _rival_row(
     subject: Subject, result: Result, ours: Result, goals: dict[str, float]
 ) -> dict[str, Any]:
-    # To the best baseline a ratio says how much faster one is; here, how much faster Larder is.
+    # `contest` divides each rate by that of the baseline; here the ratio is Larder's to each.
     row = _row(subject, result, result)
     pairs = zip(result.rounds, ours.rounds, strict=True)
     store_cpu = sum(one.store["cpu_seconds"] for one in result.rounds)
@@ -191,7 +191,7 @@ def _load() -> str:
 
 
 def _commit() -> str:
-    """The commit that is checked out, and whether files differ from it."""
+    """The checked-out commit, and whether files differ from it."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     said = subprocess.run(
         command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False

@@ -1,10 +1,10 @@
-"""Larder's Python loader against loaders of others, as ratios of one run.
+"""Larder's Python loader against other loaders, as ratios of one run.
 
     python run.py [--quick] [--only KEY ...] [--rounds N] [--out FILE] [--data FOLDER]
 
-`make bench-python` builds what is measured and calls this. The data is written, indexed in place
-and read through a node of this host that `larder.open` starts, kept apart from nodes that others
-of this user run; data and node are gone afterwards.
+`make bench-python` builds the package and calls this. The run writes its data, indexes it in place
+and reads it through a node of this host that `larder.open` starts. Other programs of this user do
+not use that node. Data and node are removed afterwards.
 
 Non-goals: other hosts, real object stores, GPUs, disks that are slower than memory.
 """
@@ -32,14 +32,14 @@ KEYS = ("shuffled", "views", "views-read", "tokens", "restart", "cold")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything there is."""
+    """Sizes and counts of the run."""
 
     images: int = 8192
     windows: int = 65_536
     many: int = 1_000_000
     rounds: int = 9
 
-    #: What `--quick` takes.
+    #: Sizes of `--quick`.
     @classmethod
     def quick(cls) -> Sizes:
         return cls(images=1024, windows=4096, many=16_000, rounds=2)
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _prepare(folder: Path, sizes: Sizes, only: tuple[str, ...] | list[str]) -> None:
-    """Writes and indexes what the chosen subjects read."""
+    """Writes and indexes the data of the chosen subjects."""
     if set(only) - {"cold"}:
         images.write(folder, sizes.images)
         larder.index(images.uri(folder))
@@ -80,7 +80,7 @@ def _prepare(folder: Path, sizes: Sizes, only: tuple[str, ...] | list[str]) -> N
 def _warm(
     report: Report, folder: Path, sizes: Sizes, only: tuple[str, ...] | list[str], rounds: int
 ) -> None:
-    """What reads from a warm node. This process keeps the node by having a dataset open."""
+    """Runs the subjects that read from a warm node. The open dataset keeps the node running."""
     dataset = larder.open(images.uri(folder))
     started = dataset._native.started_node
     assert started is not None, "the node of this host is not ours"

@@ -1,14 +1,14 @@
-"""Larder's Python loader against loaders of others, over a real S3 server on this host.
+"""Larder's Python loader against other loaders, over a real S3 server on this host.
 
     python run_peers.py [--quick] [--only warm|cold] [--peers KEY ...] [--rounds N] [--store-core]
 
-`make bench-peers` builds what is measured and calls this. Each peer's own writer makes its files,
-which lie on the store beside Larder's safetensors files; each is tried at several settings, and
-contends at that which did best. Data, caches, store and node are gone afterwards.
+`make bench-peers` builds the package and calls this. Each peer's own writer makes its files, which
+are on the store beside Larder's safetensors files. Each peer is tried at several settings, and
+contends at its best setting. Data, caches, store and node are removed afterwards.
 
-Warm: the epochs after the first, when each that keeps data on this host has it. Cold: the first
-epoch, on a host that has nothing; the index of Larder and the formats of the others were made
-before, whatever they convert on this host counts.
+Warm: the epochs after the first, when each loader that keeps data on this host has it. Cold: the
+first epoch, on a host without data. Larder's index and the peers' formats are made before the
+clock starts. Conversions on this host count.
 
 Non-goals: networks, other hosts, GPUs, disks that are slower than memory.
 """
@@ -41,36 +41,36 @@ from report import Report
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Where Larder's files are.
+#: The URI of Larder's files.
 URI = f"s3://{BUCKET}/images"
 
 KEYS = ("warm", "cold")
 
-#: How much faster a cold epoch should be than the best of the others.
+#: The wanted ratio of a cold epoch to the best peer.
 COLD_GOAL = 2
 
-#: A way of letting contenders take turns.
+#: A function that lets contenders take turns.
 Hold = Callable[[Subject, int], list[Result]]
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything there is."""
+    """Sizes and counts of the run."""
 
     images: int = 8192
     warm: int = 9
     cold: int = 5
-    #: Rounds in which the best setting of a peer is looked for.
+    #: Rounds to find the best setting of a peer.
     trials: int = 2
 
-    #: What `--quick` takes.
+    #: Sizes of `--quick`.
     @classmethod
     def quick(cls) -> Sizes:
         return cls(images=512, warm=2, cold=1, trials=1)
 
 
 class Arena:
-    """A store that has the data of everybody, and where contests take place."""
+    """A store with the data of all contenders. It runs the contests."""
 
     def __init__(
         self, report: Report, folder: Path, sizes: Sizes, store: Garage, peers: list[type[Peer]]
@@ -88,13 +88,13 @@ class Arena:
         _clocked(report, "larder", partial(_publish_ours, folder / "images", store))
         for peer in {peer.key: peer for peer in peers}.values():
             _clocked(report, peer.title, partial(_publish, peer, folder, store))
-        # Else they would be written to the disk while others are clocked.
+        # Otherwise the files would be written to the disk while a clock runs.
         os.sync()
 
     def warm(self, rounds: int) -> None:
         """Epochs after the first."""
         best = [self._best(peer, "warm", hold) for peer in self._peers]
-        # It keeps the node that all of Larder's processes use.
+        # It keeps the node running that all of Larder's processes use.
         dataset = larder.open(URI)
         started = dataset._native.started_node
         assert started is not None, "the node of this host is not ours"
@@ -105,7 +105,7 @@ class Arena:
         self._report.rivals(subject, results, {peer.name: peer.goal for peer in best})
 
     def cold(self, rounds: int) -> None:
-        """First epochs on a host that has nothing."""
+        """First epochs on a host without data."""
         best = [self._best(peer, "cold", hold_cold) for peer in self._peers]
         ours = [
             Fresh(f"larder, shuffle {shuffle}", "larder", URI, shuffle)
@@ -118,7 +118,7 @@ class Arena:
         self._report.rivals(subject, results, goals)
 
     def _best(self, peer: type[Peer], key: str, held: Hold) -> Peer:
-        """The setting at which a peer is quickest."""
+        """The fastest setting of a peer."""
         settings = peer.settings(self._cache)
         settings[0].forget()
         tried = {}
@@ -138,7 +138,7 @@ def main() -> None:
     arguments = _arguments()
     sizes = Sizes.quick() if arguments.quick else Sizes()
     rounds = {key: arguments.rounds or getattr(sizes, key) for key in KEYS}
-    # Else the store would outlive a run that is ended.
+    # Otherwise the store would outlive a run that gets SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     report = Report(rounds["warm"], Path(larder._larder.__file__).resolve(), quick=arguments.quick)
     arguments.data.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def main() -> None:
 
 
 def _publish_ours(files: Path, store: Garage) -> None:
-    """Larder reads the files as they are; its index lies beside them."""
+    """Uploads the files, which Larder reads as they are, and their index."""
     store.upload(files, "images")
     larder.index(URI)
     shutil.rmtree(files)
@@ -165,7 +165,7 @@ def _publish(peer: type[Peer], folder: Path, store: Garage) -> None:
     """Makes a peer's files and puts them on the store."""
     files = folder / "files"
     files.mkdir()
-    # A process of its own: threads and settings of a library are not left to others.
+    # A separate process: no threads or settings of a library stay behind.
     process = multiprocessing.get_context("spawn").Process(
         target=_write, args=(peer, folder, files)
     )
@@ -188,7 +188,7 @@ def _clocked(report: Report, who: str, work: Callable[[], None]) -> None:
 
 
 def _assert_nothing_was_read(ours: Result) -> None:
-    """What is warm asks the store for nothing."""
+    """Fails if warm epochs asked the store for anything."""
     asked = [one.store["requests"] for one in ours.rounds]
     if any(asked):
         raise AssertionError(f"warm epochs of Larder asked the store {asked} times")
@@ -199,7 +199,7 @@ def _seconds(result: Result) -> float:
 
 
 def _leave_a_core() -> list[str]:
-    """Keeps this process and all that it starts off the last core; returns how to run there."""
+    """Keeps this process and its children off the last core. Returns a command that runs there."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise SystemExit("--store-core needs two cores")

@@ -1,4 +1,4 @@
-"""Token windows: 2,048 tokens of 16 bits a sample, from one flat file for everybody."""
+"""Token windows: samples of 2,048 tokens of 16 bits, from one flat file for all contenders."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from loaders import BATCH, Larder, OpenColumns, mapped
 
 WINDOW = 2048
 
-#: What Larder calls the tensor of a flat file.
+#: The name of a flat file's tensor in Larder.
 COLUMN = "tokens"
 
 
 def write(folder: Path, windows: int) -> None:
-    """Random tokens; the first four of a window say which it is."""
+    """Writes random tokens. The first four of a window hold its number."""
     tokens = np.random.default_rng(7).integers(0, 50_257, size=(windows, WINDOW), dtype=np.uint16)
     tokens[:, :4] = np.arange(windows, dtype=np.int64)[:, None].view(np.uint16)
     (folder / "tokens").mkdir()
@@ -28,19 +28,19 @@ def write(folder: Path, windows: int) -> None:
 
 
 def uri(folder: Path) -> str:
-    """Where Larder finds them."""
+    """The URI for Larder."""
     return f"file://{folder}/tokens"
 
 
 def columns(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The same, mapped."""
+    """The same data, mapped."""
     whole = np.memmap(folder / "tokens" / "tokens.bin", dtype=np.uint16, mode="c")
     return {COLUMN: whole.reshape(-1, WINDOW)}
 
 
 @dataclass
 class Stacked(Contender):
-    """The loop that training scripts for language models have: a slice a window, stacked."""
+    """The loop of common training scripts for language models: a slice for each window, stacked."""
 
     columns: OpenColumns
 
@@ -60,7 +60,7 @@ class Stacked(Contender):
 
 @dataclass
 class Gathered(Contender):
-    """A numpy gather a batch, with no DataLoader round it."""
+    """One numpy gather for each batch, without a DataLoader."""
 
     columns: OpenColumns
 

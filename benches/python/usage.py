@@ -8,17 +8,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Seconds between two looks at processes that are to end.
+#: Seconds between two checks of processes that will end.
 LOOK_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that processes have at one moment, added up: what they share is counted in each.
+    """The sum of the bytes of some processes. Shared bytes count in each process.
 
     Attributes:
-        anonymous: heap and the like; a page that a fork shares counts for both.
-        resident: this, and what is mapped of files and of shared memory.
+        anonymous: heap and the like. A page that a fork shares counts for both.
+        resident: the same, and mapped files and shared memory.
     """
 
     anonymous: int = 0
@@ -30,7 +30,7 @@ class Memory:
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """A process and all its descendants."""
     found = [pid]
     for parent in found:
         tasks = Path(f"/proc/{parent}/task")
@@ -40,12 +40,12 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """User and system time of processes since each began, and of those that they waited for."""
+    """User and system time of processes since their begin, and of the children they waited for."""
     return sum(_cpu_seconds(pid) + _reaped_seconds(pid) for pid in pids)
 
 
 def wait_until_ended(pids: Iterable[int], patience: float) -> bool:
-    """Wait for processes that need not be children; tell whether they ended in time."""
+    """Waits for processes, not only children. Returns whether they ended in time."""
     deadline = time.monotonic() + patience
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         if time.monotonic() > deadline:
@@ -55,7 +55,7 @@ def wait_until_ended(pids: Iterable[int], patience: float) -> bool:
 
 
 def memory(pids: list[int]) -> Memory:
-    """What processes have in memory now."""
+    """The memory of processes now."""
     anonymous = resident = 0
     for pid in pids:
         for line in _read(Path(f"/proc/{pid}/status")).splitlines():
@@ -68,7 +68,7 @@ def memory(pids: list[int]) -> Memory:
 
 
 def _cpu_seconds(pid: int) -> float:
-    # What clock_getcpuclockid(3) makes of a pid: to the nanosecond, where /proc counts in ticks.
+    # The clock of a pid as clock_getcpuclockid(3) makes it: in nanoseconds, where /proc has ticks.
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
@@ -82,7 +82,7 @@ def _reaped_seconds(pid: int) -> float:
 
 
 def _entries(folder: Path) -> list[str]:
-    """What is in a folder of /proc; nothing when its process has ended."""
+    """The entries of a folder of /proc; none if its process has ended."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -90,7 +90,7 @@ def _entries(folder: Path) -> list[str]:
 
 
 def _read(path: Path) -> str:
-    """A file of /proc; empty when its process has ended."""
+    """The text of a file of /proc; empty if its process has ended."""
     try:
         return path.read_text()
     except OSError:

@@ -1,25 +1,24 @@
-//! The baseline of every remote figure: a bare TCP row server in a process of its own.
+//! The baseline of every remote figure: a bare TCP row server in its own process.
 //!
-//! It knows one matrix of equal rows in its memory. A request is `count: u32` and `count` row ids
-//! (u32); the answer is those rows back to back, with no header, no checksum and no lookup. Large
-//! rows go out by vectored writes from where they lie; rows under 8 KiB are first copied into one
-//! piece, which measured better. So this is about what plain sockets can do for the same bytes, not
-//! a straw man.
+//! It has one matrix of equal rows in memory. A request is `count: u32` and `count` row ids (u32).
+//! The answer is those rows back to back, with no header, no checksum and no lookup. Large rows go
+//! out by vectored writes without a copy. Rows under 8 KiB are first copied into one piece, which
+//! was faster. So this is close to the best that plain sockets can do for the same bytes.
 
 use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use crate::matrix::Matrix;
 
-/// Rows this small are copied together before they are sent.
+/// Rows up to this size are copied together before they are sent.
 const STAGED_ROW_BYTES_MAX: usize = 8 << 10;
 /// Slices in one vectored write: the kernel's own limit is 1,024.
 const SLICES_PER_WRITE: usize = 512;
-/// No benchmark asks for more rows at once.
+/// The most rows of a request in any benchmark.
 const ROWS_PER_REQUEST_MAX: usize = 1 << 16;
 
-/// Serves a matrix, each client on a thread of its own, until standard input closes, and then ends
-/// the process. Its address is printed first.
+/// Serves a matrix, with a thread for each client. Prints its address first. Ends the process when
+/// standard input closes.
 pub(crate) fn serve(matrix: &Matrix) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     crate::net::use_loss_based_congestion(&listener);
@@ -114,7 +113,7 @@ impl BareClient {
         Ok(Self { stream, request: Vec::new() })
     }
 
-    /// Sends a request; its answer must be received before a third one is sent.
+    /// Sends a request. Two requests may be outstanding.
     pub(crate) fn ask(&mut self, ids: &[u32]) -> io::Result<()> {
         self.request.clear();
         let count = u32::try_from(ids.len()).map_err(io::Error::other)?;

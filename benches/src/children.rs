@@ -1,4 +1,4 @@
-//! The processes that serve: a release `larder-node` and the bare row server. Both end with this
+//! The serving processes: a release `larder-node` and the bare row server. Both end with this
 //! process.
 
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ use crate::matrix::Matrix;
 /// The hidden first argument that makes this program the bare row server.
 pub(crate) const BARE_ARGUMENT: &str = "__bare-server";
 
-/// Passes over a dataset until all of it is resident.
+/// The most passes over a dataset until all of it is resident.
 const WARM_PASSES_MAX: usize = 50;
 
 /// A child and the first line that it printed. Killed on drop.
@@ -67,7 +67,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts `larder-node` of the same build; `env` is how it reaches its origin.
+    /// Starts `larder-node` of the same build; `env` has the settings of its origin.
     pub(crate) fn start(origin: &str, env: &[(String, String)]) -> Result<Self, Error> {
         let folder = tempfile::tempdir()?;
         let program = std::env::current_exe()?.with_file_name("larder-node");
@@ -92,7 +92,7 @@ impl Node {
         self.server.child.id()
     }
 
-    /// Opens a dataset through it, cold as it is.
+    /// Opens a dataset through it, without warming it.
     pub(crate) fn connect(&self, uri: &str) -> Result<Dataset, Error> {
         Ok(Dataset::open(uri, Some(&self.address))?)
     }
@@ -122,7 +122,7 @@ impl Node {
     }
 }
 
-/// Where samples lie.
+/// The places of samples.
 pub(crate) fn refs(dataset: &Dataset, rows: &[u32]) -> Vec<RowRef> {
     let locate = |&row: &u32| dataset.manifest().locate(row.into());
     rows.iter().filter_map(locate).map(|(shard, row)| RowRef { shard, row }).collect()

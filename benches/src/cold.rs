@@ -1,12 +1,12 @@
-//! Cold epochs: an S3 server of others (garage) behind one node, against plain ranged GETs of the
+//! Cold epochs: an independent S3 server (garage) behind one node, against plain ranged GETs of the
 //! same bytes from the same server in the same run.
 //!
-//! Every cold round starts a node that holds nothing; garage stays, so that what it has read before
-//! lies in the page cache for all contenders alike. The last core is garage's alone and the others
-//! are for the node and the client, as if the store were another machine: else whoever uses less
-//! CPU gets more of the server's.
+//! Every cold round starts an empty node. garage keeps running, so its files are in the page cache
+//! for all contenders alike. garage has the last core alone; the node and the client have the other
+//! cores. The store then behaves like another machine. On shared cores, a contender that uses less
+//! CPU would leave more of it to the server.
 //!
-//! Non-goals: what a real store or a real network does; disks.
+//! Non-goals: real stores, real networks, disks.
 
 mod data;
 mod epochs;
@@ -26,10 +26,10 @@ use data::Format;
 use epochs::Epochs;
 use plain::Plain;
 
-/// A round of all contenders takes half a minute.
+/// The most rounds: a round of all contenders takes half a minute.
 const ROUNDS_MAX: usize = 5;
 
-/// GETs in flight among which the plain reader's best is looked for.
+/// Counts of GETs in flight to try for the plain reader.
 const PARALLELISM: [usize; 4] = [4, 8, 16, 64];
 
 /// Measures both formats.
@@ -50,7 +50,7 @@ pub(crate) fn measure(report: &mut Report) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keeps this process, and children and threads that it has from now on, to some cores.
+/// Restricts this process, and its later children and threads, to some cores.
 fn keep_to(cores: std::ops::Range<usize>) -> Result<(), Error> {
     let mut set = CpuSet::new();
     cores.into_iter().try_for_each(|core| set.set(core))?;
@@ -65,7 +65,7 @@ fn uri(format: Format) -> String {
     format!("{}/{}", origin(), format.prefix())
 }
 
-/// How many plain GETs in flight bring most.
+/// The count of plain GETs in flight with the highest rate.
 fn best_parallelism(plain: &Plain, garage: &Garage) -> Result<usize, Error> {
     let mut best = (0.0, limits::FILL_WORKERS);
     for in_flight in PARALLELISM {

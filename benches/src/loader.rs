@@ -1,4 +1,4 @@
-//! Warm epochs of a loader, end to end, against the copies alone that no batch can do without.
+//! Warm epochs of a loader, end to end, against only the copies that every batch needs.
 
 use std::hint::black_box;
 use std::path::Path;

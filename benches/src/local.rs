@@ -14,7 +14,7 @@ use crate::report::Report;
 
 /// Payload of a round.
 const ROUND_BYTES: usize = 2 << 30;
-/// Rows this large are also read where they lie.
+/// Rows from this size on are also read without a copy.
 const VIEW_ROW_BYTES_MIN: usize = 64 << 10;
 
 pub(crate) fn measure(
@@ -50,7 +50,7 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// CopyStats batches into one buffer.
+/// Copies batches into one buffer.
 pub(crate) fn copy_round(matrix: &Matrix, batches: &[Vec<u32>], out: &mut [u8]) -> Round {
     let begun = begin(None);
     for rows in batches {

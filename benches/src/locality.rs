@@ -1,10 +1,10 @@
-//! Which share of their rows ranks read on their own host, with global batches divided by locality
-//! and in slices; and what it takes to divide one. Counts of one whole epoch: the same in every
-//! run, whatever else the machine does. Only the times at the end depend on it.
+//! The share of rows that ranks read on their own host, with global batches divided by locality and
+//! in slices; and the time to divide a batch.
 //!
-//! The placement is that of a plan for nodes of equal weight, one a host. Expected without locality
-//! is one row of as many as there are hosts; the most that any division can have local is less than
-//! all where a batch has more rows of one host than its ranks take.
+//! Shares are counts over one whole epoch: every run has the same, on any machine. Only the times
+//! depend on the machine. The placement is that of a plan for nodes of equal weight, one on each
+//! host. Without locality the expected share is 1 divided by the number of hosts. No division can
+//! make all rows local if a batch has more rows of one host than its ranks take.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -40,7 +40,7 @@ struct Counts {
     all: u64,
     in_slices: u64,
     by_locality: u64,
-    /// What no division can exceed.
+    /// The most local rows of any division.
     most: u64,
 }
 
@@ -105,7 +105,7 @@ impl Job {
         Ok(counts)
     }
 
-    /// What a rank does for one batch beside reading it.
+    /// Times the work of a rank for one batch, except reading it.
     fn time(&self, report: &mut Report, hosts: u16, ranks_of_host: u16) -> Result<(), Error> {
         const TIMES: u16 = 10;
         let (order, batches) = self.epoch(Shuffle::Global)?;
@@ -140,7 +140,7 @@ impl Job {
 }
 
 impl Counts {
-    /// Counts a global batch whose rows are on these hosts.
+    /// Counts a global batch, given the host of each row.
     fn add(&mut self, ranks: &RankHosts, rows: &[u16]) -> Result<(), Error> {
         let count = u32::try_from(rows.len())?;
         let division = ranks.divide(count, |row| rows.get(row as usize));

@@ -1,12 +1,12 @@
-//! Figures of the data path, each as a ratio to a baseline that alternates with it in the same run:
-//! `make bench`.
+//! Measures the data path: `make bench`. Each figure is a ratio to a baseline that alternates with
+//! it in the same run.
 //!
-//! Matrices of random bytes lie as `.npy` files in memory (`/dev/shm`); a release `larder-node`
-//! with them as its origin and the baselines run as children of this process, on loopback.
-//! Everything is resident before a clock starts, and what a contender delivers is compared with the
-//! files once. Cold epochs stand apart, in [`cold`].
+//! Matrices of random bytes are `.npy` files in memory (`/dev/shm`). They are the origin of a
+//! release `larder-node`. The node and the baselines run as children of this process, on loopback.
+//! Everything is resident before a clock starts. One batch through the node is compared with the
+//! files. Cold epochs are measured separately, in [`cold`].
 //!
-//! Non-goals: absolute figures (compare the columns, not the days).
+//! Non-goals: absolute figures. Compare the columns of one run, not runs of different days.
 
 mod bare;
 mod children;
@@ -36,15 +36,15 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, Parser)]
 #[command(name = "larder-benches")]
 struct Args {
-    /// Where results.json is written
+    /// Folder for results.json
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
 
-    /// Two rounds instead of nine: to see that it works
+    /// Run two rounds instead of nine, to test that it works
     #[arg(long)]
     quick: bool,
 
-    /// Only this part
+    /// Measure only this part
     #[arg(long)]
     only: Option<Part>,
 }
@@ -56,7 +56,7 @@ enum Part {
     Loader,
     /// Plans and lookups at their largest; needs no node
     Placement,
-    /// Which share of their rows ranks read on their own host; needs no node
+    /// The share of rows that ranks read on their own host; needs no node
     Locality,
     /// Needs garage, an S3 server: see benches/README.md
     Cold,
@@ -102,7 +102,7 @@ fn run(args: &Args) -> Result<(), Error> {
     report.write(&args.out)
 }
 
-/// What is measured with everything in memory.
+/// Measures the parts with all data in memory.
 fn resident(args: &Args, report: &mut Report) -> Result<(), Error> {
     let folder = tempfile::Builder::new().prefix("larder-bench-").tempdir_in("/dev/shm")?;
     let node = Node::start(&format!("file://{}", folder.path().display()), &[])?;

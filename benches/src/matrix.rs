@@ -1,5 +1,4 @@
-//! A matrix of equal rows of random bytes in `.npy` files: what is measured, for us and for every
-//! baseline.
+//! A matrix of equal rows of random bytes in `.npy` files, read by Larder and every baseline.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -42,12 +41,12 @@ impl Shape {
         self.batch * self.row_bytes
     }
 
-    /// How people say it.
+    /// The shape in words.
     pub(crate) fn label(self) -> String {
         format!("{} x {} B", self.batch, self.row_bytes)
     }
 
-    /// Writes the files into `folder`, which is made.
+    /// Makes `folder` and writes the files into it.
     pub(crate) fn write(self, folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
         let mut random = Random::new(self.row_bytes as u64);
@@ -63,7 +62,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Maps the files that were written into `folder`.
+    /// Maps the files in `folder`.
     pub(crate) fn map(self, folder: &Path) -> io::Result<Matrix> {
         let open = |file| MappedFile::open(&path_of(folder, file));
         let files = (0..FILES).map(open).collect::<io::Result<_>>()?;
@@ -97,7 +96,7 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// What it is.
+    /// The shape of the matrix.
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }
@@ -114,7 +113,7 @@ impl Matrix {
         &self.files[file][HEADER_BYTES + row * self.shape.row_bytes..][..self.shape.row_bytes]
     }
 
-    /// CopyStats rows one after the other: what numpy's `take` does.
+    /// Copies rows one after the other, as numpy's `take` does.
     pub(crate) fn gather(&self, rows: &[u32], out: &mut [u8]) {
         for (&row, place) in rows.iter().zip(out.chunks_exact_mut(self.shape.row_bytes)) {
             place.copy_from_slice(self.row(row));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 
-/// What one contender did in one round.
+/// The figures of one contender in one round.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Round {
     /// Payload moved.
@@ -13,9 +13,9 @@ pub(crate) struct Round {
     pub(crate) wall: Duration,
     /// CPU time of the asking process.
     pub(crate) client_cpu: Duration,
-    /// CPU time of the serving process; zero when there is none.
+    /// CPU time of the serving process; zero without one.
     pub(crate) server_cpu: Duration,
-    /// CPU time of the origin behind it; zero when there is none.
+    /// CPU time of the origin behind it; zero without one.
     pub(crate) origin_cpu: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Round {
     }
 }
 
-/// A round in the making: what the clocks said when it began.
+/// A running round: the clocks at its begin.
 pub(crate) struct Begun {
     wall: Instant,
     client_cpu: Duration,
@@ -58,7 +58,7 @@ pub(crate) fn begin_over(server: Option<u32>, origin: u32) -> Begun {
 }
 
 impl Begun {
-    /// How long it has lasted.
+    /// The time since its begin.
     pub(crate) fn so_far(&self) -> Duration {
         self.wall.elapsed()
     }
@@ -84,14 +84,14 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// What some work takes, in seconds, and what it comes to.
+/// Runs some work. Returns its seconds and its result.
 pub(crate) fn seconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let begun = now();
     let result = work();
     (begun.elapsed().as_secs_f64(), result)
 }
 
-/// CPU time of this process, threads that ended among it.
+/// CPU time of this process, including ended threads.
 fn own_cpu() -> Duration {
     let used = getrusage(UsageWho::RUSAGE_SELF).expect("a process may ask about itself");
     let micros = |time: nix::sys::time::TimeVal| {
@@ -101,7 +101,7 @@ fn own_cpu() -> Duration {
     micros(used.user_time()) + micros(used.system_time())
 }
 
-/// The middle value; of an even number the upper middle.
+/// The middle value; the upper one of two middle values.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

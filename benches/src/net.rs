@@ -4,8 +4,8 @@ use std::os::fd::AsFd;
 
 use nix::sys::socket::{setsockopt, sockopt::TcpCongestion};
 
-/// What a node does to its own data sockets where the host's default is BBR, which paces loopback:
-/// cubic, else reno. With any other default the node keeps it, and so does this.
+/// Sets cubic, else reno, if the host's default is BBR, because BBR paces loopback. Any other
+/// default stays. A node does the same with its data sockets.
 pub(crate) fn use_loss_based_congestion(socket: &impl AsFd) {
     let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
     if default.is_ok_and(|name| !name.starts_with("bbr")) {

@@ -1,8 +1,8 @@
-//! Placement at its largest: a million shards on a thousand members. How long a plan takes, how
-//! long a lookup.
+//! The largest placement: a million shards on a thousand members. Measures the time of a plan and
+//! of a lookup.
 //!
-//! The baseline of lookups is what a client would need without a ring: a hash map of all shards, 18
-//! bytes each and more. Plans have none; what they move stands beside the ideal.
+//! The baseline of lookups is a hash map of all shards, 18 bytes or more each, which a client would
+//! need without a ring. Plans have no baseline; their moved bytes stand beside the ideal.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -17,7 +17,7 @@ use crate::report::Report;
 
 const MEMBERS: usize = 1_000;
 const SHARDS: u64 = 1_000_000;
-/// Lookups of one round: seconds are then tenths of a microsecond each.
+/// Lookups of one round: the seconds of a round are then tenths of a microsecond for each lookup.
 const LOOKUPS: u64 = 10_000_000;
 pub(crate) const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([1; 16]);
 
@@ -32,7 +32,7 @@ pub(crate) fn measure(report: &mut Report) -> Result<(), Error> {
     Ok(())
 }
 
-/// Plans of one member more, one less, and twenty more at once.
+/// Plans that add one member, remove one, and add twenty at once.
 fn plans(
     report: &mut Report,
     placed: &Plan,

@@ -1,4 +1,4 @@
-//! Batches of random rows over TCP, two outstanding: ours by two threads, the baseline by one
+//! Batches of random rows over TCP, two outstanding: Larder on two threads, the baseline on one
 //! pipelined connection.
 
 use std::path::Path;

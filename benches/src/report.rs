@@ -19,7 +19,7 @@ pub(crate) struct Report {
     not_measured: Vec<String>,
 }
 
-/// Seconds, with nothing to compare them with.
+/// Seconds, without a baseline.
 #[derive(Debug, Serialize)]
 struct Times {
     title: String,
@@ -34,7 +34,7 @@ struct Seconds {
     max: f64,
 }
 
-/// Counted, not timed: shares of a whole, each of 1.
+/// Counted shares of a whole, from 0 to 1.
 #[derive(Debug, Serialize)]
 struct Shares {
     title: String,
@@ -55,7 +55,7 @@ struct Contender {
     value: f64,
     min: f64,
     max: f64,
-    /// To the baseline of the same round.
+    /// Ratio to the baseline of the same round.
     ratio: f64,
     client_cpu_s_per_gib: f64,
     server_cpu_s_per_gib: f64,
@@ -108,7 +108,7 @@ impl Report {
         self.add_scaled(title, "samples/s", names, results, scale);
     }
 
-    /// Adds how long things took, in seconds.
+    /// Adds times in seconds.
     pub(crate) fn add_times(&mut self, title: &str, names: &[&str], results: &[Vec<f64>]) {
         println!("\n{title}: s");
         println!("  {:<40}{:>10}{:>10}{:>10}", "", "median", "min", "max");
@@ -120,7 +120,7 @@ impl Report {
         self.times.push(Times { title: title.to_owned(), contenders });
     }
 
-    /// Adds shares of 1, which were counted.
+    /// Adds counted shares, from 0 to 1.
     pub(crate) fn add_shares(&mut self, title: &str, shares: &[(&str, f64)]) {
         println!("\n{title}: of 1");
         shares.iter().for_each(|(name, share)| println!("  {name:<40}{share:>10.3}"));
@@ -128,7 +128,7 @@ impl Report {
         self.shares.push(Shares { title: title.to_owned(), shares });
     }
 
-    /// Says what is missing from these figures, and why.
+    /// Notes a missing figure and the reason.
     pub(crate) fn not_measured(&mut self, what: &str, why: &str) {
         println!("\n{what}: not measured: {why}");
         self.not_measured.push(format!("{what}: {why}"));

@@ -1,5 +1,7 @@
 //! Datasets written by the Python safetensors and numpy packages, with the hash of every row.
 
+pub mod words;
+
 use std::path::Path;
 
 use serde_json::Value;

@@ -18,17 +18,15 @@ pub mod netns;
 pub mod node;
 pub mod python;
 pub mod ring_demo;
-pub mod scripted;
 pub mod tool;
-pub mod words;
 
 pub use client::{ClientOptions, TrainingProcess};
-pub use dataset::PythonDataset;
+pub use dataset::{PythonDataset, words};
 pub use etcd::Etcd;
 pub use garage::Garage;
 pub use living::{Keeper, LivingCluster};
 pub use load::{Load, Read};
-pub use node::{Cluster, NodeOptions, NodeProcess};
+pub use node::{Cluster, NodeOptions, NodeProcess, scripted};
 
 /// The longest wait of a test: far longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,5 +1,7 @@
 //! `larder-node` as a real child process, and small rings of them.
 
+pub mod scripted;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;

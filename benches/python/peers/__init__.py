@@ -1,8 +1,8 @@
-"""Loaders of others over a real S3 server, each with a file of its own: what writes its data, and
-what loads it, as its documentation says it is done best.
+"""Other loaders over a real S3 server. Each has one file, which writes its data and loads it in the
+best way of its documentation.
 
-Each peer is a `Peer`: `write` makes its files from mapped columns, `settings` says in which ways it
-is tried. Here are the things that they share; `run_peers.py` is the runner.
+Each peer is a `Peer`: `write` makes its files from mapped columns, `settings` lists the settings to
+try. `run_peers.py` is the runner.
 """
 
 from peers.garage import Garage
@@ -13,7 +13,7 @@ from peers.peer import Peer
 from peers.s3_connector import S3Connector
 from peers.web_dataset import WebDataset
 
-#: All of them, in the order of the tables.
+#: All peers, in the order of the tables.
 PEERS: tuple[type[Peer], ...] = (
     Mosaic,
     WebDataset,

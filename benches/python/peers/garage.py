@@ -1,6 +1,7 @@
-"""garage, an S3 server that others wrote, as a child process on loopback.
+"""garage, an independent S3 server, as a child process on loopback.
 
-It is found by `LARDER_GARAGE`, as `make bench-peers` sets it. Only run, never linked or shipped.
+`LARDER_GARAGE` names the program; `make bench-peers` sets it. garage is only run, never linked or
+shipped.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from urllib.request import urlopen
 
 import usage
 
-#: The bucket that is there from the start.
+#: The bucket that exists from the start.
 BUCKET = "data"
 
-#: Variables by which every S3 client finds it; garage wants keys of this form.
+#: Variables that lead every S3 client to it. garage wants keys of this form.
 _ACCESS = {
     "AWS_ACCESS_KEY_ID": "GK" + "a1" * 12,
     "AWS_SECRET_ACCESS_KEY": "b2" * 32,
@@ -29,13 +30,13 @@ _ACCESS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 
-#: Seconds in which it must have started.
+#: Time limit for its start, in seconds.
 START_SECONDS = 60
 
 #: Uploads at a time.
 UPLOADS = 4
 
-#: Its defaults, but for compression: what is random has none to gain.
+#: Its defaults, but without compression: random bytes do not compress.
 _CONFIGURATION = """\
 metadata_dir = "{folder}/meta"
 data_dir = "{folder}/data"
@@ -56,14 +57,14 @@ api_bind_addr = "127.0.0.1:{admin}"
 
 
 class Garage:
-    """A running server with one bucket; it ends with the `with` block.
+    """A running server with one bucket. It ends with the `with` block.
 
     Attributes:
-        environment: what a process needs in its environment to use it.
+        environment: the environment variables of a process that uses it.
     """
 
     def __init__(self, folder: Path, wrapper: list[str] | None = None) -> None:
-        """Start it with its files under `folder`, run by `wrapper`, such as `taskset -c 1`."""
+        """Starts it with its files under `folder`, run by `wrapper`, such as `taskset -c 1`."""
         folder = folder / "garage"
         folder.mkdir()
         s3, rpc, self._admin = _free_ports(3)
@@ -98,7 +99,7 @@ class Garage:
         self._wait_for_bucket()
 
     def counted(self) -> dict[str, float]:
-        """What it was asked so far, and the CPU seconds that it took."""
+        """Its counts of requests so far, and its CPU seconds."""
         said = self._ask("metrics")
         requests = re.findall(r"^api_s3_request_counter\{[^}]*\} (\d+)$", said, re.MULTILINE)
         return {
@@ -107,7 +108,7 @@ class Garage:
         }
 
     def upload(self, folder: Path, prefix: str) -> None:
-        """Put the files of a folder under a prefix."""
+        """Uploads the files of a folder under a prefix."""
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         s3 = client()
 
@@ -161,7 +162,7 @@ def client(environment: dict[str, str] | None = None) -> Any:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Ports that are free now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:

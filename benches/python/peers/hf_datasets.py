@@ -27,14 +27,14 @@ GROUP_SAMPLES = 256
 
 @dataclass
 class HuggingFace(Peer):
-    """The map-style dataset in torch's format, as its documentation puts it into a DataLoader."""
+    """The map-style dataset in torch's format in a DataLoader, as in its documentation."""
 
     key: ClassVar[str] = "parquet"
     title: ClassVar[str] = "HF datasets"
 
     @staticmethod
     def write(columns: Columns, folder: Path) -> None:
-        """Plain pages: what is random gains nothing by encodings and statistics."""
+        """Writes plain pages: random bytes gain nothing by encodings and statistics."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -54,7 +54,7 @@ class HuggingFace(Peer):
 
     def load(self) -> None:
         super().load()
-        # Read when it is imported. What it keeps of other data sets must not help.
+        # The library reads this at import. Its cached data of other runs must not help.
         os.environ["HF_HOME"] = str(self.cache)
         import datasets
         import s3fs  # noqa: F401
@@ -76,7 +76,7 @@ class HuggingFace(Peer):
         self._loader = self._over(dataset)
 
     def _over(self, dataset: Any) -> Any:
-        """The loader over what was converted."""
+        """The loader over the converted data."""
         import torch
         from torch.utils.data import DataLoader
 
@@ -93,9 +93,9 @@ class HuggingFace(Peer):
 
 @dataclass
 class HuggingFaceArrow(HuggingFace):
-    """Whole batches of Arrow, which a collate function of our own stacks by one copy.
+    """Whole batches of Arrow. Our own collate function stacks them by one copy.
 
-    No way that its documentation shows, but the quickest that we found.
+    Its documentation does not show this way, but it is the fastest that we found.
     """
 
     title: ClassVar[str] = "HF datasets, Arrow batches by hand"

@@ -23,7 +23,7 @@ class LitData(Peer):
     """`StreamingDataset` in a `StreamingDataLoader`.
 
     Attributes:
-        decode: samples that are decoded at a time; 0 is each by itself.
+        decode: samples to decode at a time; 0 decodes each alone.
     """
 
     decode: int
@@ -33,12 +33,12 @@ class LitData(Peer):
 
     @classmethod
     def settings(cls, cache: Path) -> list[Self]:
-        # "auto", the default, decodes dozens of samples for each that a shuffle wants.
+        # "auto", the default, decodes dozens of samples for each one that a shuffle wants.
         return [cls.at(cache, workers, "batch_decode=0", decode=0) for workers in (0, 2)]
 
     @staticmethod
     def write(columns: Columns, folder: Path) -> None:
-        """Chunks of 64 MB, the size of its documentation."""
+        """Writes chunks of 64 MB, the size in its documentation."""
         from litdata.streaming.cache import Cache
 
         cache = Cache(str(folder), chunk_bytes="64MB")

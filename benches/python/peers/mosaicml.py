@@ -30,7 +30,7 @@ class Mosaic(Peer):
 
     @staticmethod
     def write(columns: Columns, folder: Path) -> None:
-        """MDS shards of its default size, 64 MiB."""
+        """Writes MDS shards of its default size, 64 MiB."""
         from streaming import MDSWriter
 
         shape = ",".join(map(str, SHAPE))
@@ -43,7 +43,7 @@ class Mosaic(Peer):
         super().load()
         import streaming  # noqa: F401
 
-        # Its arrays are views of bytes, which are copied into batches, not written to.
+        # Its arrays are views of bytes. They are copied into batches and not written to.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
 
     def open(self) -> None:
@@ -58,8 +58,8 @@ class Mosaic(Peer):
             batch_size=BATCH,
             num_canonical_nodes=1,
         )
-        # Forked workers would share the connection on which the index came, and with it the
-        # answers of each other: stalls, errors, or wrong samples.
+        # Forked workers would share the connection of the index, and get each other's answers:
+        # stalls, errors, or wrong samples.
         for stream in dataset.streams:
             stream._downloader.clean_up()
         self._loader = StreamingDataLoader(dataset, batch_size=BATCH, **self.loading)

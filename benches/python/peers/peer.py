@@ -1,4 +1,4 @@
-"""What all peers have in common."""
+"""The common base of all peers."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ import numpy as np
 
 from contest import Contender
 
-#: The columns that are written: `image` and `label`, memory-mapped.
+#: The columns to write: `image` and `label`, memory-mapped.
 Columns = dict[str, np.ndarray[Any, Any]]
 
 
 @dataclass
 class Peer(Contender):
-    """A loader of others at one setting; the environment says where the store is.
+    """Another loader at one setting. The environment names the store.
 
     Attributes:
-        cache: a folder of its own on this host.
-        workers: of its DataLoader; 0 is the training process itself.
+        cache: its own folder on this host.
+        workers: workers of its DataLoader; 0 is the training process itself.
     """
 
     cache: Path
     workers: int
 
-    #: The prefix of its files on the store; peers with the same one read the same files.
+    #: The prefix of its files on the store. Peers with the same prefix read the same files.
     key: ClassVar[str]
     #: Its name for people.
     title: ClassVar[str]
-    #: How many times faster a warm epoch of Larder should be.
+    #: The wanted ratio of a warm epoch of Larder to one of this peer.
     goal: ClassVar[float] = 6
 
     @classmethod
     def settings(cls, cache: Path) -> list[Self]:
-        """The settings among which its best is looked for."""
+        """The settings to try."""
         return [cls.at(cache, workers) for workers in (0, 2)]
 
     @classmethod
     def at(cls, cache: Path, workers: int, how: str = "", **more: Any) -> Self:
-        """One setting; `how` says in words what is not the number of workers."""
+        """One setting. `how` names its other choices in words, beside the number of workers."""
         name = ", ".join(filter(None, [cls.title, how, f"{workers} workers"]))
         return cls(name, "baseline", cache / cls.__name__, workers, **more)
 
     @staticmethod
     @abstractmethod
     def write(columns: Columns, folder: Path) -> None:
-        """Write all samples into an empty folder in the peer's own format."""
+        """Writes all samples into an empty folder in the peer's own format."""
 
     def load(self) -> None:
-        """Let it have more workers than cores: that is one of the settings that are tried."""
+        """Allows more workers than cores, which some tried settings have."""
         warnings.filterwarnings("ignore", message="This DataLoader will create")
 
     def forget(self) -> None:
-        """Empty the cache."""
+        """Empties the cache."""
         shutil.rmtree(self.cache, ignore_errors=True)
         self.cache.mkdir(parents=True)
 
@@ -69,12 +69,12 @@ class Peer(Contender):
 
 
 def batches(loader: Any) -> Iterator[dict[str, Any]]:
-    """The columns of each batch, without what a loader adds."""
+    """The columns of each batch, without additions of a loader."""
     for batch in loader:
         yield {"image": batch["image"], "label": batch["label"]}
 
 
 def samples(columns: Columns) -> Iterator[dict[str, Any]]:
-    """One sample after the other, in memory of its own."""
+    """One sample after the other, each in its own memory."""
     for image, label in zip(columns["image"], columns["label"], strict=True):
         yield {"image": np.array(image), "label": int(label)}

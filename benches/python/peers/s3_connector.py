@@ -1,4 +1,4 @@
-"""s3torchconnector: an object a sample, read again in each epoch; it keeps nothing.
+"""s3torchconnector: one object for each sample, read again in each epoch. It keeps no data.
 
 The map-style dataset, because its iterable one does not shuffle. A sampler shuffles all samples.
 """
@@ -30,7 +30,7 @@ class S3Connector(Peer):
 
     @staticmethod
     def write(columns: Columns, folder: Path) -> None:
-        """The bytes of the image, then those of the label."""
+        """Writes the bytes of the image, then those of the label."""
         for row, label in enumerate(columns["label"]):
             data = columns["image"][row].tobytes() + label.tobytes()
             (folder / f"{row:06}").write_bytes(data)

@@ -1,7 +1,6 @@
 """WebDataset: tar files, which `cache_dir` keeps on the local disk.
 
-It shuffles the tar files and what is in a buffer of samples: weaker than a shuffle over all
-samples.
+It shuffles the tar files, and samples within a buffer: weaker than a shuffle over all samples.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TAR_SAMPLES = 256
 #: Samples that are shuffled among each other.
 BUFFER = 1024
 
-#: Seconds for which the addresses of the tar files can be used.
+#: Seconds for which the addresses of the tar files are valid.
 URL_SECONDS = 7200
 
 
@@ -40,7 +39,7 @@ class WebDataset(Peer):
 
     @staticmethod
     def write(columns: Columns, folder: Path) -> None:
-        """Raw bytes of image and label beside each other."""
+        """Writes the raw bytes of image and label beside each other."""
         images, labels = columns["image"], columns["label"]
         for start in range(0, len(labels), TAR_SAMPLES):
             with tarfile.open(folder / f"{start // TAR_SAMPLES:05}.tar", "w") as tar:

@@ -17,7 +17,7 @@ const SAMPLES: u64 = 8192;
 /// Samples of a file, which then has 73.5 MiB.
 const FILE_SAMPLES: u64 = 512;
 
-/// How the files are written.
+/// The format of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     /// Image and label in each file.
@@ -44,7 +44,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// The image of a sample: random bytes that its number decides.
+/// The image of a sample: random bytes, with its number as the seed.
 pub(super) fn image(sample: u64) -> impl Iterator<Item = [u8; 8]> {
     let mut random = Random::new(sample);
     std::iter::repeat_with(move || random.next().to_le_bytes()).take(IMAGE_BYTES / 8)

@@ -1,4 +1,4 @@
-//! Epochs through a node that held nothing when they began, and the epoch after.
+//! Epochs through a node that was empty at their begin, and the epoch after.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -14,14 +14,14 @@ use crate::children::Node;
 use crate::measure::{Begun, Round, begin_over};
 
 const BATCH: u32 = 256;
-/// Between two looks at how far fills are.
+/// The interval between two checks of the fills.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// The contenders of ours over one dataset.
+/// Larder's contenders over one dataset.
 pub(super) struct Epochs<'a> {
     garage: &'a Garage,
     uri: String,
-    /// What the last cold epoch left warm.
+    /// The node and loader of the last cold epoch, now warm.
     warm: RefCell<Option<(Node, Loader)>>,
     /// Seconds to the first batch: shuffled and cold, warm, in order and cold.
     first: RefCell<[Vec<f64>; 3]>,
@@ -37,7 +37,7 @@ impl<'a> Epochs<'a> {
         self.first.borrow().clone()
     }
 
-    /// Compares every sample of a cold epoch with what was written.
+    /// Compares every sample of a cold epoch with the written data.
     pub(super) fn check(&self) -> Result<(), Error> {
         let node = self.cold_node()?;
         let mut loader = loader(&node.connect(&self.uri)?, ShuffleMode::Auto)?;
@@ -50,7 +50,7 @@ impl<'a> Epochs<'a> {
         Err("an epoch did not have every sample once".into())
     }
 
-    /// Until every shard is resident, asking for one row of each.
+    /// Asks for one row of each shard, until every shard is resident.
     pub(super) fn fill(&self) -> Result<Round, Error> {
         let node = self.cold_node()?;
         let begun = begin_over(Some(node.pid()), self.garage.pid());
@@ -70,7 +70,7 @@ impl<'a> Epochs<'a> {
         Ok(begun.end(bytes_of(&dataset)))
     }
 
-    /// From opening the dataset to the last of its shuffled samples.
+    /// A cold epoch, from the open of the dataset to the last of its shuffled samples.
     pub(super) fn cold(&self) -> Result<Round, Error> {
         // Two nodes at once would need twice the memory.
         *self.warm.borrow_mut() = None;
@@ -90,7 +90,7 @@ impl<'a> Epochs<'a> {
         self.epoch(loader, 1, begun, 1)
     }
 
-    /// As [`cold`](Self::cold), samples in their own order.
+    /// As [`cold`](Self::cold), without a shuffle.
     pub(super) fn cold_in_order(&self) -> Result<Round, Error> {
         *self.warm.borrow_mut() = None;
         let node = self.cold_node()?;

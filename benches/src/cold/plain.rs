@@ -1,4 +1,4 @@
-//! The baseline: the same ranges by plain GETs, as many in flight, counted and thrown away.
+//! The baseline: the same ranges by plain GETs, counted and thrown away.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ pub(super) fn connect(server: &Garage) -> Result<Store, Error> {
     Ok(Store { s3: Arc::new(server.client()?), runtime: Arc::new(runtime) })
 }
 
-/// Ranges of objects, read as often as one likes.
+/// Ranges of objects, to be read any number of times.
 pub(super) struct Plain {
     store: Store,
     reads: Vec<(Path, Range<u64>)>,
 }
 
 impl Plain {
-    /// What a node reads to fill every shard of a dataset.
+    /// The ranges that a node reads to fill every shard of a dataset.
     pub(super) fn new(store: &Store, manifest: &Manifest, part_bytes: u64) -> Self {
         let shards = 0..manifest.shard_count();
         let reads = shards.flat_map(|shard| manifest.fill_plan(shard, part_bytes).reads);

@@ -1,5 +1,5 @@
-//! What can be typed: the options every command has, then a command. Each command's own arguments
-//! stand beside its code, under `commands`.
+//! The command line: the options of every command, then a command. Each command's own arguments are
+//! beside its code, under `commands`.
 
 use std::ffi::OsString;
 
@@ -18,7 +18,8 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// What was typed, and whether `--cluster` was, and does not come from the environment.
+    /// The parsed command line, and whether it has `--cluster`. A value from the environment does
+    /// not count.
     pub(crate) fn read() -> (Self, bool) {
         Self::from_words(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }

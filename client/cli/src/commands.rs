@@ -1,4 +1,4 @@
-//! The commands: one file each, with its arguments, its result and the code between them.
+//! The commands. Each has one file, with its arguments, its code and its result.
 
 mod bench;
 mod completions;
@@ -15,7 +15,7 @@ use clap::Subcommand;
 
 use crate::{context::Context, error::Failure};
 
-/// What can be asked for.
+/// The commands of the tool.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Index, list, show, verify and sample datasets
@@ -27,17 +27,17 @@ pub(crate) enum Command {
     /// Show the members of the cluster; plan, begin and steer changes of them
     #[command(subcommand)]
     Ring(ring::RingCommand),
-    /// Say where a shard or sample belongs, where it is, and why it is not
+    /// Show which nodes own a shard or sample, which have it, and why the others do not
     Explain(explain::Arguments),
-    /// Check this host, the origin and the nodes: what is missing, why it matters, what to do
+    /// Check this host, the origin and the nodes, and name the remedy for each problem
     Doctor(doctor::Arguments),
-    /// Show it all at work: an S3 server, two nodes, three shuffled epochs, every byte checked
+    /// Run a demo: two nodes, three shuffled epochs, every byte checked
     Demo(demo::Arguments),
-    /// Measure a dataset of yours: from the origin, over the network, from memory on this host
+    /// Measure your dataset: from the origin, over the network, from memory on this host
     Bench(bench::Arguments),
     /// Print a completion script for a shell
     Completions(completions::Arguments),
-    /// Say what the exit codes mean
+    /// List the exit codes and their meanings
     #[command(long_about = exit_codes::TEXT)]
     ExitCodes,
 }

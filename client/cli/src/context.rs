@@ -1,4 +1,4 @@
-//! What every command is handed: the ways out, and how to reach a cluster and the origin.
+//! The context of every command: its outputs, and access to a cluster and the origin.
 
 use std::{future::Future, sync::Arc, time::Instant};
 
@@ -13,10 +13,10 @@ use crate::{
     progress::{Board, Progress},
 };
 
-/// In the place of addresses: the origin itself is read.
+/// Instead of addresses: read the origin directly.
 const NO_NODES: &str = "none";
 
-/// What to do where nodes are missing.
+/// The advice if nodes are missing.
 pub(crate) const NAME_NODES: &str =
     "say --cluster http://host:port of any node, or set LARDER_CLUSTER";
 
@@ -24,12 +24,12 @@ pub(crate) const NAME_NODES: &str =
 pub(crate) struct Context {
     pub(crate) output: Output,
     cluster: Option<String>,
-    /// Else it stands in the environment.
+    /// Whether `cluster` came from the command line, not from the environment.
     cluster_was_typed: bool,
 }
 
 impl Context {
-    /// From what was typed; `cluster_was_typed` says whether `--cluster` was.
+    /// The context for a command line; `cluster_was_typed` says whether it has `--cluster`.
     pub(crate) fn new(global: &Global, cluster_was_typed: bool) -> Self {
         let cluster = global.cluster.clone().filter(|address| !address.is_empty());
         Self { output: Output::new(global), cluster, cluster_was_typed }
@@ -40,7 +40,7 @@ impl Context {
         self.cluster_was_typed && self.cluster.is_some()
     }
 
-    /// The nodes to read through: those that are named, else the node of this host, if it runs.
+    /// The nodes to read through: the named nodes, else the node of this host, if it runs.
     pub(crate) fn nodes(&self) -> Result<Option<Nodes>, Failure> {
         Ok(match self.cluster.as_deref() {
             Some(NO_NODES) => None,
@@ -49,7 +49,7 @@ impl Context {
         })
     }
 
-    /// The same as a cluster, for commands that make no sense without one.
+    /// The same nodes as a cluster, for commands that need a cluster.
     pub(crate) fn cluster(&self) -> Result<Arc<Cluster>, Failure> {
         let nodes = self.nodes()?;
         let cluster = nodes.as_ref().map(Nodes::connect).transpose()?.flatten();
@@ -67,13 +67,13 @@ impl Context {
         Board::start(&self.output)
     }
 
-    /// The time, for measuring how long something takes.
+    /// The time, to measure durations.
     #[expect(clippy::disallowed_methods, reason = "a command is the outermost shell")]
     pub(crate) fn now(&self) -> Instant {
         Instant::now()
     }
 
-    /// Runs what asks the origin.
+    /// Runs a future that asks the origin.
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Failure> {
         Ok(runtime()?.block_on(future))
     }

@@ -1,6 +1,6 @@
-//! How a command fails: what could not be done, why, what to do about it, and the exit code.
+//! The failure of a command: the failed action, its reason, its remedy and the exit code.
 //!
-//! Errors of the libraries are sorted here, once, into the few cases a script can act on.
+//! This module maps errors of the libraries to the few cases on which a script can act.
 
 mod from;
 
@@ -18,9 +18,9 @@ pub(crate) struct Failure {
 /// The exit codes. Scripts rely on the numbers; see `larder help exit-codes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It did not work, for a reason that has no code of its own.
+    /// Failed for a reason without its own code.
     Failed = 1,
-    /// What was typed can't be meant.
+    /// The command line makes no sense.
     Usage = 2,
     /// There is no such dataset, tag, tensor, sample or node.
     NotFound = 3,
@@ -28,7 +28,7 @@ pub(crate) enum Exit {
     Denied = 4,
     /// A node or the origin does not answer now; the same command may work later.
     Unavailable = 5,
-    /// Data is not what was indexed, or bytes failed their check.
+    /// Data has changed since it was indexed, or bytes failed their check.
     Data = 6,
     /// Stopped by the user.
     Interrupted = 130,
@@ -49,7 +49,7 @@ impl Failure {
         self
     }
 
-    /// Results that nobody reads any more (`larder ... | head`) are no failure worth a word.
+    /// Whether to print nothing. A closed pipe (`larder ... | head`) is no failure to report.
     pub(crate) fn is_silent(&self) -> bool {
         self.what.is_empty()
     }
@@ -62,7 +62,7 @@ impl Failure {
         Self::new(Exit::Failed, "the result could not be printed").why(error)
     }
 
-    /// A file of the user's could not be read or written.
+    /// A file of the user could not be read or written.
     pub(crate) fn file(doing: &str, path: &std::path::Path, error: &io::Error) -> Self {
         let exit = match error.kind() {
             io::ErrorKind::NotFound => Exit::NotFound,

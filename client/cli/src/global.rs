@@ -6,12 +6,12 @@ use clap::{Args, ValueEnum};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// How results are printed: a table for people or JSON for programs
+    /// Format of results: a table for people or JSON for programs
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value = "table")]
     pub(crate) output: Format,
 
-    /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]; else the node of this
-    /// host, if one runs; 'none' asks no node
+    /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]; by default the node
+    /// of this host, if one runs; 'none' asks no node
     #[arg(
         long,
         global = true,
@@ -21,7 +21,7 @@ pub(crate) struct Global {
     )]
     pub(crate) cluster: Option<String>,
 
-    /// When to colour what is printed
+    /// When to colour the output
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Colour,
 
@@ -30,7 +30,7 @@ pub(crate) struct Global {
     pub(crate) quiet: bool,
 }
 
-/// How results are printed.
+/// The format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Tables, with rules on a terminal and plain when piped.

@@ -1,8 +1,9 @@
-//! `larder`: the admin tool. Indexes and checks datasets, asks nodes how they are, finds out what a
-//! host lacks, shows the whole system at work and measures it on the user's own data.
+//! `larder`: the admin tool. It indexes and checks datasets, shows and changes nodes and the ring,
+//! checks a host, runs a demo, and measures the user's own data.
 //!
-//! Results go to standard output, as a table or as JSON; progress, notes and errors go to standard
-//! error, so that `larder ... -o json | jq` always works. One process, one command, no state kept.
+//! Results go to standard output, as a table or as JSON. Progress, notes and errors go to standard
+//! error, so that `larder ... -o json | jq` always works. One process runs one command and keeps no
+//! state.
 
 mod args;
 mod error;

@@ -1,5 +1,4 @@
-//! Which nodes a command reads through: those that are named, else the node of this host, if it
-//! runs.
+//! The nodes that a command reads through: the named nodes, else the node of this host, if it runs.
 
 use std::{fmt, sync::Arc};
 
@@ -12,15 +11,15 @@ use crate::error::Failure;
 pub(crate) enum Nodes {
     /// At these addresses.
     Named(String),
-    /// The one of this host, which goes on for as long as this is held.
+    /// The node of this host. It runs at least as long as this value lives.
     OfHost(HostNode),
 }
 
-/// Where the rows of a result came from.
+/// The source of the rows of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ReadFrom {
-    /// Nodes that were named.
+    /// The named nodes.
     Cluster,
     /// The node of this host.
     Host,
@@ -29,7 +28,7 @@ pub(crate) enum ReadFrom {
 }
 
 impl Nodes {
-    /// How a dataset is opened through them.
+    /// Options that open a dataset through these nodes.
     pub(crate) fn options(&self) -> OpenOptions {
         match self {
             Self::Named(addresses) => Dataset::options().cluster(addresses),
@@ -37,7 +36,7 @@ impl Nodes {
         }
     }
 
-    /// What can be asked of them besides.
+    /// The cluster of these nodes, for other requests.
     pub(crate) fn connect(&self) -> Result<Option<Arc<Cluster>>, Failure> {
         Ok(match self {
             Self::Named(addresses) => Some(Cluster::connect(addresses)?),

@@ -1,7 +1,7 @@
-//! Where results, notes and errors go, and how they look.
+//! Prints results, notes and errors.
 //!
 //! A result is a [`Report`]: a value that serde writes as JSON and that shows itself on a [`Page`].
-//! On a terminal tables have rules and words have colour; piped they are plain aligned columns.
+//! On a terminal tables have rules and words have colour. In a pipe they are plain aligned columns.
 
 mod page;
 mod table;
@@ -21,11 +21,11 @@ pub(crate) use table::{Align, Table};
 
 /// A result that can be printed.
 pub(crate) trait Report: Serialize {
-    /// Writes it for people.
+    /// Writes the result for people.
     fn show(&self, page: &mut Page);
 }
 
-/// The ways out of the program.
+/// The outputs of the program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     format: Format,
@@ -102,7 +102,8 @@ impl Output {
         written.map_err(|error| Failure::output(&error))
     }
 
-    /// Shows on standard error what is to be decided on; not to programs.
+    /// Shows on standard error the change that the user must agree to. Writes nothing if results
+    /// are JSON.
     pub(crate) fn show_first(&self, show: impl FnOnce(&mut Page)) {
         if !self.quiet && !self.is_json() {
             let mut page = Page::new(io::stderr().is_terminal(), self.colour_err);
@@ -112,7 +113,7 @@ impl Output {
         }
     }
 
-    /// Says something on standard error that is no result.
+    /// Writes a note on standard error.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
             let mut page = Page::new(false, self.colour_err);
@@ -121,14 +122,14 @@ impl Output {
         }
     }
 
-    /// Warns of something on standard error, also when told to be quiet.
+    /// Writes a warning on standard error, even with `--quiet`.
     pub(crate) fn warn(&self, text: &str) {
         let mut page = Page::new(false, self.colour_err);
         page.marked(Ink::Yellow, "warning", text);
         self.tell(&page);
     }
 
-    /// Says on standard error how the command failed.
+    /// Writes the failure of the command on standard error.
     pub(crate) fn fail(&self, failure: &Failure) {
         if failure.is_silent() {
             return;
@@ -144,7 +145,7 @@ impl Output {
         self.tell(&page);
     }
 
-    /// Nobody can be told when standard error is gone.
+    /// Writes a page on standard error. If standard error is closed, the page is lost.
     fn tell(&self, page: &Page) {
         let _ = io::stderr().lock().write_all(page.text().as_bytes());
     }

@@ -1,5 +1,5 @@
-//! Progress on standard error while something takes long: how much, how fast, how much longer.
-//! Drawn on a terminal only; piped, nothing is written.
+//! Shows the progress of long work on standard error: amount, speed and remaining time. It is drawn
+//! on a terminal only; in a pipe nothing is written.
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
@@ -9,14 +9,14 @@ use crate::output::Output;
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// One bar, gone when it is dropped.
+/// One bar. It is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// Something whose length is not known yet.
+    /// Starts a bar for work of unknown length.
     pub(crate) fn start(output: &Output, doing: &str) -> Self {
         let bar = if output.shows_progress() {
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
@@ -31,7 +31,7 @@ impl Progress {
         Self { bar }
     }
 
-    /// What is being done now, of which nothing can be counted.
+    /// Names a step without a count.
     pub(crate) fn say(&self, doing: &str) {
         self.bar.set_message(doing.to_owned());
     }
@@ -74,7 +74,7 @@ impl Drop for Progress {
 /// Bars drawn at once; a terminal has no room for more.
 const BARS_MAX: usize = 16;
 
-/// Several bars below a title, gone when it is dropped.
+/// Several bars below a title. They are removed on drop.
 #[derive(Debug)]
 pub(crate) struct Board {
     all: MultiProgress,
@@ -97,7 +97,7 @@ impl Board {
         Self { all, title, bars: BTreeMap::new(), drawn }
     }
 
-    /// Whether anybody sees it.
+    /// Whether the bars are drawn on a terminal.
     pub(crate) fn is_drawn(&self) -> bool {
         self.drawn
     }
@@ -106,7 +106,7 @@ impl Board {
         self.title.set_message(text.to_owned());
     }
 
-    /// How far one of the bars is; new names get a bar while there is room.
+    /// Sets one of the bars. A new name gets a bar while there is room.
     pub(crate) fn set(&mut self, name: &str, done: u64, total: u64, text: &str) {
         if !self.bars.contains_key(name) && self.bars.len() < BARS_MAX {
             let bar = self.all.add(ProgressBar::new(total));

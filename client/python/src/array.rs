@@ -1,12 +1,12 @@
 //! Tensors in host memory, exported by the buffer protocol and by DLPack without a copy.
 //!
-//! An [`Array`] owns a share of its memory; so does each buffer and each DLPack tensor made of it,
-//! the latter without a Python object behind them, since their consumers may let go in any thread,
-//! with the interpreter or without. The memory is given back when the last of them is gone.
+//! An [`Array`] owns a share of its memory. So does each buffer and each DLPack tensor made of it.
+//! A DLPack tensor has no Python object behind it: its consumer may release it in any thread, with
+//! the interpreter or without. The memory is released with the last of them.
 //!
-//! The exported bytes are writable. Nothing here reads or writes them, but for the copies that a
-//! consumer asks for with `copy=True` and the numbers that [`Array::of_integers`] brings along; so
-//! who races with whom is between the holders, as with any array of any framework.
+//! The exported bytes are writable. Nothing here reads or writes them, except two copies: that of a
+//! consumer that asks for `copy=True`, and that of [`Array::of_integers`]. So the holders of an
+//! array must avoid races among themselves, as with any framework's array.
 //!
 //! Thread rule: frozen; exports may be made and dropped in several threads at once.
 //! Non-goals: computing, indexing. [`device`] is about memory of GPUs.
@@ -49,10 +49,10 @@ pub(crate) struct Array {
 }
 
 impl Array {
-    /// The array of a tensor; of a ragged one, that of its elements.
+    /// The array of a tensor, or of the elements of a ragged tensor.
     ///
     /// # Errors
-    /// For a shape that can't be counted.
+    /// A side of the shape does not fit `i64`.
     pub(crate) fn new(tensor: HostTensor) -> Result<Self, Error> {
         let HostTensor { name, dtype, shape, memory, .. } = tensor;
         let shape: Result<Box<[i64]>, _> = shape.into_iter().map(i64::try_from).collect();
@@ -78,16 +78,16 @@ impl Array {
         Self { memory, dtype, shape, strides }
     }
 
-    /// A copy of its elements that nobody else has.
+    /// A copy of its elements, with no other owner.
     fn copy_memory(&self) -> Result<Memory, Error> {
         let (base, bytes) = (self.memory.base(), self.memory.len());
-        // SAFETY: the memory stays where it is while `self` has its share. That nobody writes to it
-        // meanwhile is up to the holders, as it is for any array that is copied.
+        // SAFETY: the memory stays in place while `self` has its share. The holders must not write
+        // to it meanwhile, as for any array that is copied.
         Memory::copied(unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes) })
     }
 }
 
-/// A capsule of the form that the consumer knows.
+/// A capsule in the newest form that the consumer knows.
 fn export<'py, O: Send + 'static>(
     py: Python<'py>,
     export: Export<'_, O>,
@@ -118,8 +118,8 @@ impl Array {
         self.memory.len()
     }
 
-    /// The tensor that was allocated for its batch and at which byte of that it begins; none if it
-    /// is in other memory.
+    /// The tensor that was allocated for its batch, and this array's first byte in it. `None` if
+    /// the array is in other memory.
     #[getter]
     fn given(&self, py: Python<'_>) -> Option<(Py<PyAny>, usize)> {
         let (memory, offset) = self.memory.given()?;
@@ -211,15 +211,16 @@ impl Array {
             internal: std::ptr::null_mut(),
             obj: slf.clone().into_ptr(),
         };
-        // SAFETY: the view is the caller's to be filled. What it points to belongs to the array, is
-        // never changed, and lives as long as the reference in `obj`, which the caller releases. A
-        // `Py_ssize_t` is an `i64` on the 64-bit systems that this package is for.
+        // SAFETY: the caller owns the view and wants it filled. The shape, the strides and the
+        // memory that it points to belong to the array, do not move, and live as long as the
+        // reference in `obj`, which the caller releases. A `Py_ssize_t` is an `i64` on the 64-bit
+        // systems that this package is for.
         unsafe { view.write(filled) };
         Ok(())
     }
 }
 
-/// Tensors by name: of a ragged one its elements and its offsets.
+/// Tensors by name. A ragged tensor is a tuple of its elements and its offsets.
 pub(crate) fn arrays<'py>(
     py: Python<'py>,
     tensors: Vec<HostTensor>,

@@ -1,4 +1,4 @@
-//! The dataset as Python sees it.
+//! The dataset for Python.
 
 use std::{ops::Range, path::PathBuf, time::Duration};
 
@@ -26,11 +26,11 @@ impl Dataset {
     }
 }
 
-/// Name, type (as numpy and ml_dtypes call it) and the shape of one sample; the first dimension of
-/// ragged rows is none.
+/// Name, type (as numpy and ml_dtypes call it) and the shape of one sample. The first dimension of
+/// ragged rows is `None`.
 pub(crate) type TensorFacts = (String, &'static str, Vec<Option<u64>>);
 
-/// What is told of each tensor of a snapshot.
+/// The facts of each tensor of a snapshot.
 pub(crate) fn facts(tensors: &[Tensor]) -> Vec<TensorFacts> {
     let facts = |tensor: &Tensor| {
         (tensor.name().to_owned(), dtype_name(tensor.dtype()), tensor.sample_shape())
@@ -40,9 +40,9 @@ pub(crate) fn facts(tensors: &[Tensor]) -> Vec<TensorFacts> {
 
 #[pymethods]
 impl Dataset {
-    /// Opens a dataset; `patience` is in seconds. Without a cluster it is read through the node of
-    /// this host, which is started from `node_bin` if there is none; with the cluster `none`,
-    /// directly.
+    /// Opens a dataset; `patience` is in seconds. Without a cluster, rows come through the node of
+    /// this host, which is started from `node_bin` if it does not run. With the cluster `none` they
+    /// come from the origin directly.
     #[staticmethod]
     fn open(
         py: Python<'_>,
@@ -93,7 +93,7 @@ impl Dataset {
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Only these samples, as they are counted now.
+    /// Only these samples, by their numbers in this dataset.
     fn select_range(&self, py: Python<'_>, start: u64, end: u64) -> PyResult<Self> {
         Ok(Self { inner: self.inner.select(start..end).or_raise(py)? })
     }
@@ -104,7 +104,7 @@ impl Dataset {
         Ok(Self { inner: self.inner.select(indices).or_raise(py)? })
     }
 
-    /// Disjoint random parts of these sizes, which together are all.
+    /// Disjoint random parts of these sizes, which together have all samples.
     fn split(&self, py: Python<'_>, fractions: Vec<f64>, seed: u64) -> PyResult<Vec<Self>> {
         let parts = self.inner.split(&fractions, seed).or_raise(py)?;
         Ok(parts.into_iter().map(|inner| Self { inner }).collect())
@@ -116,13 +116,13 @@ impl Dataset {
         self.inner.snapshot().to_string()
     }
 
-    /// What to tell the user, if this very call started the node of this host.
+    /// Facts of the node of this host, if this call to open started it.
     #[getter]
     fn started_node(&self) -> Option<StartedNode> {
         started(&*self.inner.cluster()?.host()?)
     }
 
-    /// Whether nodes are asked for rows.
+    /// Whether rows come through nodes.
     #[getter]
     fn through_cluster(&self) -> bool {
         self.inner.cluster().is_some()
@@ -133,9 +133,9 @@ impl Dataset {
         facts(self.inner.tensors())
     }
 
-    /// Chosen samples of the named tensors, or of all: one array a tensor, and two of a ragged one:
-    /// its elements, and where in them each row begins. What is mapped is copied on the spot; only
-    /// for the rest is there a wait.
+    /// Chosen samples of the named tensors, or of all: one array for each tensor. A ragged tensor
+    /// has two: its elements, and the begin of each row in them. Mapped rows are copied at once;
+    /// only other rows need a wait.
     fn take<'py>(
         &self,
         py: Python<'py>,
@@ -153,14 +153,14 @@ impl Dataset {
         arrays(py, taken?)
     }
 
-    /// Refuses a slice of more samples than are read at once.
+    /// Refuses a slice of more samples than one read may have.
     #[staticmethod]
     fn check_slice(py: Python<'_>, samples: u64) -> PyResult<()> {
         larder_client::Dataset::check_slice(samples).or_raise(py)
     }
 
-    /// Consecutive samples of the named tensors, or of all: one array a tensor, where they lie if
-    /// they are rows of one shard in the memory of a node on this host.
+    /// Consecutive samples of the named tensors, or of all: one array for each tensor. Rows of one
+    /// shard in the memory of a node on this host are views.
     fn slice<'py>(
         &self,
         py: Python<'py>,
@@ -197,7 +197,7 @@ impl Dataset {
         interruptible(py, move |_| Ok(inner.nodes_here()))
     }
 
-    /// By what ranks on these hosts can divide batches.
+    /// The locality by which ranks on these hosts can divide batches.
     fn locality(&self, py: Python<'_>, ranks: Vec<Vec<String>>) -> PyResult<Locality> {
         let inner = self.inner.clone();
         interruptible(py, move |_| inner.locality(&ranks)).map(Locality::new)
@@ -205,8 +205,8 @@ impl Dataset {
 }
 
 impl Dataset {
-    /// Consecutive samples. What is mapped is handed out on the spot, which takes microseconds;
-    /// only for the rest is there a wait.
+    /// Consecutive samples. Mapped rows are handed out at once, which takes microseconds; only
+    /// other rows need a wait.
     fn rows(
         &self,
         py: Python<'_>,

@@ -1,9 +1,9 @@
-//! From the client's error to an exception: the class is chosen by kind, in the package.
+//! Makes exceptions of the client's errors. The Python package chooses the class by kind.
 
 use larder_client::Error;
 use pyo3::{prelude::*, sync::PyOnceLock};
 
-/// The outcome of a call of the client, as Python has it.
+/// Converts the outcome of a call of the client for Python.
 pub(crate) trait OrRaise<T> {
     /// The value, or the exception.
     fn or_raise(self, py: Python<'_>) -> PyResult<T>;

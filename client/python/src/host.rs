@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 
 use crate::{error::OrRaise, lock::Lock, wait::interruptible};
 
-/// What is said of a node that was started: its process id, its memory in bytes, its log.
+/// A started node: its process id, its memory in bytes, its log.
 pub(crate) type StartedNode = (u32, u64, PathBuf);
 
-/// What is to be said of the node of this host, if this very process has just started it.
+/// Facts of the node of this host, if this process has just started it.
 pub(crate) fn started(node: &HostNode) -> Option<StartedNode> {
     node.started().then(|| (node.pid(), node.memory_bytes(), node.log().to_owned()))
 }
@@ -45,7 +45,7 @@ impl Node {
         Ok(Self { node: Lock::new(Some(node)), address, pid })
     }
 
-    /// What others name as their cluster.
+    /// The address that other programs name as their cluster.
     #[getter]
     fn address(&self) -> &str {
         &self.address

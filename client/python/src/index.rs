@@ -1,4 +1,4 @@
-//! Indexing, as Python sees it.
+//! Indexing for Python.
 
 use larder_client::{
     Error, ErrorKind,
@@ -8,7 +8,7 @@ use pyo3::{prelude::*, types::PyDict};
 
 use crate::{dataset, error::OrRaise, wait::watched};
 
-/// What is asked for, each as [`IndexOptions`] describes it.
+/// The options of the caller. [`IndexOptions`] describes each.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Request {
@@ -54,9 +54,9 @@ impl Request {
     }
 }
 
-/// Indexes what lies under a prefix. `progress`, if given, is called with what is being done, how
-/// much of it is done and how much there is, of which the last is absent where it is not known.
-/// What it raises ends the indexing.
+/// Indexes the files under a prefix. `progress`, if given, is called with the name of the step, the
+/// finished amount and the whole amount, which is `None` if it is not known. An exception of
+/// `progress` ends the indexing.
 #[pyfunction]
 pub(crate) fn index<'py>(
     py: Python<'py>,
@@ -73,7 +73,7 @@ pub(crate) fn index<'py>(
     report(py, &indexed)
 }
 
-/// What is being done, how much of it is done, and how much there is.
+/// The name of the step, the finished amount and the whole amount.
 fn facts(step: IndexProgress) -> (&'static str, u64, Option<u64>) {
     match step {
         IndexProgress::Listed { objects } => ("listing objects", objects, None),

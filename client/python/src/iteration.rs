@@ -1,15 +1,15 @@
 //! Iterators that one thread at a time advances.
 //!
-//! A generator that two threads advance raises in one of them; without a GIL it may end the program
-//! instead.
+//! If two threads advance a generator, Python raises in one of them. Without a GIL it may end the
+//! program instead.
 //!
-//! It is the last thing that a batch passes on its way to the loop, and it is native so that
-//! nothing comes between: a signal handler runs between two steps of Python's, and there are none
-//! here. So a batch that is counted is one that a `for` loop has, also where Ctrl-C ends it. (After
-//! a call of `next` Python looks for signals once more.)
+//! A batch passes this iterator last on its way to the loop. The iterator is native, because signal
+//! handlers run between two steps of Python, and there are none here. So a `for` loop has every
+//! batch that is counted, even if Ctrl-C ends the loop. (After a call of `next`, Python checks for
+//! signals once more.)
 //!
-//! Thread rule: any thread may ask; if another one is waiting already, that is an error. Nobody
-//! waits, so a child that is forked meanwhile does not either.
+//! Thread rule: any thread may ask. If another thread already waits, that is an error. No thread
+//! waits for another one here, so a child that is forked meanwhile does not wait either.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,11 +17,11 @@ use pyo3::{
     PyTraverseError, PyVisit, exceptions::PyRuntimeError, intern, prelude::*, types::PyIterator,
 };
 
-/// What a generator brings, to one thread at a time; closed when nobody has it any more.
+/// The items of a generator, for one thread at a time. It is closed with its last reference.
 #[pyclass(frozen, generic, module = "larder._larder")]
 pub(crate) struct Iteration {
     items: Py<PyIterator>,
-    /// What is told of each item that is handed out: its `state` becomes the item's.
+    /// An object that gets the state of each item that is handed out, as its `state`.
     turn: Option<Py<PyAny>>,
     busy: AtomicBool,
 }
@@ -48,7 +48,7 @@ impl Iteration {
         Ok(Some(item))
     }
 
-    /// Ends it: nothing more comes.
+    /// Ends the iteration: no more items come.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let _alone = Alone::begin(&self.busy)?;
         self.items.bind(py).call_method0(intern!(py, "close")).map(drop)
@@ -60,7 +60,7 @@ impl Iteration {
     }
 }
 
-/// That this thread is the only one at work, until it is dropped.
+/// Makes this thread the only one at work, until it is dropped.
 struct Alone<'a>(&'a AtomicBool);
 
 impl<'a> Alone<'a> {

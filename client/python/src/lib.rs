@@ -1,14 +1,14 @@
 //! The native module of the Python package `larder`: thin faces over the Rust client.
 //!
-//! One file per class. What is comfortable in Python (defaults, conversion to numpy, torch and jax,
-//! iteration over epochs) stands in the package beside it, `python/larder`; what is here has no
-//! optional arguments and returns plain values and [`array::Array`]s.
+//! One file per class. Functions here have no optional arguments, and return plain values and
+//! [`array::Array`]s. The package beside it, `python/larder`, adds defaults, conversion to numpy,
+//! torch and jax, and iteration over epochs.
 //!
-//! Thread rule: importing starts no thread. Every class is frozen and holds what is `Sync`, whether
-//! the interpreter has a GIL or not; every wait is without it ([`wait`]). A lock taken here is
-//! never held while Python runs ([`lock`]), so that a child forked by any thread finds it free.
-//! After a fork everything works on both sides, except an epoch, which belongs to the process that
-//! began it. Non-goals: anything that could be written in Python at the same speed.
+//! Thread rule: importing starts no thread. Every class is frozen, and its fields are `Sync` with
+//! and without a GIL. Every wait releases the interpreter ([`wait`]). A lock taken here is never
+//! held while Python runs ([`lock`]), so a child forked by any thread finds it free. After a fork
+//! everything works on both sides, except an epoch, which belongs to the process that began it.
+//! Non-goals: anything that could be written in Python at the same speed.
 
 #![expect(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
 

@@ -1,4 +1,4 @@
-//! The loader, its epochs and their batches, as Python sees them.
+//! The loader, its epochs and their batches for Python.
 
 use std::{
     mem,
@@ -28,7 +28,7 @@ use crate::{
     warnings,
 };
 
-/// Settings of a loader, each as its method of the Rust client's builder describes it.
+/// Settings of a loader. The builder of the Rust client describes each at its method.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Settings {
@@ -98,7 +98,7 @@ fn saved(text: &str) -> Result<LoaderState, Error> {
 #[pyclass(frozen, module = "larder._larder")]
 pub(crate) struct Loader {
     inner: Lock<Inner>,
-    /// Counts epochs: the one that is begun next.
+    /// The number of the next epoch.
     next: AtomicU64,
 }
 
@@ -110,8 +110,8 @@ impl Loader {
 
 #[pymethods]
 impl Loader {
-    /// Begins an epoch, where a resume stands if it stands in this one. If there is an `allocate`,
-    /// each batch is gathered into a tensor that it makes of a number of bytes.
+    /// Begins an epoch, at the resumed state if that is in this epoch. If there is an `allocate`,
+    /// it makes a tensor for a number of bytes, and each batch is gathered into such a tensor.
     fn epoch(
         &self,
         py: Python<'_>,
@@ -131,7 +131,7 @@ impl Loader {
         Ok(Epoch::new(InnerEpoch::OnHost(begun, Some(allocate.unbind()))))
     }
 
-    /// What copies this loader's batches to the GPU of this number.
+    /// The pump that copies this loader's batches to the GPU with this number.
     fn pump(&self, py: Python<'_>, ordinal: u32, way: &str) -> PyResult<Pump> {
         let way: DeviceWay = way.parse().or_raise(py)?;
         let device = py.detach(|| Device::cuda(ordinal)).or_raise(py)?;
@@ -139,9 +139,8 @@ impl Loader {
         Ok(Pump::new(pump.or_raise(py)?))
     }
 
-    /// Begins an epoch whose batches are copied to a device. If there is a `place`, each is copied
-    /// into a block that its `allocate` makes of a number of bytes, and the stream that its
-    /// `stream` names waits for it.
+    /// Begins an epoch of batches on a device. If there is a `place`, its `allocate` makes a block
+    /// for each batch, and its `stream` names the stream that waits for the copy.
     fn epoch_on(
         &self,
         py: Python<'_>,
@@ -161,24 +160,24 @@ impl Loader {
         Ok(Epoch::new(InnerEpoch::OnDevice(begun, Some(place))))
     }
 
-    /// The number of the epoch that comes next, which no other thread gets.
+    /// The number of the next epoch. No other thread gets it.
     fn turn(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Says that the epoch of a turn could not begin: it comes next again, unless others came
-    /// since.
+    /// Returns the number of an epoch that could not begin. It is the next again, unless another
+    /// epoch has begun since.
     fn turn_back(&self, epoch: u64) {
         let next = epoch.wrapping_add(1);
         self.next.compare_exchange(next, epoch, Ordering::Relaxed, Ordering::Relaxed).ok();
     }
 
-    /// Says which epoch comes next.
+    /// Sets the number of the next epoch.
     fn turn_to(&self, epoch: u64) {
         self.next.store(epoch, Ordering::Relaxed);
     }
 
-    /// Goes on where a state stands: its epoch comes next.
+    /// Continues at a state: its epoch is the next. Returns the epoch's number.
     fn resume(&self, py: Python<'_>, state: &str) -> PyResult<u64> {
         let state: LoaderState = saved(state).or_raise(py)?;
         self.inner.with(|inner| inner.resume(state)).or_raise(py)?;
@@ -187,7 +186,7 @@ impl Loader {
         Ok(epoch)
     }
 
-    /// Where the job stands after the batch that was handed out last.
+    /// The state of the job after the batch that was handed out last.
     fn state(&self) -> String {
         self.inner.with(|inner| inner.state()).to_string()
     }
@@ -197,25 +196,25 @@ impl Loader {
         self.inner.with(|inner| inner.plan(epoch)).to_string()
     }
 
-    /// Where the job stands at the start of an epoch.
+    /// The state of the job at the start of an epoch.
     fn state_at(&self, epoch: u64) -> String {
         LoaderState::new(self.inner.with(|inner| inner.plan(epoch)), 0).to_string()
     }
 
-    /// Which samples the batches from a state on have.
+    /// The samples of the batches from a state on.
     fn schedule(&self, py: Python<'_>, state: &str) -> PyResult<Schedule> {
         let state: LoaderState = saved(state).or_raise(py)?;
         let schedule = self.inner.with(|inner| inner.schedule(state));
         Ok(Schedule { inner: schedule.or_raise(py)? })
     }
 
-    /// The job's seed: after a resume that of the state.
+    /// The job's seed; after a resume, the seed of the state.
     #[getter]
     fn seed(&self) -> u64 {
         self.inner.with(|inner| inner.plan(0)).seed()
     }
 
-    /// What the shuffle came to.
+    /// The shuffle in use: `auto` is resolved.
     #[getter]
     fn shuffle(&self) -> String {
         self.inner.with(|inner| inner.shuffle()).to_string()
@@ -227,12 +226,12 @@ impl Loader {
         self.inner.with(|inner| inner.batches_per_epoch()).or_raise(py)
     }
 
-    /// Sums over what was handed out; times are in seconds.
+    /// Sums over the batches that were handed out; times are in seconds.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats::of_loader(py, &self.inner.with(|inner| inner.stats()))
     }
 
-    /// The batches that took longest, the slowest first.
+    /// The slowest batches, the slowest first.
     fn slowest<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let slowest = self.inner.with(|inner| inner.slowest());
         slowest.iter().map(|batch| stats::of_slow_batch(py, batch)).collect()
@@ -260,7 +259,7 @@ impl Schedule {
     }
 }
 
-/// The batches of one epoch. To be iterated by one thread at a time, in the process that began it.
+/// The batches of one epoch. One thread at a time iterates it, in the process that began it.
 #[pyclass(frozen, module = "larder._larder")]
 pub(crate) struct Epoch {
     stand: Lock<Stand>,
@@ -268,13 +267,13 @@ pub(crate) struct Epoch {
     batches: u64,
 }
 
-/// An epoch, and what makes the tensors that its batches come in, if something does.
+/// An epoch, and the allocator of its batches' tensors if there is one.
 enum InnerEpoch {
     OnHost(OnHostEpoch, Option<Py<PyAny>>),
     OnDevice(OnHostEpoch<OnDevice>, Option<DeviceAllocator>),
 }
 
-/// A batch of it.
+/// A batch of such an epoch.
 enum AnyBatch {
     OnHost(InnerBatch),
     OnDevice(InnerBatch<OnDevice>),
@@ -288,7 +287,7 @@ impl InnerEpoch {
         }
     }
 
-    /// Gives memory for the batches that are fetched next.
+    /// Allocates memory for the batches that are fetched next.
     fn give(&mut self, py: Python<'_>) -> PyResult<()> {
         match self {
             Self::OnHost(epoch, Some(allocate)) => {
@@ -321,23 +320,23 @@ impl InnerEpoch {
     }
 }
 
-/// How it stands with an epoch.
+/// The states of an epoch.
 ///
 /// ```text
 /// Ready ──take──▶ Waiting ──put_back──▶ Ready
 ///   └──────close─────┴──────▶ Closed
 /// ```
 enum Stand {
-    /// Anybody may ask for the next batch.
+    /// Any thread may ask for the next batch.
     Ready(Box<InnerEpoch>),
-    /// A thread has it, and waits for the next batch.
+    /// A thread has the epoch, and waits for the next batch.
     Waiting,
-    /// Nobody wants the rest. A thread that waits looks up, and lets go of it.
+    /// The rest is not wanted. A waiting thread notices that, and drops the epoch.
     Closed,
 }
 
 impl Stand {
-    /// The epoch to be waited for, by one thread; or how else it stands.
+    /// Takes the epoch for one thread to wait on; returns the state if it is not `Ready`.
     fn take(&mut self) -> Self {
         match self {
             Self::Ready(_) => mem::replace(self, Self::Waiting),
@@ -346,7 +345,7 @@ impl Stand {
         }
     }
 
-    /// Takes back what was taken; returns it to be dropped if it was closed meanwhile.
+    /// Puts a taken epoch back. Returns it, for the caller to drop, if it was closed meanwhile.
     fn put_back(&mut self, epoch: Box<InnerEpoch>) -> Option<Box<InnerEpoch>> {
         if self.is_closed() {
             return Some(epoch);
@@ -370,8 +369,8 @@ impl Epoch {
         Self { stand: Lock::new(Stand::Ready(Box::new(inner))), batches }
     }
 
-    /// The next batch; `None` after the last, and when the epoch is closed meanwhile. What is
-    /// fetched after it gets its memory first.
+    /// The next batch; `None` after the last, and if the epoch is closed meanwhile. Memory for the
+    /// batches after it is allocated first.
     fn wait(&self, py: Python<'_>, epoch: &mut InnerEpoch) -> PyResult<Option<Batch>> {
         epoch.give(py)?;
         loop {
@@ -393,14 +392,14 @@ impl Epoch {
 impl Drop for Epoch {
     fn drop(&mut self) {
         drop(self.stand.with(Stand::close));
-        // The interpreter frees objects with itself at hand, unless it ends.
+        // The interpreter frees objects on an attached thread, except at its end.
         Python::try_attach(let_go);
     }
 }
 
 #[pymethods]
 impl Epoch {
-    /// Batches in all, from where it was begun or resumed.
+    /// Batches in all, from the begin of the epoch or the resumed state.
     fn __len__(&self) -> usize {
         usize::try_from(self.batches).unwrap_or(usize::MAX)
     }
@@ -409,7 +408,7 @@ impl Epoch {
         slf
     }
 
-    /// Ends the epoch for whoever waits for its next batch, and stops what is fetched ahead.
+    /// Ends the epoch, also for a thread that waits for its next batch, and stops the prefetch.
     fn close(&self, py: Python<'_>) {
         drop(self.stand.with(Stand::close));
         let_go(py);
@@ -436,22 +435,22 @@ impl Epoch {
 /// The rows of some samples, in their order.
 #[pyclass(frozen, module = "larder._larder")]
 pub(crate) struct Batch {
-    /// One array a tensor.
+    /// An array for each tensor.
     #[pyo3(get)]
     tensors: Py<PyDict>,
-    /// What the tensors are parts of, if a framework allocated it: see [`tensors_of`].
+    /// The block that the tensors are parts of, if a framework allocated it: see [`tensors_of`].
     #[pyo3(get)]
     block: Option<Py<PyAny>>,
     /// The number of each row's sample, padding included.
     #[pyo3(get)]
     samples: Py<Array>,
-    /// Which dataset of a mixture each row is of.
+    /// In a mixture, the index of each row's dataset.
     #[pyo3(get)]
     sources: Option<Py<Array>>,
-    /// Which pass over that dataset each row belongs to.
+    /// In a mixture, the number of the pass over that dataset, for each row.
     #[pyo3(get)]
     passes: Option<Py<Array>>,
-    /// How many rows at the end only fill the batch up.
+    /// The number of rows at the end that only fill the batch.
     #[pyo3(get)]
     padding: usize,
     state: LoaderState,
@@ -496,12 +495,12 @@ impl Batch {
 
 #[pymethods]
 impl Batch {
-    /// Where the job stands once this batch was used.
+    /// The state of the job after this batch.
     fn state(&self) -> String {
         self.state.to_string()
     }
 
-    /// What it took to fetch it.
+    /// The times of its fetch.
     fn fetched<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.fetched.facts(py)
     }

@@ -1,12 +1,12 @@
-//! By what ranks divide batches, as Python sees it.
+//! The locality by which ranks divide batches, for Python.
 
 use larder_client::Locality as Inner;
 use pyo3::{prelude::*, types::PyBytes};
 
 use crate::error::OrRaise;
 
-/// By what the ranks of a job divide their global batches: made by ``locality()`` of a dataset or
-/// mixture, in one process, and handed to all. It pickles.
+/// The division of a job's global batches among its ranks. One process makes it by ``locality()``
+/// of a dataset or mixture, and sends it to all. It pickles.
 #[pyclass(frozen, eq, hash, module = "larder")]
 #[derive(PartialEq, Eq)]
 pub(crate) struct Locality {
@@ -31,24 +31,24 @@ impl std::hash::Hash for Locality {
 
 #[pymethods]
 impl Locality {
-    /// Reads what ``to_bytes`` wrote.
+    /// Reads the bytes of ``to_bytes``.
     #[staticmethod]
     fn from_bytes(py: Python<'_>, content: &[u8]) -> PyResult<Self> {
         Inner::from_bytes(content).map(Self::new).or_raise(py)
     }
 
-    /// For ranks that a pickle can't be sent to.
+    /// The locality as bytes, for ranks that can't receive a pickle.
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.inner.to_bytes())
     }
 
-    /// Equal for two exactly when they divide batches alike: 32 hexadecimal digits.
+    /// 32 hexadecimal digits. Two ids are equal exactly if both localities divide batches alike.
     #[getter]
     fn id(&self) -> String {
         self.inner.id().to_string()
     }
 
-    /// How many ranks it is for.
+    /// The number of ranks.
     #[getter]
     fn world_size(&self) -> u32 {
         self.inner.ranks().world()

@@ -1,13 +1,13 @@
-//! A lock that is held only where nothing of Python runs.
+//! A lock that is never held while Python runs.
 //!
-//! Who waits for one waits with the interpreter at hand. With a GIL nobody else has that then;
-//! without one, whoever collects garbage or forks waits until all threads come to a stop. So a
-//! holder that needed the interpreter itself, be it to raise, would wait for ever. What is done
-//! under the lock therefore has to be [`Send`], which nothing is that belongs to the interpreter,
-//! and takes microseconds.
+//! A thread that waits for this lock stays attached to the interpreter. With a GIL no other thread
+//! is attached then. Without a GIL, a thread that collects garbage or forks waits until all other
+//! threads stop. So a holder that needed the interpreter, even to raise, would wait for ever. Work
+//! under the lock must therefore be [`Send`], which objects of the interpreter are not, and must
+//! take microseconds.
 //!
-//! A fork happens with all threads of the interpreter stopped, none of which has the lock then: the
-//! child finds it free.
+//! A fork happens while all threads of the interpreter are stopped. A stopped thread does not hold
+//! the lock, so the child finds it free.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -21,8 +21,8 @@ impl<T> Lock<T> {
         Self { value: Mutex::new(value) }
     }
 
-    /// What `work` makes of the value. What that lets go of should be returned, to be dropped
-    /// without the lock.
+    /// Runs `work` on the value. It should return the values that it takes out, so that they are
+    /// dropped without the lock.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R + Send) -> R {
         work(&mut self.value.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! A mixture of datasets as Python sees it.
+//! A mixture of datasets for Python.
 
 use std::num::NonZeroU64;
 
@@ -19,7 +19,7 @@ pub(crate) struct Mixture {
     inner: Inner,
 }
 
-/// When an epoch ends, as it is asked for.
+/// The end of an epoch, as the caller gives it.
 #[derive(FromPyObject)]
 enum StopAt {
     Samples(u64),
@@ -66,7 +66,7 @@ impl Mixture {
         usize::try_from(self.inner.samples()).unwrap_or(usize::MAX)
     }
 
-    /// How many samples of each dataset an epoch has.
+    /// The number of samples that an epoch draws from each dataset.
     #[getter]
     fn draws(&self) -> Vec<u64> {
         self.inner.draws().collect()
@@ -85,7 +85,7 @@ impl Mixture {
         interruptible(py, move |_| Ok(inner.nodes_here()))
     }
 
-    /// By what ranks on these hosts can divide batches.
+    /// The locality by which ranks on these hosts can divide batches.
     fn locality(&self, py: Python<'_>, ranks: Vec<Vec<String>>) -> PyResult<Locality> {
         let inner = self.inner.clone();
         interruptible(py, move |_| inner.locality(&ranks)).map(Locality::new)

@@ -33,7 +33,7 @@ pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     listed.into_iter().map(facts).collect()
 }
 
-/// CopyStats the batches of one loader to a device.
+/// Copies the batches of one loader to a device.
 #[pyclass(frozen, module = "larder._larder")]
 pub(crate) struct Pump {
     inner: Arc<Inner>,
@@ -76,7 +76,7 @@ impl DeviceAllocator {
         Self { place: place.clone().unbind(), pump: Arc::clone(pump) }
     }
 
-    /// Gives a block for each batch that is due.
+    /// Allocates a block for each batch that is due.
     pub(crate) fn prepare(
         &self,
         py: Python<'_>,
@@ -88,7 +88,7 @@ impl DeviceAllocator {
         Ok(())
     }
 
-    /// The same of an epoch that has begun.
+    /// The same for an epoch that has begun.
     pub(crate) fn give(&self, py: Python<'_>, epoch: &mut Epoch<OnDevice>) -> PyResult<()> {
         while let Some(bytes) = epoch.wanted() {
             epoch.give(self.block(py, bytes)?);
@@ -107,8 +107,8 @@ impl DeviceAllocator {
     }
 }
 
-/// The tensors of a batch by name, and the block of the framework's that they are in. Then each is
-/// a tuple of where it begins, its bytes, its type and its shape.
+/// The tensors of a batch by name, and the framework's block that holds them. With a block, each
+/// tensor is a tuple: its first byte in the block, its count of bytes, its type and its shape.
 pub(crate) fn tensors_of<'py>(
     py: Python<'py>,
     batch: Batch<OnDevice>,
@@ -129,7 +129,7 @@ pub(crate) fn tensors_of<'py>(
     for (tensor, part) in tensors.iter().zip(parts) {
         listed.set_item(&*tensor.name, part)?;
     }
-    // Nothing but `memory` has the block then.
+    // Now only `memory` holds the block.
     drop(tensors);
     let stream = place.stream(py)?;
     let taken = py.detach(|| memory.take_given(stream)).or_raise(py)?;
@@ -147,7 +147,7 @@ fn add(listed: &Bound<'_, PyDict>, tensor: InnerTensor) -> PyResult<()> {
     }
 }
 
-/// Where a tensor lies in its block, and that of its offsets.
+/// The place of a tensor in its block, and of the offsets of a ragged tensor.
 fn part<'py>(py: Python<'py>, tensor: &InnerTensor, base: u64) -> PyResult<Bound<'py, PyAny>> {
     let InnerTensor { dtype, shape, memory, offsets, .. } = tensor;
     let shape = PyTuple::new(py, shape)?;

@@ -1,11 +1,11 @@
-//! Counters as Python sees them: dicts of numbers, times in seconds.
+//! Counters for Python: dicts of numbers, times in seconds.
 
 use std::time::Duration;
 
 use larder_client::{Batch, CopyStats, Hop, LoaderStats, LongestWait, SlowBatch};
 use pyo3::{prelude::*, types::PyDict};
 
-/// Bytes that this process was handed, by the way they came, and how often they were copied.
+/// Bytes that this process received, by their source, and how often they were copied.
 #[pyfunction]
 pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let stats = PyDict::new(py);
@@ -13,7 +13,7 @@ pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(stats)
 }
 
-/// What a loader handed out so far, and what it waited for.
+/// Counts of a loader's batches so far, and its waits.
 pub(crate) fn of_loader<'py>(
     py: Python<'py>,
     loader: &LoaderStats,
@@ -55,7 +55,7 @@ fn add_copies(stats: &Bound<'_, PyDict>, copies: &CopyStats) -> PyResult<()> {
     stats.set_item("copies_per_byte", copies.copies_per_byte())
 }
 
-/// A batch that took long, and what it waited for.
+/// A slow batch and its waits.
 pub(crate) fn of_slow_batch<'py>(
     py: Python<'py>,
     batch: &SlowBatch,
@@ -68,7 +68,7 @@ pub(crate) fn of_slow_batch<'py>(
     Ok(facts)
 }
 
-/// What it took to fetch a batch.
+/// The times of a batch's fetch.
 pub(crate) struct Fetched {
     fetching: Duration,
     hops: [(Hop, Duration); 6],

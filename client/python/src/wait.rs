@@ -1,8 +1,9 @@
-//! Waiting in Rust while Python goes on, and so that Ctrl-C ends it.
+//! Waits in Rust while Python continues. Ctrl-C ends such a wait.
 //!
-//! Signals are handled by the main thread, between two steps of the interpreter. A main thread that
-//! waits in here would handle none: so what it waits for runs on a thread of its own, and it looks
-//! up every [`LOOK_UP`]. Other threads wait themselves. What needs no waiting needs none of this.
+//! Python handles signals on the main thread, between two steps of the interpreter. A main thread
+//! that waits in Rust would handle none. So its work runs on another thread, and the main thread
+//! checks for signals every [`LOOK_UP`]. Other threads do their work themselves. Calls that do not
+//! wait do not use this module.
 
 use std::{
     io,
@@ -16,12 +17,12 @@ use pyo3::{intern, prelude::*};
 
 use crate::{error::OrRaise, warnings};
 
-/// How long a waiting main thread does not look for signals.
+/// The interval at which a waiting main thread checks for signals.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(50);
 
-/// What `work` comes to, done without the interpreter. When a signal handler raises (Ctrl-C), its
-/// exception is returned at once, and the work is told by the token that nobody needs it: what it
-/// comes to is dropped.
+/// Runs `work` without the interpreter, and returns its result. If a signal handler raises
+/// (Ctrl-C), its exception is returned at once. The token then cancels the work, and its result is
+/// dropped.
 pub(crate) fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&CancelToken) -> Result<T, Error> + Send + 'static,
@@ -34,21 +35,20 @@ pub(crate) fn interruptible<T: Send + 'static>(
     watched(py, move |cancel, _| work(cancel), |(): ()| Ok(()))
 }
 
-/// What work says on its way.
+/// A message of the work.
 enum Message<P, T> {
     Progress(P),
     Done(Result<T, Error>),
 }
 
-/// Messages under way: a watcher that is slow holds up the work.
+/// Messages under way. Beyond that, a slow watcher blocks the work.
 const MESSAGES_MAX: usize = 16;
 
-/// What work says its progress by.
+/// The function by which the work reports its progress.
 type Say<'a, P> = &'a (dyn Fn(P) + Send + Sync);
 
-/// As [`interruptible`], on a thread of its own always: what the work says of its progress is
-/// handed to `watch`, on the calling thread. What that raises is returned at once, and the work is
-/// told.
+/// As [`interruptible`], but always on another thread. `watch` gets each report of progress, on the
+/// calling thread. An error of `watch` is returned at once and cancels the work.
 pub(crate) fn watched<P: Send + 'static, T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&CancelToken, Say<'_, P>) -> Result<T, Error> + Send + 'static,
@@ -59,7 +59,7 @@ pub(crate) fn watched<P: Send + 'static, T: Send + 'static>(
     let given = cancel.clone();
     let thread = thread::Builder::new().name("larder-call".to_owned());
     let started = thread.spawn(move || {
-        // Nobody listens any more after an interrupt.
+        // After an interrupt the receiver is gone, and sending fails.
         let done = work(&given, &|progress| drop(say.send(Message::Progress(progress))));
         drop(say.send(Message::Done(done)));
     });
@@ -70,7 +70,7 @@ pub(crate) fn watched<P: Send + 'static, T: Send + 'static>(
     done
 }
 
-/// Hears what work says until it is done, or the interpreter raises.
+/// Receives messages until the work is done, or until the interpreter raises.
 fn listen<P: Send, T: Send>(
     py: Python<'_>,
     mut said: Receiver<Message<P, T>>,

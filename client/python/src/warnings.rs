@@ -1,5 +1,5 @@
-//! What the client warns of, handed to Python's `logging`: an event from any thread, a record in a
-//! call that has the interpreter anyway.
+//! Hands warnings of the client to Python's `logging`. Any thread may warn. A call that has the
+//! interpreter anyway logs the warnings.
 //!
 //! ```text
 //! data thread ──tracing──▶ SLOTS, without a lock or the interpreter
@@ -7,12 +7,13 @@
 //! next batch, open, a read, the end of the program: hand_over() ──▶ logging.getLogger("larder")
 //! ```
 //!
-//! A thread that warns never waits: not for the interpreter, which may be held by whoever waits for
-//! that thread, and not for a lock, which a fork could leave locked for ever. What finds no room is
-//! counted and left out.
+//! A thread that warns never waits for the interpreter: its holder may wait for that thread. It
+//! never waits for a lock either: a fork could leave the lock locked for ever. A warning that finds
+//! no free slot is counted and left out.
 //!
-//! Thread rule: as above; any thread may warn and any may hand over. A forked child leaves out what
-//! its parent had not handed over: the parent does that. Non-goals: events below warnings; spans.
+//! Thread rule: as above; any thread may warn, and any thread may hand over. A forked child leaves
+//! out the waiting warnings of its parent, which the parent hands over itself. Non-goals: events
+//! below warnings; spans.
 
 use std::{
     fmt::{self, Write as _},
@@ -33,7 +34,7 @@ use tracing::{
     subscriber::{Interest, set_global_default},
 };
 
-/// Warnings that wait to be handed over: a program that asks for batches fetches them often.
+/// Warnings that wait to be handed over. A program that asks for batches hands them over often.
 const WAITING_MAX: usize = 32;
 
 /// Longest text of a warning, in bytes.
@@ -41,11 +42,11 @@ const TEXT_BYTES_MAX: usize = 4 << 10;
 
 static SLOTS: [ArcSwapOption<Warning>; WAITING_MAX] =
     [const { ArcSwapOption::const_empty() }; WAITING_MAX];
-/// Whether there may be something in the slots.
+/// Whether a slot may hold a warning.
 static WAITING: AtomicBool = AtomicBool::new(false);
 /// Warnings so far.
 static COUNT: AtomicU64 = AtomicU64::new(0);
-/// Warnings that found no room since the last were handed over.
+/// Warnings without a free slot since the last time they were handed over.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
 struct Warning {
@@ -56,15 +57,15 @@ struct Warning {
     text: String,
 }
 
-/// From now on warnings of this library wait to be handed over.
+/// Begins to collect the warnings of this library.
 pub(crate) fn listen() {
-    // Nobody else can have set one in this library, unless it is imported anew.
+    // Only this function sets a subscriber in this library. A second import may call it again.
     let _ = set_global_default(Listener);
 }
 
-/// Logs what threads have warned of. Costs the reading of a flag if that is nothing.
+/// Logs the waiting warnings. Without any it only reads a flag.
 ///
-/// What logging raises is returned: a signal handler may run in it.
+/// An exception of logging is returned: a signal handler may run in it.
 #[pyfunction]
 pub(crate) fn hand_over(py: Python<'_>) -> PyResult<()> {
     if !WAITING.load(Ordering::Relaxed) || !WAITING.swap(false, Ordering::AcqRel) {
@@ -99,7 +100,7 @@ fn put(level: Level, text: String) {
     WAITING.store(true, Ordering::Release);
 }
 
-/// Hears warnings of this library's crates.
+/// Collects warnings of this library's crates.
 struct Listener;
 
 impl Subscriber for Listener {
@@ -132,7 +133,7 @@ impl Subscriber for Listener {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// An event in words: its message, then what it names.
+/// The text of an event: its message, then its fields.
 #[derive(Default)]
 struct Text {
     message: String,

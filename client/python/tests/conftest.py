@@ -52,8 +52,9 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def two_nodes(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
-    """The nodes `near` and `far` in a static ring, which knows them by their addresses only. Beside
-    the rest there is `s3://data/many`: the images in so many shards that each of both owns some.
+    """The nodes `near` and `far` in a static ring, which knows them by their addresses only.
+
+    `s3://data/many` has the images in so many shards that each node owns some.
     """
     write_images(s3.folder / "data" / "many")
     assert larder.index("s3://data/many", shard_bytes=31_000).shards == 30
@@ -91,9 +92,7 @@ def images(s3: S3Server) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="session")
 def wide(s3: S3Server) -> dict[str, np.ndarray]:
-    """The rows of the dataset s3://data/wide: 20 MB in as many shards, so that a leak in a process
-    shows.
-    """
+    """The rows of the dataset s3://data/wide: 20 MB in shards of 1 MiB, so that a leak shows."""
     rng = np.random.default_rng(9)
     rows = {
         "image": rng.integers(0, 256, size=(SAMPLES, 1 << 16), dtype=np.uint8),
@@ -108,7 +107,7 @@ def wide(s3: S3Server) -> dict[str, np.ndarray]:
 
 @functools.cache
 def all_images() -> dict[str, np.ndarray]:
-    """Noise, so that no two rows are alike, and labels that say which row it is."""
+    """Noise, so that no two rows are alike. A label is the number of its row."""
     rng = np.random.default_rng(7)
     return {
         "image": rng.integers(0, 256, size=(SAMPLES, 32, 32, 3), dtype=np.uint8),
@@ -129,7 +128,7 @@ RAGGED_SAMPLES = 240
 
 @functools.cache
 def all_ragged() -> dict[str, list[np.ndarray]]:
-    """Rows of texts and boxes, of which some are empty, and labels that say which row it is."""
+    """Rows of texts and boxes, some of them empty. A label is the number of its row."""
     rng = np.random.default_rng(8)
     lengths = [0 if row % 7 == 0 else int(rng.integers(1, 700)) for row in range(RAGGED_SAMPLES)]
     return {

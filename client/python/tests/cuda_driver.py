@@ -21,7 +21,7 @@ import numpy as np
 NON_BLOCKING, DISABLE_TIMING, PORTABLE = 1, 2, 1
 #: The driver's answer about work that is still queued.
 NOT_READY = 600
-#: How long work of the device is waited for.
+#: Time limit for work of the device.
 WAIT_SECONDS = 10
 
 
@@ -152,7 +152,7 @@ _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class DLManagedTensor(ctypes.Structure):
-    """The form of before DLPack 1.0."""
+    """The form before DLPack 1.0."""
 
     _fields_ = (("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", _DELETER))
 

@@ -1,10 +1,10 @@
 """Programs that the tests of devices run as children: ``python -m device_programs NAME JSON``.
 
-A process loads the driver once, so each program has a process and a driver of its own. A program
-returns what its test compares, as JSON in its last line.
+A process loads the driver once, so each program has its own process and driver. A program prints
+its findings as JSON in its last line, and its test compares them.
 
-Thread rule: each is its process's main thread. Non-goals: judging; assertions here are about what
-would be lengthy to return, such as bytes.
+Thread rule: each program runs on its process's main thread. Non-goals: judging. Programs assert
+only facts that are long to return, such as bytes.
 """
 
 from __future__ import annotations
@@ -92,8 +92,9 @@ def delta() -> Iterator[dict[str, float]]:
 
 @settled
 def matrix(uri: str, way: str, devices: int) -> dict[str, Any]:
-    """Every column alone and all together, side by side and scattered, twice: the second epoch is
-    the one that counts, as the first may have pages registered.
+    """Every column alone and all together, side by side and scattered, for two epochs.
+
+    The second epoch counts, because the first may register pages.
     """
     dataset = opened(uri)
     epochs = []
@@ -360,11 +361,11 @@ def _block_of(batch: larder.Batch) -> int:
 
 
 def _settled(gpu: Any, blocks: int, dataset: larder.Dataset) -> int:
-    """How many blocks are alive, once as few as these are, or after 10 s."""
+    """The number of live blocks. Waits up to 10 s until as few as these are alive."""
     deadline = time.monotonic() + 10
     while len(gpu.alive()) > blocks and time.monotonic() < deadline:
         gc.collect()
-        # Beginning an epoch lets go of what threads have put down.
+        # The begin of an epoch releases the tensors that threads have put down.
         dataset.loader(1)._native.epoch(0, None).close()
         time.sleep(0.001)
     return len(gpu.alive())
@@ -433,7 +434,7 @@ def torch_left_early(uri: str) -> dict[str, Any]:
 
 @settled
 def torch_out_of_memory(uri: str) -> dict[str, Any]:
-    """What torch raises for want of memory ends the loop, and the epoch comes again."""
+    """An error of torch for lack of memory ends the loop, and the epoch comes again."""
     import recording_torch
 
     dataset, gpu = opened(uri), recording_torch.install()
@@ -473,7 +474,7 @@ def out_of_memory(uri: str) -> dict[str, Any]:
     said = told(list, loader)
     state = loader.state_dict()
     del loader
-    # Smaller batches fit once the device has done its copies.
+    # Smaller batches fit after the device has done its copies.
     driver, deadline = Driver(), time.monotonic() + 10
     while driver.report()["left"]["device_allocations"] and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -545,7 +546,7 @@ def lost(uri: str, way: str) -> dict[str, Any]:
 
 @settled
 def forked(uri: str) -> dict[str, Any]:
-    """A forked child asks for everything that it could ask for."""
+    """A forked child calls every function of its device."""
     dataset = opened(uri)
     loader = on_device(dataset, tensors=["f32"])
     batches = iter(loader)

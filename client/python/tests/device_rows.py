@@ -15,8 +15,8 @@ import larder
 #: Samples; batches are of BATCH, the last is shorter.
 SAMPLES, BATCH = 24, 5
 BATCHES = -(-SAMPLES // BATCH)
-#: Columns with rows of one length, each of 32 KiB: short enough to be fast, and long enough to be
-#: copied directly.
+#: Columns with rows of one length. Rows of 32 KiB are short enough for a fast test, and long enough
+#: for direct copies.
 EVEN = ("u8", "f16", "f32", "i64")
 ROW_BYTES = 32 << 10
 #: Bytes of a shard: a batch of neighbours then has rows of two.

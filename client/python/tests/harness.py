@@ -17,7 +17,7 @@ BINARIES = Path(os.environ.get("LARDER_TEST_BINARIES", ROOT / "target/debug"))
 
 
 class Program:
-    """A child process that says in a line of JSON where it is, and ends with its standard input."""
+    """A child process that prints its address as JSON, and ends with its standard input."""
 
     def __init__(self, name: str, *arguments: str) -> None:
         program = BINARIES / name
@@ -91,7 +91,7 @@ class Node(Program):
 
     @property
     def address(self) -> str:
-        """What clients are given as their cluster."""
+        """The address that clients get as their cluster."""
         return f"http://{self.said['listen']}"
 
 

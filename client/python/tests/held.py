@@ -12,22 +12,24 @@ from collections import Counter
 from pathlib import Path
 
 LIBC = ctypes.CDLL(None)
-#: So large that the allocator gives a block a map of its own, which goes when it is freed. Left to
-#: itself it raises this to 32 MiB, once so large a block was freed; smaller ones then stay with the
-#: arena of the thread that had them, and ``malloc_trim`` trims only the first arena to its end.
+#: Size from which the allocator gives a block its own map, which ends when the block is freed. By
+#: default the allocator raises this limit to 32 MiB after such a large block is freed. Smaller
+#: blocks then stay in the arena of their thread, and ``malloc_trim`` trims only the first arena to
+#: its end.
 M_MMAP_THRESHOLD, THRESHOLD_BYTES = -3, 128 << 10
 LIBC.mallopt(M_MMAP_THRESHOLD, THRESHOLD_BYTES)
 
 #: Growth that a process may have for its own reasons.
 SLACK_BYTES = 16 << 20
-#: How long a test waits for the rest to be given back.
+#: Time for which a test waits until resources are given back.
 WAIT_SECONDS = 60
 
 
 def open_files() -> Counter[str]:
-    """Files of this process, but for the one that it opens once, at the first row that it lends.
-    Pipes of queues that are closed are so once the thread that fed them ends, for which torch does
-    not wait.
+    """Open files of this process, except the one that it opens once, at its first view of a row.
+
+    The pipe of a closed queue stays open until the thread that feeds it ends. torch does not wait
+    for that thread.
     """
     for thread in threading.enumerate():
         if thread.name == "QueueFeederThread":
@@ -42,8 +44,9 @@ def open_files() -> Counter[str]:
 
 def memory() -> int:
     """Anonymous and shared memory of this process, in bytes, without freed memory that its
-    allocator keeps. Memory shared with others is left out: its part grows when a child ends that
-    was forked long before.
+    allocator keeps.
+
+    Memory shared with other processes is left out: its part grows when an old forked child ends.
     """
     LIBC.malloc_trim(0)
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -59,8 +62,10 @@ class Held:
         self._files, self._bytes = open_files(), memory()
 
     def check(self) -> None:
-        """Waits until the process holds no more than that. Tasks of the native module end, and free
-        their part, soon after the call that waited for them.
+        """Waits until the process holds no more than these resources.
+
+        Tasks of the native module end, and free their part, soon after the call that waited for
+        them.
         """
         deadline = time.monotonic() + WAIT_SECONDS
         while (more := self._more()) and time.monotonic() < deadline:

@@ -1,7 +1,7 @@
 """The expected batches of each rank, from the order of the Rust client.
 
-Every way to iterate is held against it, in each of these numbers of ranks (`WORLDS`), with so many
-workers, started in each way; most of it in `make test`, the whole cross in `make test-full`:
+Tests compare every way to iterate with it, for each number of ranks in `WORLDS`, number of workers
+and start method. `make test` has most combinations, `make test-full` has all:
 
     way                        arrays         workers                      file
     own loader                 numpy, jax     0; 2, 4 threads              test_loader_order
@@ -14,14 +14,14 @@ workers, started in each way; most of it in `make test`, the whole cross in `mak
       of a mixture             torch          0; 2, 4 of each start        test_mixtures
     Grain                      numpy          0; 2, 4 as Grain starts them test_grain
 
-Other combinations make no sense. JAX's runtime does not outlive a fork, so no forked process makes
-arrays of it (those that fork read numpy's). Iterable datasets and StatefulDataLoader are torch's,
-and have no others' arrays. Grain has an order, a sharding and a way to start workers of its own, so
-only its unshuffled order can be the Rust client's. It hands out numpy's arrays in any case, and
-turns them into JAX's by no code of ours. Without workers, nothing starts them.
+Other combinations make no sense. JAX's runtime does not survive a fork, so forked processes read
+numpy's arrays. Iterable datasets and StatefulDataLoader are torch's and have only torch's arrays.
+Grain has its own order, sharding and worker processes, so only its unshuffled order equals the Rust
+client's. It hands out numpy's arrays, and turns them into JAX's without our code. Without workers
+there is no start method.
 
-Its jobs have `last="uneven"`: all ranks together bring each sample exactly once. States, and the
-own loader with `"window:2"`, are also held against `"drop"`.
+Jobs have `last="uneven"`: all ranks together have each sample exactly once. States, and our own
+loader with `"window:2"`, are also compared with `"drop"`.
 """
 
 from __future__ import annotations
@@ -64,8 +64,10 @@ class Job(NamedTuple):
         return rust_order(self.uri, self.cluster, self.shuffle, self.seed, epoch)
 
     def batches(self, rank: int, epoch: int = 0) -> list[list[int]]:
-        """The batches of a rank: the ranks walk the order together. What does not fill a batch of
-        each is dropped, or divided among them as equally as can be, the longer parts first.
+        """The batches of a rank: the ranks walk the order together.
+
+        Samples that do not fill a batch of each rank are dropped, or divided among the ranks as
+        evenly as possible, the longer parts first.
         """
         order, size = self.order(epoch), self.batch_size
         left = len(order) % (size * self.world)
@@ -79,7 +81,7 @@ class Job(NamedTuple):
         return batches
 
     def check(self, ranks: list[list[list[int]]], epoch: int = 0) -> None:
-        """Holds what all ranks were brought against the order, and that nothing is missing."""
+        """Compares the batches of all ranks with the order. Fails if a sample is missing."""
         assert ranks == [self.batches(rank, epoch) for rank in range(self.world)]
         seen = sorted(sample for batches in ranks for batch in batches for sample in batch)
         if self.last == "uneven":

@@ -36,9 +36,11 @@ def _blocks(path: Path) -> list[tuple[str, str]]:
 
 
 def run(page: str, folder: Path) -> None:
-    """Runs a page in a process of its own in `folder`, its blocks as one program. A block that says
-    `torchrun=N` is a program by itself, on N ranks. One that says `demo` is left out: it needs a
-    demo that runs (test_demo.py). One that says `gpu` needs a GPU, and runs nowhere yet.
+    """Runs a page in a new process in `folder`, with its blocks as one program.
+
+    A block marked `torchrun=N` is a separate program, on N ranks. A block marked `demo` is left
+    out: it needs a running demo (test_demo.py). A block marked `gpu` needs a GPU, and no test runs
+    it yet.
     """
     together: list[str] = []
     for number, (how, code) in enumerate(blocks(page)):
@@ -59,10 +61,10 @@ def _program(folder: Path, name: str, code: str) -> str:
     return str(folder / name)
 
 
-#: How ranks that use gloo end now and then, after all they had to do: torch alone does so too (in 2
-#: of 14 runs of a program that trains under DDP without Larder).
+#: The error with which ranks of gloo sometimes end after all their work. torch without Larder does
+#: so too (in 2 of 14 runs of a program that trains under DDP).
 _TORCH_ENDS_BADLY = "terminate called without an active exception"
-#: Runs of a program that ends so.
+#: The most runs of a program that ends with it.
 _RUNS_MAX = 4
 
 

@@ -1,8 +1,8 @@
 """A module in torch's place, for children that load the stand-in of the driver.
 
 It has the part of torch that batches on a device need: blocks of device memory, views and streams.
-Its allocator hands a block out again without a wait, on the same stream, as torch's does. The
-module records each call of Larder's.
+Its allocator reuses a block without a wait, on the same stream, as torch's does. The module records
+each call of Larder.
 
 Thread rule: one thread. Non-goals: computing, autograd, the host's tensors.
 """
@@ -124,7 +124,7 @@ class Tensor:
 
 
 class Allocator:
-    """Blocks of a GPU. One that comes back is handed out again on its stream, without a wait."""
+    """Blocks of a GPU. A returned block is reused on its stream, without a wait."""
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
         self._driver, self._ordinal = driver, ordinal

@@ -1,5 +1,5 @@
-"""A process that runs parts of jobs: reads a JSON list of them, and answers with one of what each
-rank was handed out and where the job then stood."""
+"""A process that runs parts of jobs. It reads a JSON list of them, and answers with a list: the
+batches of each rank, and the state of the job afterwards."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def run(dataset: larder.Dataset, part: dict[str, Any]) -> dict[str, Any]:
 
 
 def mixture(dataset: larder.Dataset) -> larder.Mixture:
-    """One third of the samples as often as the rest: it is gone through twice an epoch."""
+    """One third of the samples as often as the rest: each epoch draws it twice."""
     parts = {dataset.select(range(100)): 0.5, dataset.select(range(100, 300)): 0.5}
     return larder.mix(parts, seed=3, stop="all")
 
 
 def rows(batch: larder.Batch) -> list[list[int]]:
-    """Of each row its dataset, its sample, and the random numbers that it got."""
+    """For each row its dataset, its sample, and its random numbers."""
     count = len(batch.samples) - batch.padding
     sources = [0] * count if batch.sources is None else batch.sources.tolist()
     noise = batch["noise"].tolist() if "noise" in batch else [[]] * count

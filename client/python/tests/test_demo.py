@@ -34,7 +34,7 @@ assert larder.stats()["origin_bytes"] == 0, larder.stats()
 
 
 class Demo:
-    """`larder demo --keep`, once it has said how to use it; it and its children are one session."""
+    """A running `larder demo --keep`, after it printed its use. Its processes are one session."""
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "log"
@@ -52,7 +52,7 @@ class Demo:
             )
 
     def exports(self) -> dict[str, str]:
-        """The variables that it says to export."""
+        """The variables in its `export` lines."""
         for _ in range(1200):
             said = self.log.read_text()
             found = dict(re.findall(r"^ *export (\w+)=(\S+)\n", said, re.MULTILINE))
@@ -63,7 +63,7 @@ class Demo:
         raise AssertionError(f"it has not said how to use it: {self.log.read_text()}")
 
     def left(self) -> list[int]:
-        """Which processes of its session run."""
+        """The running processes of its session."""
         return [pid for pid in _processes() if _session(pid) == self.process.pid]
 
     def wait_until_gone(self) -> None:
@@ -74,7 +74,7 @@ class Demo:
         raise AssertionError(f"{self.left()} still run")
 
     def kill(self) -> None:
-        """End what runs yet, so that a test that failed leaves nothing."""
+        """Ends the processes that still run, so that a failed test leaves none."""
         for pid in self.left():
             os.kill(pid, signal.SIGKILL)
         self.process.wait(timeout=60)

@@ -58,7 +58,7 @@ class Ended:
         return self.said
 
     def check_order(self) -> None:
-        """That it made no mistake, and that neither it nor the device waited for the other."""
+        """Checks that it made no mistake, and that child and device did not wait for each other."""
         assert self.report["mistakes"] == []
         assert self.report["counts"]["pageable_bytes"] == 0
         assert self.report["counts"]["context_waits"] == 0
@@ -470,7 +470,7 @@ def test_lost_device_ends_the_loop_and_frees_nothing(
     ended.check_order()
     said = ended.said
     hint = "start this process again: the device answers nothing else until then"
-    # Once the device is lost every call says so, and another thread's may be the first to hear.
+    # After the loss of the device every call reports it. A call of another thread may be the first.
     text = rf"device 'cuda:0' is lost: cu\w+ returned {name}\nhint: {hint}"
     for told in (said["said"], said["another"]):
         assert told["type"] == "Unavailable"

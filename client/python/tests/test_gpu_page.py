@@ -13,7 +13,7 @@ from harness import BINARIES, Node
 
 @pytest.fixture
 def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Has child processes find the stand-in as their driver; where it reports mistakes of order."""
+    """Makes the stand-in the driver of child processes. Returns the path of its report."""
     library = BINARIES / "liblarder_cuda_standin.so"
     assert library.exists(), f"{library} is missing: run `make python` first"
     folder = tmp_path / "driver"

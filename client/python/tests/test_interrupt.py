@@ -1,4 +1,4 @@
-"""Ctrl-C ends every wait at once, and the work behind it. A call without a wait needs no thread."""
+"""Ctrl-C ends every wait at once, and its work. A call without a wait needs no thread."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from harness import Node, S3Server
 URI = "s3://data/images"
 #: A wait that takes longer is a hang.
 HANG_SECONDS = 60
-#: An origin that is silent is waited for longer, and then given up.
+#: Time limit for giving up a silent origin, which takes longer.
 ORIGIN_SECONDS = 20
-#: So long a read goes on if nothing ends it: longer than any test.
+#: Time for which a read retries if nothing ends it: longer than any test.
 PATIENCE_SECONDS = 3600
 
 
@@ -103,13 +103,13 @@ def test_interrupted_read_leaves_no_call_behind(
 
 
 class Left(Exception):
-    """What ends an indexing."""
+    """Raised to end an indexing."""
 
 
 def test_interrupted_indexing_ends_and_publishes_nothing(s3: S3Server) -> None:
     folder, origin = s3.folder / "data" / "left", s3.program.process.pid
     folder.mkdir()
-    # More steps than may be reported ahead: the work then waits for its watcher.
+    # More steps than may be reported ahead, so that the work waits for its watcher.
     for number in range(64):
         np.save(folder / f"{number:02}.npy", np.zeros((4, 2)))
 

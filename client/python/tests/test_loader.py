@@ -102,14 +102,15 @@ def test_batch_that_fails_to_build_does_not_count(
 def test_interrupt_anywhere_counts_only_delivered_batches(
     dataset: larder.Dataset, options: dict[str, Any]
 ) -> None:
-    """Python handles signals after calls, when a function is entered and where it goes back; here
-    it does so at each such place in turn.
+    """Python handles signals after calls, at the start of a function and at backward jumps.
+
+    Here a signal comes at each such place in turn.
     """
     package = str(Path(larder.__file__).parent)
     loader = dataset.loader(30, seed=5, output="numpy", **options)
 
     def next_batch(places: int) -> bool:
-        """Asks for a batch; whether it came before so many such places were passed."""
+        """Asks for a batch. Returns whether it came before so many such places were passed."""
         left = itertools.count(places, -1)
         done: dict[FrameType, str] = {}
 
@@ -139,7 +140,7 @@ def test_interrupt_anywhere_counts_only_delivered_batches(
             assert loader.state_dict() == batch.state_dict(), f"at place {places}"
         raise AssertionError("there are more batches")
 
-    # CPython 3.12 traces the steps of a function only once it was asked to.
+    # CPython 3.12 traces the steps of a function only after a call that asks for it.
     assert next_batch(1_000_000)
     assert next(places for places in itertools.count() if next_batch(places)) > 20
 

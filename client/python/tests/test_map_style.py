@@ -1,5 +1,5 @@
-"""Samples by their number, read in worker processes however they are started, as data loaders of
-numpy and jax users do: each batch as it was written."""
+"""Samples by their number, read in worker processes of every start method, as data loaders of numpy
+and jax users do. Each batch has the written bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(dataset: larder.Dataset, samples: list[int]) -> dict[str, np.ndarray]:
 
 def check(output: str, job: Job, images: dict[str, np.ndarray], method: str, workers: int) -> None:
     dataset = larder.open(job.uri, cluster=job.cluster)
-    dataset[0]  # What is open here is not theirs to use.
+    dataset[0]  # Workers must not use the connections that are open here.
     order = [samples for rank in range(job.world) for samples in job.batches(rank)]
     if workers == 0:
         batches = [read(dataset, samples) for samples in order]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-# Else the first thread that uses it imports it, in the midst of which a child may be forked: there
+# Imported here, not by the first thread that uses it. In a child that is forked during an import,
 # the lock of that import is held for ever.
 import numpy.testing
 import pytest
@@ -28,7 +28,7 @@ from harness import Node
 
 URI = "s3://data/images"
 FULL = "LARDER_TEST_FULL" in os.environ
-#: Children at a time, and how often as many are forked.
+#: Children at a time, and rounds of forks.
 WORKERS, ROUNDS = (64, 100) if FULL else (8, 10)
 #: A child that takes longer hangs.
 HANG_SECONDS = 120
@@ -69,7 +69,7 @@ def fork(body: Callable[[], None]) -> int:
 
 
 def succeed(children: list[int]) -> None:
-    """Wait for children, all of which must end well."""
+    """Waits for children. All must end well."""
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     assert codes == [0] * len(children)
 

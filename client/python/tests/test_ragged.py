@@ -39,7 +39,7 @@ def dataset(request: pytest.FixtureRequest, node: Node) -> larder.Dataset:
 
 @pytest.fixture
 def mapped(node: Node) -> larder.Dataset:
-    """The dataset, all its shards mapped: which they are once the node has filled them."""
+    """The dataset with all its shards mapped, after the node has filled them."""
     dataset = larder.open(URI, cluster=node.address)
     deadline = time.monotonic() + 60
     while True:

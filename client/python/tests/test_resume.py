@@ -1,5 +1,5 @@
-"""A job that is broken off after any batch goes on in another process, at another world size and
-batch size: nothing is lost or comes twice, and random numbers stay the same."""
+"""A job that ends after any batch continues in another process, at another world size and batch
+size. No sample is lost or comes twice, and random numbers stay the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import transforms
 from harness import Node
 from order import check_bytes
 
-#: In `make test` some for each kind of job, in `make test-full` all.
+#: Jobs of each kind: some in `make test`, all in `make test-full`.
 SEEDS = 200 if "LARDER_TEST_FULL" in os.environ else 60
 EVERYTHING = 1_000_000
 
@@ -40,7 +40,7 @@ def in_a_new_process(node: Node, parts: list[dict[str, Any]]) -> list[dict[str, 
 
 
 def choice(seed: int, mixed: bool, transform: bool) -> dict[str, Any]:
-    """A job at random; as many batches as it may or may not have."""
+    """A random job that stops after a random number of batches."""
     rng = random.Random(seed)
     world, batch_size = rng.choice([1, 2, 3, 4]), rng.randint(1, 40)
     return {
@@ -59,7 +59,7 @@ def choice(seed: int, mixed: bool, transform: bool) -> dict[str, Any]:
 
 
 def resumed(before: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
-    """The same job at random other sizes. Seed and shuffle are in the state: others are said."""
+    """The same job at random other sizes. It names another seed and shuffle: the state has them."""
     rng = random.Random(before["seed"] + SEEDS)
     return {
         **before,
@@ -74,7 +74,7 @@ def resumed(before: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
 
 
 def undisturbed(before: dict[str, Any], epoch: int) -> dict[str, Any]:
-    """The same job, one epoch at once on one rank."""
+    """The same job without a break, on one rank."""
     return {**before, "world_size": 1, "batch_size": 60, "epoch": epoch, "stop": EVERYTHING}
 
 
@@ -98,7 +98,7 @@ def test_resume_at_another_world_size_loses_no_sample(
             delivered = one["delivered"] + delivered
             middles += bool(one["delivered"])
         else:
-            # It was broken off at the end of an epoch, and resumed into the next.
+            # It ended at the end of an epoch, and continued in the next.
             assert len(one["delivered"]) == len(all_["delivered"]), seed
         assert sorted(delivered) == sorted(all_["delivered"]), seed
     assert middles > SEEDS // 2, "most resumes are in mid-epoch"

@@ -1,6 +1,6 @@
 """Many threads at once, with a GIL and without: every byte right, misuse a clear error, no hang.
 
-What needs a program of its own, since it would hang or end the tests, has one.
+A test that could hang or end the test process runs a separate program.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ URI = "s3://data/images"
 THREADS = 8
 #: How often each thread repeats its work.
 ROUNDS = 200 if "LARDER_TEST_FULL" in os.environ else 20
-#: What takes longer hangs.
+#: A thread or program that takes longer hangs.
 HANG_SECONDS = 120
 
 
@@ -51,7 +51,7 @@ def _hasty() -> object:
 
 
 def at_once(*works: Callable[[], object]) -> list[object]:
-    """What these come to, each in a thread, all let go at the same moment."""
+    """The results of these functions, each in its own thread. All begin at the same moment."""
     gate, done = threading.Barrier(len(works)), queue.SimpleQueue()
 
     def run(number: int) -> None:
@@ -163,7 +163,7 @@ def test_shared_iteration_has_each_batch_once_or_an_error(
                 return labels
             except RuntimeError as refusal:
                 refusals.add(str(refusal))
-                time.sleep(0.001)  # Else those who are refused leave the one that works no core.
+                time.sleep(0.001)  # Otherwise refused threads would take the working thread's core.
 
     parts = at_once(*[take] * THREADS)
     assert all("another thread is waiting" in refusal for refusal in refusals)
@@ -371,7 +371,7 @@ def test_threads_that_open_together_start_one_node(
 
 
 def test_waits_for_a_framework_that_a_thread_imports(tmp_path: Path, node: Node) -> None:
-    """Half of it is missing until then."""
+    """A module that another thread imports is incomplete until the import ends."""
     package = tmp_path / "torch"
     package.mkdir()
     (package / "__init__.py").write_text(

@@ -161,7 +161,7 @@ def test_transform_error_names_its_sample(dataset: larder.Dataset, where: dict[s
     cause = raised.value.__cause__
     assert isinstance(cause, KeyError)
     assert cause.args == ("no caption",)
-    # Batches handed out before it are done, and another transform may go on from there.
+    # Batches before the failed one are done, and another transform may continue from there.
     resumed = dataset.loader(16, shuffle="none")
     resumed.load_state_dict(loader.state_dict())
     assert next(iter(resumed)).samples.tolist() == list(range(32, 48))

@@ -18,7 +18,7 @@ URI = "s3://data/images"
 
 @pytest.fixture
 def dataset(node: Node) -> larder.Dataset:
-    """The dataset, its only shard mapped: which it is once the node has filled it."""
+    """The dataset with its only shard mapped, after the node has filled it."""
     dataset = larder.open(URI, cluster=node.address)
     deadline = time.monotonic() + 60
     while True:
@@ -30,7 +30,7 @@ def dataset(node: Node) -> larder.Dataset:
 
 
 def anonymous_kib() -> int:
-    """Memory of this process in pages of the cache that it has copies of."""
+    """Memory of this process for its own copies of the cache's pages."""
     total, of_a_memfd = 0, False
     with open("/proc/self/smaps") as smaps:
         for line in smaps:

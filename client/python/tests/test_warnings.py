@@ -77,7 +77,7 @@ def test_open_that_indexes_warns_of_left_out_files(
 
 
 class _Slow(BaseHTTPRequestHandler):
-    """An S3 that has nothing and takes its time to say so."""
+    """An S3 server without objects that answers slowly."""
 
     def do_GET(self) -> None:
         time.sleep(6)

@@ -53,7 +53,7 @@ def wrong(sample: dict[str, Any]) -> Any:
 
 
 def name(_: dict[str, Any]) -> dict[str, Any]:
-    """What only numpy has a type for."""
+    """Values of a type that only numpy has."""
     return {"name": np.array("some")}
 
 

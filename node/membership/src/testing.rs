@@ -40,7 +40,8 @@ pub(crate) fn record(ids: &[&str]) -> Record {
     record
 }
 
-/// Plans by the ring alone: each shard goes where the ring says. With it placements are as even as the ring is, and no better.
+/// Plans by the ring alone: each shard goes where the ring says. Placements are as even as the ring
+/// is, and no better.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RingOnly {
     /// The shards of all snapshots and their bytes.

@@ -48,8 +48,7 @@ mod planner;
 mod shares;
 
 pub use change::{Change, Step};
-pub use outcome::Summary;
-pub use plan::{Move, Plan, PlanId, SnapshotPlan};
+pub use plan::{Move, Plan, PlanId, SnapshotPlan, Summary};
 pub use planner::{SizedShard, Snapshot, plan};
 pub use shares::shares;
 

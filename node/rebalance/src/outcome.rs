@@ -7,11 +7,10 @@ use larder_base::{
 };
 
 use crate::{
-    SKEW_PERCENT_MAX,
     change::Change,
-    draft::{Draft, UnplacedShard, percent},
+    draft::{Draft, UnplacedShard},
     keep::Present,
-    plan::Move,
+    plan::{Move, Summary},
     shares,
 };
 
@@ -118,93 +117,4 @@ fn ideal(draft: &Draft<'_>, present: &Present<'_>, before: &[u64]) -> u64 {
         draft.loads.share(index).saturating_sub(before + 1)
     });
     grows.sum()
-}
-
-/// The figures of a plan for one snapshot, or for all of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// How many shards there are, each counted once.
-    pub shards: u64,
-    /// Their bytes, each shard once for each of its owners.
-    pub bytes: u64,
-    /// Copies that are moved.
-    pub moves: u64,
-    /// Their bytes.
-    pub bytes_moved: u64,
-    /// Of these, the bytes that come from the origin because no remaining member holds them.
-    pub bytes_from_origin: u64,
-    /// The bytes that an even placement must move for this change: see the crate's page.
-    pub bytes_ideal: u64,
-    /// Shards with other owners than the walk's, before the change.
-    pub exceptions_before: u64,
-    /// The same after the change.
-    pub exceptions: u64,
-    /// Bytes of the largest shard. Above a tenth of the smallest share an even placement may not
-    /// exist.
-    pub shard_bytes_max: u64,
-    /// By member of the present ring: its bytes. Empty when no placement was in place.
-    pub held_before: Vec<u64>,
-    /// By member of the present ring: its share.
-    pub shares_before: Vec<u64>,
-    /// By member of the next ring: its bytes after the change.
-    pub held: Vec<u64>,
-    /// By member of the next ring: its share.
-    pub shares: Vec<u64>,
-}
-
-impl Summary {
-    /// Returns the most that a member holds of its share before the change: 1 is perfectly even.
-    pub fn skew_before(&self) -> f64 {
-        skew(&self.held_before, &self.shares_before)
-    }
-
-    /// Returns the most that a member holds of its share after the change.
-    pub fn skew(&self) -> f64 {
-        skew(&self.held, &self.shares)
-    }
-
-    /// Whether no member holds more than the tolerance. If not, shards are too large for their
-    /// number, or copies that must stay apart leave no choice.
-    pub fn is_even(&self) -> bool {
-        let cap = |share| percent(share, SKEW_PERCENT_MAX);
-        self.held.iter().zip(&self.shares).all(|(&held, &share)| held <= cap(share))
-    }
-
-    /// Returns the bytes moved in proportion to the ideal; `None` where the ideal is 0.
-    pub fn share_of_ideal(&self) -> Option<f64> {
-        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-        let share =
-            (self.bytes_ideal > 0).then(|| self.bytes_moved as f64 / self.bytes_ideal as f64);
-        share
-    }
-
-    /// Adds the figures of another snapshot of the same plan.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.shards += other.shards;
-        self.bytes += other.bytes;
-        self.moves += other.moves;
-        self.bytes_moved += other.bytes_moved;
-        self.bytes_from_origin += other.bytes_from_origin;
-        self.bytes_ideal += other.bytes_ideal;
-        self.exceptions_before += other.exceptions_before;
-        self.exceptions += other.exceptions;
-        self.shard_bytes_max = self.shard_bytes_max.max(other.shard_bytes_max);
-        add_each(&mut self.held_before, &other.held_before);
-        add_each(&mut self.shares_before, &other.shares_before);
-        add_each(&mut self.held, &other.held);
-        add_each(&mut self.shares, &other.shares);
-    }
-}
-
-fn add_each(sums: &mut Vec<u64>, others: &[u64]) {
-    if sums.len() < others.len() {
-        sums.resize(others.len(), 0);
-    }
-    sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other);
-}
-
-fn skew(held: &[u64], shares: &[u64]) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-    let each = held.iter().zip(shares).map(|(&held, &share)| held as f64 / share.max(1) as f64);
-    each.fold(0.0, f64::max)
 }

@@ -1,8 +1,8 @@
-//! `larder bench`: a dataset of the user's, read from the origin, over the network and from shared
+//! `larder bench`: reads a dataset of the user from the origin, over the network and from shared
 //! memory, with one loader and the same samples each time.
 //!
-//! Each way is read once before it counts, so that nodes are warm and connections open; then whole
-//! passes are timed. Figures are those of this host at this moment: compare the ways, not the days.
+//! Each way is read once before the timed passes, so that nodes are warm and connections open. Then
+//! whole passes are timed. The figures are those of this host now: compare ways, not runs.
 
 use std::time::Duration;
 
@@ -21,17 +21,17 @@ use crate::{
     progress::Progress,
 };
 
-/// Measures a dataset of yours: from the origin, over the network, from memory on this host.
+/// Measures your dataset: from the origin, over the network, from memory on this host.
 ///
-/// The nodes are those of --cluster or LARDER_CLUSTER, else the one of this host, if it runs.
-/// Without any only the origin is measured.
+/// The nodes are those of --cluster or LARDER_CLUSTER, else the node of this host, if it runs.
+/// Without nodes only the origin is measured.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The dataset: URI, URI@TAG or URI@SNAPSHOT
     #[arg(value_name = "DATASET")]
     reference: String,
 
-    /// Samples that are read, the first ones of the dataset, in random order
+    /// Samples to read: the first of the dataset, in random order
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(1..))]
     samples: u64,
 
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     batch_size: u32,
 
-    /// How long each way is measured, at least; whole passes are
+    /// Shortest time for which each way is measured, in whole passes
     #[arg(long, default_value_t = 3, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 }
@@ -63,7 +63,7 @@ struct Way {
     bytes: u64,
     seconds: f64,
     gib_per_second: f64,
-    /// Time for which a batch had to be waited for: median, and the longest of a hundred.
+    /// The wait for a batch: median and 99th percentile.
     wait_ms_median: f64,
     wait_ms_p99: f64,
     rows_local: u64,

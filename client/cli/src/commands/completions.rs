@@ -13,7 +13,7 @@ use crate::{context::Context, error::Failure};
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
-    /// Which shell
+    /// The shell
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -1,4 +1,4 @@
-//! `larder dataset ...`: what lies on the origin, and what nodes have open of it.
+//! `larder dataset ...`: datasets on the origin, and the datasets that nodes have open.
 
 mod cluster;
 mod describe;
@@ -18,14 +18,14 @@ use crate::{context::Context, error::Failure};
 pub(super) use cluster::open as open_through_nodes;
 pub(super) use reference::{open, parse_reference};
 
-/// What can be done with datasets.
+/// The commands on datasets.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DatasetCommand {
-    /// Index the files under a prefix where they lie: no conversion, no copy
+    /// Index the files under a prefix in place: no conversion, no copy
     Index(index::Arguments),
-    /// List the datasets that nodes have open or, of one prefix, its tags
+    /// List the datasets that nodes have open, or the tags of one prefix
     Ls(ls::Arguments),
-    /// Show a dataset: its tensors, shards, objects and where its manifest lies
+    /// Show a dataset: its tensors, shards, objects and the place of its manifest
     Show(show::Arguments),
     /// Read every row and check it
     Verify(verify::Arguments),

@@ -22,8 +22,8 @@ use epochs::Epochs;
 use images::Images;
 use report::DemoReport;
 
-/// Shows it all at work: a folder of images, two nodes, three shuffled epochs, every byte checked
-/// against its source. Needs nothing, leaves nothing behind.
+/// Runs a demo on a folder of images: two nodes, three shuffled epochs, every byte checked against
+/// its source. It needs no settings and removes its files.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Samples to write: 147 KiB each
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 0)]
     seed: u64,
 
-    /// Leave it running afterwards, and say how to use it
+    /// Keep the nodes running afterwards, and print how to use them
     #[arg(long)]
     keep: bool,
 }

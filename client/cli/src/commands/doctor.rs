@@ -1,7 +1,8 @@
-//! `larder doctor`: what this host, the origin and the nodes give, and what is missing.
+//! `larder doctor`: checks this host, the origin and the nodes.
 //!
-//! Every check says what it found, why that matters and what to do; none changes anything, but for
-//! one empty marker object under `.larder` that shows whether a prefix can be written.
+//! Every check reports its finding, the reason why it matters, and the remedy. Checks change
+//! nothing, except for one small marker object under `.larder`, which tests whether a prefix can be
+//! written.
 
 mod check;
 mod gpu;
@@ -24,15 +25,15 @@ use crate::{
 use check::{Check, State};
 
 /// Checks this host, an origin if it is named, and the nodes: those of --cluster or LARDER_CLUSTER,
-/// else the one of this host, if it runs.
+/// else the node of this host, if it runs.
 ///
-/// Ends with exit code 1 if a check fails; warnings do not count.
+/// The exit code is 1 if a check fails; warnings do not count.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// An origin to reach: can it be listed, read and written?
+    /// An origin to check: can it be listed, read and written?
     uri: Option<String>,
 
-    /// A node's socket to try instead of the usual place
+    /// A node's socket to try instead of the default
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }

@@ -8,7 +8,7 @@ use crate::{
     output::{Align, Page, Report, Table},
 };
 
-/// The same as [`CODES`], for the help of the command.
+/// The text of [`CODES`] for the help of the command.
 pub(super) const TEXT: &str = "\
 Exit codes of every command:
 

@@ -20,10 +20,10 @@ use crate::{
     error::{Exit, Failure},
 };
 
-/// Says where a shard belongs, which nodes have it, and why others do not.
+/// Shows which nodes own a shard, which nodes have it, and why the others do not.
 ///
-/// A shard is named by its id, 32 hex digits (see larder ring status and the nodes' logs), or by
-/// one of its samples: s3://bucket/prefix@v3#1234.
+/// Name a shard by its id, 32 hex digits (see larder ring status and the nodes' logs), or by one of
+/// its samples: s3://bucket/prefix@v3#1234.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The id of a shard, or a dataset, '#' and the number of a sample
@@ -34,18 +34,18 @@ pub(crate) struct Arguments {
 #[derive(Debug, Serialize)]
 struct ExplainReport {
     shard_id: String,
-    /// The hash that is looked up on the ring.
+    /// The hash of the shard, its position on the ring.
     place: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     sample: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     of: Option<Facts>,
     ring_version: u64,
-    /// Whom to ask first comes first.
+    /// The primary owner comes first.
     owners: Vec<String>,
-    /// By the walk alone.
+    /// The owners by the ring alone, without exceptions.
     ring_owners: Vec<String>,
-    /// Whether a plan gave it other owners than the walk.
+    /// Whether a plan gave it other owners than the ring.
     excepted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     previous: Option<Previous>,
@@ -69,15 +69,15 @@ struct Previous {
     owners: Vec<String>,
 }
 
-/// How the shard stands on one node.
+/// The state of the shard on one node.
 #[derive(Debug, Serialize)]
 struct Node {
     node: String,
-    /// Owns it by the ring that was asked for first.
+    /// Whether the node is one of `owners`.
     owner: bool,
     /// `resident`, `filling`, `queued`, `orphaned`, `absent` or `unknown`.
     state: &'static str,
-    /// In that state.
+    /// The time in that state.
     #[serde(skip_serializing_if = "Option::is_none")]
     age_seconds: Option<f64>,
     leases: u32,
@@ -85,7 +85,7 @@ struct Node {
     /// While it fills.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_ready: Option<u64>,
-    /// Why it is not resident, where there is something to say.
+    /// Why it is not resident, if there is a reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
@@ -111,8 +111,7 @@ fn of_shard(operator: &Operator, id: &str) -> Result<Answers, Failure> {
     })?;
     let what = ExplainWhat::ShardId(id.as_bytes().to_vec().into());
     let answers = operator.explain(None, &what);
-    // Only a node that has the dataset open knows of which snapshot the shard is, and so of
-    // exceptions.
+    // Only a node that has the dataset open knows the snapshot of the shard, and so its exceptions.
     let known = answers.iter().filter_map(|one| one.answer.as_ref().ok());
     let snapshot = known.map(|said| &said.snapshot).find(|snapshot| !snapshot.is_empty());
     match snapshot.and_then(|snapshot| snapshot_id(snapshot)) {
@@ -140,7 +139,7 @@ fn of_sample(
     for one in operator.explain(Some(snapshot), &ExplainWhat::Sample(number)) {
         match one.answer {
             Ok(said) => {
-                // Others may not have the dataset open; the shard is the same for all.
+                // Other nodes may not have the dataset open. The shard is the same for all.
                 let what = ExplainWhat::ShardId(said.shard_id);
                 return Ok((Some(number), operator.explain(Some(snapshot), &what)));
             }
@@ -151,8 +150,8 @@ fn of_sample(
     Err(first.map_or_else(nobody, Failure::from))
 }
 
-/// Why the nodes did not open a dataset. That of this host knows what its processes opened, and no
-/// more.
+/// Why the nodes did not open a dataset. The node of this host reads only the prefixes that its
+/// processes have opened.
 fn not_opened(cluster: &Cluster, uri: &OriginUri, error: larder_client::Error) -> Failure {
     let refused = error.kind() == ErrorKind::PermissionDenied && cluster.host().is_some();
     if !refused || may_read(&cluster.describe(), uri) {
@@ -166,7 +165,7 @@ fn not_opened(cluster: &Cluster, uri: &OriginUri, error: larder_client::Error) -
         )
 }
 
-/// Whether one of the nodes may read what lies there.
+/// Whether one of the nodes may read this prefix.
 fn may_read(nodes: &[Answer<NodeDescription>], uri: &OriginUri) -> bool {
     let origins = nodes.iter().flat_map(|one| &one.answer).flat_map(|node| &node.origins);
     origins
@@ -238,7 +237,7 @@ fn node(one: &Answer<Explanation>, newest: &Explanation) -> Node {
             };
         }
     };
-    // What is served or on its way says more than what was given up.
+    // A resident, filling or queued shard says more than an orphaned one.
     let here = said.here.iter().min_by_key(|one| one.state() == ShardState::Orphaned);
     let state = here.map_or("absent", |here| word(here.state()));
     let filling = here.filter(|here| here.state() == ShardState::Filling);

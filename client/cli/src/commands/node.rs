@@ -1,4 +1,4 @@
-//! `larder node ...`: what nodes say about themselves, and letting one leave.
+//! `larder node ...`: lists and shows nodes, and drains a node.
 
 mod drain;
 mod ls;
@@ -16,7 +16,7 @@ use crate::{
     output::{Ink, Page},
 };
 
-/// What can be asked of nodes.
+/// The commands on nodes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
     /// List the nodes of the cluster
@@ -25,12 +25,12 @@ pub(crate) enum NodeCommand {
     Show(show::Arguments),
     /// Move everything off a node, then let it leave the ring
     ///
-    /// Then it can be stopped. Reads go on meanwhile. When the deadline is over the ring goes on
-    /// without the node, moved or not, and what is missing is read from the origin.
+    /// Afterwards you can stop the node. Reads go on meanwhile. After the deadline the ring goes on
+    /// without the node, even if shards are left on it. Those are read from the origin.
     Drain(drain::Arguments),
-    /// Let a node that drains stay
+    /// Let a draining node stay
     ///
-    /// When its change is in flight, abort that instead: larder ring abort.
+    /// If its change is in flight, abort that instead: larder ring abort.
     Undrain(drain::UndrainArguments),
 }
 
@@ -57,7 +57,7 @@ impl Unreachable {
         Self { node: member.id.clone(), control: member.control.clone(), why }
     }
 
-    /// Names those that are missing in what was shown before.
+    /// Lists the nodes that did not answer.
     pub(super) fn show_all(all: &[Self], page: &mut Page) {
         if all.is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! What all commands share that change a cluster: who asks, by what right, and whether they mean
-//! it.
+//! The common part of all commands that change a cluster: the user's name, the token, and the
+//! question before the change.
 
 use std::{
     io::{self, BufRead, IsTerminal, Read, Write},
@@ -19,18 +19,18 @@ use crate::{
     error::{Exit, Failure},
 };
 
-/// Bytes of a file that holds a token and nothing else.
+/// The most bytes of a token file.
 const TOKEN_FILE_BYTES_MAX: u64 = 1 << 10;
 
-/// By what right the cluster is changed.
+/// The right to change the cluster.
 #[derive(Debug, Args)]
 pub(crate) struct Entitlement {
-    /// A file that holds the token of the cluster, as its nodes were given it; or set LARDER_TOKEN
+    /// File with the token of the cluster, the same that its nodes got; or set LARDER_TOKEN
     #[arg(long, env = "LARDER_TOKEN_FILE", value_name = "FILE", hide_env_values = true)]
     token_file: Option<PathBuf>,
 }
 
-/// The same, and whether it was decided before.
+/// The same, and whether the user has agreed in advance.
 #[derive(Debug, Args)]
 pub(crate) struct Consent {
     /// Act without asking first
@@ -41,18 +41,18 @@ pub(crate) struct Consent {
     entitlement: Entitlement,
 }
 
-/// Somebody who only looks.
+/// An operator without a token: it only reads.
 pub(crate) fn onlooker(context: &Context) -> Result<Operator, Failure> {
     Ok(Operator::new(context.cluster()?, None, who()))
 }
 
 impl Consent {
-    /// Somebody who may change the cluster.
+    /// An operator with the right to change the cluster.
     pub(crate) fn operator(&self, context: &Context) -> Result<Operator, Failure> {
         self.entitlement.operator(context)
     }
 
-    /// Makes sure that the user wants `what`, a question without its mark.
+    /// Asks the user to agree to `what`, a question without its mark.
     pub(crate) fn ask(&self, what: &str) -> Result<(), Failure> {
         if self.yes {
             return Ok(());
@@ -75,7 +75,7 @@ impl Consent {
 }
 
 impl Entitlement {
-    /// Somebody who shows what they have.
+    /// An operator with the token of this entitlement, if there is one.
     pub(crate) fn operator(&self, context: &Context) -> Result<Operator, Failure> {
         let token = self.token()?;
         Ok(Operator::new(context.cluster()?, token.as_deref(), who()))
@@ -108,12 +108,12 @@ fn who() -> String {
     who
 }
 
-/// Why something about the cluster could not be done.
+/// The failure of an action on the cluster.
 pub(crate) fn failed(what: impl Into<String>, error: larder_client::Error) -> Failure {
     let kind = error.kind();
     let failure = Failure::from(error.context(what));
     match kind {
-        // The cluster is not in a state for it: nothing is wrong with any data.
+        // The state of the cluster does not allow it. No data has changed.
         ErrorKind::DataChanged => Failure { exit: Exit::Failed, hint: None, ..failure },
         ErrorKind::Unauthenticated => failure
             .hint("give --token-file FILE, or set LARDER_TOKEN, as the nodes were started with"),
@@ -158,7 +158,7 @@ pub(super) fn keeps_record(operator: &Operator, node: &str) -> bool {
         && members.any(|member| member.id == node && member.control == status.coordinator_address)
 }
 
-/// What to do before a node that keeps the record is stopped for good.
+/// The advice for stopping a node that keeps the record for good.
 pub(super) fn of_the_record(node: &str) -> String {
     format!(
         "{node} goes on keeping the record of the cluster: members can't change while it is stopped. To stop it for good, do so and then: \

@@ -1,4 +1,4 @@
-//! `larder ring ...`: the members of the cluster, and changing them.
+//! `larder ring ...`: shows and changes the members of the cluster.
 
 mod apply;
 mod figures;
@@ -19,41 +19,41 @@ use serde::Serialize;
 
 use crate::{context::Context, error::Failure};
 
-/// What can be asked of a ring.
+/// The commands on the ring.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RingCommand {
-    /// Show the members: state, share, memory, which ring each goes by, what is being changed
+    /// Show the members: state, share, memory and ring of each, and the change in flight
     Status,
-    /// Show what a change of the members would move; keep the plan in a file
+    /// Show the moves of a change of the members, and write the plan to a file
     ///
-    /// Nothing is changed. Several changes can be one plan. A plan is for the ring that it was made
-    /// on: when the ring has moved on, it is refused.
+    /// It changes nothing. A plan may have several changes. A plan fits only the ring that it was
+    /// made for: after another change it is refused.
     Plan(plan::Arguments),
-    /// Begin a change by a plan that was kept
+    /// Begin a change by a plan from a file
     ///
-    /// Refused when the ring has moved on since it was planned, or another change is in flight.
-    /// Reads go on by the present ring until everything has moved; then the change is committed.
+    /// It is refused if the ring has changed since the plan, or if another change is in flight.
+    /// Reads use the present ring until everything has moved. Then the change is committed.
     Apply(apply::Arguments),
-    /// Stop moving; what was moved stays
+    /// Stop moving; moved shards stay
     Pause(steer::Arguments),
     /// Go on moving
     Resume(steer::Arguments),
-    /// Give the change in flight up: the ring stays what it was
+    /// Abort the change in flight: the ring stays as it was
     Abort(steer::Arguments),
-    /// Set how fast the change in flight moves
+    /// Set the rate of the change in flight
     Rate(steer::RateArguments),
     /// List the latest changes that are over
     History,
-    /// Take nodes out at once that are dead for good
+    /// Remove nodes that are dead for good, at once
     ///
-    /// Done whatever the brake says. What only they had is read from the origin again. Let nodes
-    /// that live leave with larder node drain.
+    /// The brake does not stop it. Shards that only these nodes had are read from the origin again.
+    /// For nodes that live use larder node drain.
     Remove(remove::Arguments),
-    /// Make another node the coordinator when the one that was is lost for good
+    /// Make another node the coordinator after the old one is lost for good
     ///
-    /// Refused while the old one is reached by anybody, when a node that was not named as lost does
-    /// not answer, and when another node has a newer copy of the record: then say --on that one. A
-    /// cluster whose record etcd keeps has no use for it.
+    /// It is refused in three cases: a node still reaches the old coordinator; a node that is not
+    /// named as lost does not answer; another node has a newer copy of the record. In the last case
+    /// name that node with --on. A cluster with its record in etcd does not need this command.
     Takeover(takeover::Arguments),
 }
 
@@ -72,16 +72,16 @@ pub(super) fn run(context: &Context, command: RingCommand) -> Result<(), Failure
     }
 }
 
-/// What becomes of one node.
+/// The change of one node.
 #[derive(Debug, Clone, Serialize)]
 struct Edit {
     node: String,
     /// `add`, `leave` or `reweight`.
     what: &'static str,
-    /// Absent for who leaves.
+    /// Absent for a node that leaves.
     #[serde(skip_serializing_if = "Option::is_none")]
     weight: Option<u32>,
-    /// Absent for who comes.
+    /// Absent for a node that joins.
     #[serde(skip_serializing_if = "Option::is_none")]
     weight_before: Option<u32>,
 }
@@ -99,11 +99,11 @@ impl From<&ChangeEdit> for Edit {
     }
 }
 
-/// What a change does to the ring.
+/// The effect of a change on the ring.
 #[derive(Debug, Clone, Default, Serialize)]
 struct Edits {
     edits: Vec<Edit>,
-    /// How many nodes own each shard afterwards. Absent: as many as before.
+    /// The number of owners of each shard afterwards. Absent if it does not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     replicas: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! Text under construction: lines, fields, tables, with colour where it is wanted.
+//! Builds text: lines, fields and tables, with colour if it is wanted.
 
 use larder_client::printable;
 
@@ -15,7 +15,7 @@ pub(crate) enum Ink {
     Cyan,
 }
 
-/// What is to be printed.
+/// Text to print.
 #[derive(Debug)]
 pub(crate) struct Page {
     text: String,
@@ -48,7 +48,7 @@ impl Page {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    /// What is no letter or colour in it is written out: much of it comes from files and from
+    /// Adds a line. Control characters are escaped, except colours: much text comes from files and
     /// servers.
     pub(crate) fn line(&mut self, text: &str) {
         self.text.push_str(&printable(text.trim_end()));
@@ -62,7 +62,7 @@ impl Page {
         self.line(&line);
     }
 
-    /// A heading above what follows, after an empty line unless it is the first.
+    /// A heading, with an empty line before it unless it comes first.
     pub(crate) fn heading(&mut self, text: &str) {
         if !self.text.is_empty() {
             self.line("");

@@ -8,7 +8,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, TableStyle
 const RULED: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// On which side the cells of a column stand.
+/// The alignment of the cells of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
@@ -49,7 +49,7 @@ impl Table {
             table.add_row(cells.map(align).collect::<Vec<_>>());
         }
         let text = table.trim_fmt();
-        // The padding on the left is an indent that nobody asked for.
+        // The padding on the left would indent the whole table.
         let unindented = |line: &str| match line.strip_prefix([' ', '─']) {
             Some(rest) => rest.to_owned(),
             None => line.to_owned(),

@@ -1,4 +1,4 @@
-//! Numbers as people read them. JSON never comes here: it has plain bytes and seconds.
+//! Formats numbers for people. JSON does not use this: it has plain bytes and seconds.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
-/// How much longer something takes, as far as that can be known: no less than a second.
+/// The remaining time in words: at least a second.
 pub(crate) fn time_left(seconds: f64) -> String {
     match Duration::try_from_secs_f64(seconds.ceil().max(1.0)) {
         Ok(left) if left.as_secs() < 60 => format!("{} s", left.as_secs()),

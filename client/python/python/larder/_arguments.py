@@ -23,7 +23,7 @@ COUNT_MAX = 2**64 - 1
 #: Samples of a batch on a rank, and batches fetched ahead: limits of the native module.
 BATCH_SIZE_MAX = 65_536
 PREFETCH_MAX = 64
-#: Indices that one selection may name: likewise.
+#: Indices that one selection may name, also a limit of the native module.
 SELECTION_INDICES_MAX = 1 << 26
 
 
@@ -35,7 +35,7 @@ def wrong(name: str, value: object, wanted: str, hint: str | None = None) -> Inv
 def integer(
     name: str, value: Any, least: int = 0, most: int = COUNT_MAX, *, hint: str | None = None
 ) -> int:
-    """A whole number of any type that is one; `True` and `False` are none."""
+    """A whole number of any integer type; `True` and `False` are refused."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -53,7 +53,7 @@ def text(name: str, value: Any, wanted: str) -> str:
 
 
 def choice(name: str, value: Any, choices: Sequence[str]) -> Any:
-    """One of some words."""
+    """One of the words in `choices`."""
     if not (isinstance(value, str) and value in choices):
         *most, last = map(repr, choices)
         raise wrong(name, value, f"{', '.join(most)} or {last}")
@@ -73,7 +73,7 @@ def names(name: str, value: Iterable[str] | None) -> list[str] | None:
 
 
 def address(name: str, value: str | os.PathLike[str]) -> str:
-    """The address of a dataset; of a path its text, which the native module answers with advice."""
+    """The address of a dataset. A path becomes text: the native module refuses it with a hint."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     return text(name, path, "the address of a dataset")
 

@@ -35,12 +35,12 @@ class ByNumber:
         return convert_all(self._dataset._take(indices, self._tensors), converter(self._output))
 
     def _each(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Several samples by one read, one by one; they share their memory."""
+        """A list of samples that share the memory of one read."""
         return each_row(self._stacked(indices), len(indices))
 
 
 def require_numbers(dataset: object) -> None:
-    """Raise unless the samples of it have numbers."""
+    """Raises `InvalidArgument` for a mixture: its samples have no numbers."""
     if not isinstance(dataset, Dataset):
         raise InvalidArgument(
             f"samples can't be read by their number from {dataset!r}",

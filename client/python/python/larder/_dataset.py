@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class TensorSpec:
     """A named column of a dataset: the type of an element, and the shape of one sample.
 
-    The first dimension of a ragged tensor, in which its rows differ, is None.
+    The first dimension of a ragged tensor is None, because its rows differ in it.
     """
 
     dtype: str
@@ -94,16 +94,21 @@ def open(
     """Open a dataset in place: ``s3://bucket/prefix``, ``gs://``, ``az://``, ``file:///folder``.
 
     Args:
-        uri: the prefix, with ``@tag`` or without. A prefix that was never indexed is indexed now,
-            and a warning names the manifest and all that was left out.
-        cluster: nodes to read through, ``http://host:port``, several separated by commas; by
-            default what ``LARDER_CLUSTER`` says, else the node of this host, which the first
-            process that needs it starts, and which stops a minute after the last one has ended.
+        uri: the prefix, with or without ``@tag`` or ``@snapshot``. A prefix that was never indexed
+            is indexed now. A warning names the manifest and the files that were left out.
+        cluster: nodes to read through, ``http://host:port``, several separated by commas. The
+            default is ``LARDER_CLUSTER``, else the node of this host. The first process that needs
+            the host's node starts it. The node stops a minute after its last process has ended.
             ``"none"`` reads the origin directly.
-        manifest: where the manifest lies when it is not beside the data; it is not made there.
+        manifest: the place of the manifest if it is not beside the data. It must exist there.
         local: whether to map the memory of a node on this host.
-        patience: seconds for which one read goes on trying while nodes or the origin say "try
-            again".
+        patience: seconds for which one read retries while nodes or the origin say "try again".
+
+    Raises:
+        NotFound: there is no such prefix, tag or snapshot, or no ``larder-node`` to start.
+        PermissionDenied: the origin or the node refuses access.
+        Unavailable: the node of this host does not start.
+        OriginUnavailable: the origin does not answer.
     """
     cluster = cluster or os.environ.get("LARDER_CLUSTER") or None
     return Dataset(_Source(_arguments.address("uri", uri), cluster, manifest, local, patience))
@@ -120,12 +125,12 @@ class Dataset(Loads):
 
     def __init__(self, source: _Source, native: _larder.Dataset | None = None) -> None:
         self._native = source.open() if native is None else native
-        # Pinned, so that a copy is the same samples wherever the tag points by then.
+        # Pinned, so that a copy has the same samples even if the tag has moved.
         self._source = replace(source, uri=self._native.pinned_uri)
 
     @property
     def uri(self) -> str:
-        """The prefix it lies under."""
+        """The prefix of its files."""
         return self._native.uri
 
     @property
@@ -146,11 +151,15 @@ class Dataset(Loads):
     def __getitem__(self, index: SupportsIndex | slice) -> dict[str, Any]:
         """One sample, or several stacked: a dict from each tensor's name to a numpy array.
 
-        Several rows of a ragged tensor are a :class:`larder.Ragged`.
+        An array of one sample has the shape of :attr:`tensors`. A slice adds a first dimension, its
+        rows. Several rows of a ragged tensor are a :class:`larder.Ragged`.
 
-        The arrays are views where the data lies if it is in the memory of a node on this host: of
-        one sample, and of a slice without a step within one shard. They may be written to: the
-        dataset stays as it is.
+        The arrays of one sample are views of the memory of a node on this host, if such a node
+        holds it. So are those of a slice without a step within one shard. You may write to them:
+        the dataset stays as it is.
+
+        Raises:
+            IndexError: there is no such sample.
         """
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
@@ -168,7 +177,14 @@ class Dataset(Loads):
     def rows(
         self, start: int, stop: int, *, tensors: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """Samples ``start`` to ``stop`` stacked, without a copy if they lie in one local shard."""
+        """Samples ``start`` to ``stop - 1``, stacked.
+
+        Rows of one shard in the memory of this host are not copied. ``tensors`` names the wanted
+        tensors; by default all.
+
+        Raises:
+            InvalidArgument: ``start`` or ``stop`` is outside the dataset.
+        """
         names = _arguments.names("tensors", tensors)
         hint = f"rows are counted from 0; dataset[{start}:{stop}] counts also from the end"
         start = _arguments.integer("start", start, most=len(self), hint=hint)
@@ -176,7 +192,12 @@ class Dataset(Loads):
         return convert_all(self._native.slice(start, stop, names), to_numpy)
 
     def select(self, chosen: range | slice | Sequence[int] | np.ndarray[Any, Any]) -> Dataset:
-        """Only some samples: a range, ascending indices, or a mask with a bool for each sample."""
+        """A dataset of some samples: a range, ascending indices, or a mask of one bool a sample.
+
+        Raises:
+            InvalidArgument: an index is outside the dataset, the mask has another length, or the
+                selection names more than 67,108,864 indices.
+        """
         if isinstance(chosen, slice):
             chosen = range(*chosen.indices(len(self)))
         step: _Step
@@ -189,8 +210,8 @@ class Dataset(Loads):
     def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
         """Disjoint random parts of these sizes, the same in every process.
 
-        ``train, validation = ds.split(0.9)``; ``a, b, c = ds.split(0.8, 0.1, 0.1, seed=7)``. What
-        is missing to 1 is one more part.
+        ``train, validation = ds.split(0.9)``; ``a, b, c = ds.split(0.8, 0.1, 0.1, seed=7)``. If the
+        fractions sum to less than 1, the rest is one more part.
         """
         seed = _arguments.integer("seed", seed)
         rest = 1.0 - math.fsum(fractions)
@@ -228,14 +249,14 @@ class Dataset(Loads):
                 f"there is no sample {chosen[outside][0]}",
                 f"the dataset has {len(self)}, counted from 0; -1 is the last one",
             )
-        # Every type has room for these numbers, but a small one has none for the sum.
+        # A small type holds these numbers, but the sum below would overflow it.
         chosen = chosen.astype(np.int64)
         return np.where(chosen < 0, chosen + len(self), chosen)
 
     def _take(
         self, indices: Sequence[SupportsIndex], tensors: Sequence[str] | None
     ) -> dict[str, Tensor]:
-        """Samples by one read, stacked: one array a tensor, and two a ragged one."""
+        """Samples by one read, stacked: one array for each tensor, two for a ragged tensor."""
         positions = [self._position(operator.index(index)) for index in indices]
         return self._native.take(positions, tensors)
 
@@ -277,7 +298,7 @@ def _listed(chosen: range | Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[
 
 
 def _check_count(indices: int) -> None:
-    """Raise if one selection may not name so many samples, before anything is made of them."""
+    """Raises if one selection may not name so many samples. Called before any array is made."""
     if indices > _arguments.SELECTION_INDICES_MAX:
         raise InvalidArgument(
             f"{indices:,} samples can't be chosen by their numbers",

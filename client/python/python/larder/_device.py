@@ -2,7 +2,7 @@
 
 For torch, each batch is copied into a block of torch's own allocator, and its tensors are views of
 that block. torch's streams wait for the copy, so torch may use the block again by its own rules.
-For everything else a batch is of :class:`larder.DeviceTensor`, in memory of Larder's own.
+For other frameworks a batch has :class:`larder.DeviceTensor` in memory that Larder owns.
 
 Thread rule: any thread, in the process that made the loader. Nothing here waits for the GPU.
 Non-goals: transforms, which run on the host.
@@ -35,7 +35,7 @@ _DEFAULT_STREAM = 1
 
 
 class _Movable(Protocol):
-    """What torch can copy."""
+    """A value that torch can copy."""
 
     def to(self, *args: Any, **kwargs: Any) -> Self: ...
 
@@ -45,7 +45,7 @@ _MovableT = TypeVar("_MovableT", bound=_Movable)
 
 @dataclass(frozen=True)
 class Target:
-    """The device that the batches of a loader go to, and how."""
+    """The device of a loader's batches, and the way of their bytes."""
 
     ordinal: int
     way: DeviceWay
@@ -105,13 +105,13 @@ def _ordinal(device: Any) -> int:
 
 
 def place_of(target: Target, native: _larder.Loader, output: Output) -> Place:
-    """The way of a loader's batches to its device."""
+    """Makes the place of a loader's batches on its device."""
     pump = native.pump(target.ordinal, target.way)
     return _InTorch(pump) if output == "torch" else _InOwnMemory(pump, output)
 
 
 def refuse_in_worker(target: Target) -> None:
-    """Raises in a DataLoader's worker, which has no business with the GPU."""
+    """Raises `InvalidArgument` in a DataLoader's worker: workers do not use the GPU."""
     info = _distributed.worker_info()
     if info is not None:
         raise InvalidArgument(
@@ -122,7 +122,7 @@ def refuse_in_worker(target: Target) -> None:
 
 
 class _Base:
-    """Takes batches on a device: :meth:`epoch` begins one, :meth:`values` has a batch's tensors."""
+    """Batches on a device: :meth:`epoch` begins an epoch, :meth:`values` has a batch's tensors."""
 
     def __init__(self, pump: _larder.Pump) -> None:
         self._pump = pump
@@ -134,7 +134,7 @@ class _Base:
         return self._pump.refused
 
     def warn_if_refused(self) -> None:
-        """Says once why batches are staged although they could be direct."""
+        """Warns once if the driver refused direct copies, so that batches are staged."""
         if not self._has_warned and (why := self._pump.refused) is not None:
             self._has_warned = True
             warnings.warn(
@@ -192,7 +192,7 @@ class _InTorch(_Base):
 
         self.warn_if_refused()
         block = native.block
-        # A block belongs to the stream that was current when it was made, which may be another.
+        # A block belongs to the stream that was current when it was made. It may differ from now.
         block.record_stream(torch.cuda.current_stream(self._device))
 
         def view(part: Part) -> Any:

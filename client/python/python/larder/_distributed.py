@@ -1,13 +1,13 @@
-"""Which rank of how many this process is, as far as data is concerned.
+"""Finds this process's rank and world size for data.
 
 Ranks that hold replicas of the same input (tensor, pipeline or context parallelism) must get
-identical batches, so the coordinates found here are those of data parallelism alone. They come
-from the caller, else from a framework that is initialised, else from the environment of a launcher.
-Ambiguous or contradictory coordinates are an error: a wrong guess would repeat or lose samples in
-silence.
+identical batches. So these coordinates are those of data parallelism alone. They come from the
+caller, else from a framework that is initialised, else from the environment of a launcher.
+Ambiguous or contradictory coordinates are an error: a wrong guess would silently repeat or lose
+samples.
 
-Thread rule: pure functions of arguments, environment and frameworks. Never imports a framework:
-one that is not imported is not initialised.
+Thread rule: pure functions of arguments, environment and frameworks.
+Never imports a framework: a framework that is not imported is not initialised.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _SAY_SO = "pass rank= and world_size= of data parallelism"
 
 
 class Coordinates(NamedTuple):
-    """This process's place among those that divide the samples among themselves."""
+    """This process's rank among the processes that divide the samples."""
 
     rank: int
     world_size: int
-    #: Where it was learnt, in words.
+    #: The source of both numbers, in words for messages.
     source: str
-    #: Whether it was found rather than said, so that it may be found to have changed.
+    #: Whether both were found and not passed by the caller. Found coordinates may change.
     found: bool
 
     def __str__(self) -> str:
@@ -58,14 +58,17 @@ def resolve(
     *,
     environ: Mapping[str, str] | None = None,
 ) -> Coordinates:
-    """The coordinates of this process.
+    """The coordinates of this process, from the first of these sources that has them:
 
-    In this order: `rank` and `world_size`; `group`, a torch `DeviceMesh` or `ProcessGroup` of
-    data parallelism; torch.distributed or jax.distributed where initialised; `RANK` and
-    `WORLD_SIZE`; the variables of Slurm's srun or of Open MPI's mpirun; else rank 0 of 1.
+    1. `rank` and `world_size`;
+    2. `group`, a torch `DeviceMesh` or `ProcessGroup` of data parallelism;
+    3. torch.distributed or jax.distributed, if initialised;
+    4. `RANK` and `WORLD_SIZE`;
+    5. the variables of Slurm's srun or of Open MPI's mpirun;
+    6. rank 0 of 1.
 
-    Raises `InvalidArgument` where these are incomplete, contradict each other, or where a mesh
-    leaves open which of its dimensions divide the data.
+    Raises `InvalidArgument` if these are incomplete or contradict each other, or if a mesh does not
+    say which of its dimensions divide the data.
     """
     if rank is not None or world_size is not None:
         return _from_arguments(rank, world_size, group)
@@ -76,10 +79,10 @@ def resolve(
 
 
 def confirm(coordinates: Coordinates) -> None:
-    """Raises `InvalidArgument` if coordinates that were found have changed since.
+    """Raises `InvalidArgument` if found coordinates have changed since.
 
-    That happens when a loader is made before the framework is initialised: it would then be rank
-    0 of 1 in every process, and each would read all samples.
+    They change if a loader is made before the framework is initialised. The loader would then be
+    rank 0 of 1 in every process, and each process would read all samples.
     """
     if not coordinates.found or worker_info() is not None:
         return
@@ -93,7 +96,7 @@ def confirm(coordinates: Coordinates) -> None:
 
 
 def _found(environ: Mapping[str, str]) -> Coordinates:
-    """What frameworks and environment say."""
+    """The coordinates by frameworks and environment."""
     running = _agreed([_from_torch(), _from_jax()])
     if running is not None:
         _check_variables(running, environ)
@@ -101,7 +104,7 @@ def _found(environ: Mapping[str, str]) -> Coordinates:
     declared = _from_variables(environ, "RANK", "WORLD_SIZE")
     if declared is not None:
         return declared
-    # SLURM_NTASKS alone proves nothing: a batch script sees it outside of any srun.
+    # SLURM_NTASKS is not used: a batch script has it outside of any srun.
     slurm = _from_variables(environ, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", strict=False)
     mpi = _from_variables(environ, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", strict=False)
     launched = _agreed([slurm, mpi])
@@ -217,7 +220,7 @@ def _from_jax() -> Coordinates | None:
 def _from_variables(
     environ: Mapping[str, str], rank_name: str, world_name: str, *, strict: bool = True
 ) -> Coordinates | None:
-    """From a pair of variables; one without the other is an error if `strict`, else nothing."""
+    """From a pair of variables. One without the other is an error if `strict`, else ignored."""
     rank, world = _number(environ, rank_name), _number(environ, world_name)
     if rank is not None and world is not None:
         return _checked(rank, world, f"{rank_name} and {world_name}", True)
@@ -233,7 +236,7 @@ def _from_variables(
 
 
 def _check_variables(running: Coordinates, environ: Mapping[str, str]) -> None:
-    """Holds a framework against RANK and WORLD_SIZE, as far as these are set."""
+    """Raises if RANK or WORLD_SIZE is set and contradicts the framework."""
     for name, value in (("RANK", running.rank), ("WORLD_SIZE", running.world_size)):
         declared = _number(environ, name)
         if declared is not None and declared != value:
@@ -282,7 +285,7 @@ def worker_info() -> Any:
 
 
 def refuse_inside_worker(done: str) -> None:
-    """Raises `InvalidArgument` in a DataLoader's worker, where a loader is not to be `done`."""
+    """Raises `InvalidArgument` in a DataLoader's worker. `done` says how the loader was used."""
     info = worker_info()
     if info is not None:
         raise InvalidArgument(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 
 class Error(Exception):
-    """What went wrong, why, and what to do about it.
+    """A failure, its reason and its remedy.
 
     Attributes:
-        kind: what kind of failure it is, in one word, such as ``"not_found"``.
-        what: what could not be done.
-        why: the reason, where it is known.
-        hint: what you can do about it, where that is known.
+        kind: the kind of failure in one word, such as ``"not_found"``.
+        what: the action that failed.
+        why: the reason, or None if it is not known.
+        hint: the remedy, or None if none is known.
     """
 
     kind: str = "internal"
@@ -27,7 +27,7 @@ class Error(Exception):
 
 
 class InvalidArgument(Error, ValueError):
-    """The call makes no sense as it is, or exceeds a limit."""
+    """The call makes no sense, or exceeds a limit."""
 
     kind = "invalid_argument"
 
@@ -59,7 +59,7 @@ class ResourceExhausted(Error):
 
 
 class Unavailable(Error, ConnectionError):
-    """No node answers."""
+    """No node answers, or the node of this host does not start."""
 
     kind = "unavailable"
 
@@ -102,9 +102,9 @@ class TransformError(Error):
     """A transform raised; its exception is the ``__cause__``.
 
     Attributes:
-        samples: the number of the sample that it was applied to, or of all samples of the batch,
-            in what :func:`larder.open` returned, also for a part of it or a mixture.
-        epoch: the epoch it was in.
+        samples: the index of the failed sample, or the indices of all samples of the failed batch.
+            They are indices into the dataset from :func:`larder.open`, also for parts and mixtures.
+        epoch: the number of the epoch.
     """
 
     kind = "transform"

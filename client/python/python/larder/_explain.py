@@ -14,7 +14,7 @@ from larder._seconds import counting
 _KEPT_MAX = 32
 #: Batches in the text of an explanation.
 _EXPLAINED = 8
-#: What takes less is not told there.
+#: Shorter waits are left out of the text.
 _TOLD_SECONDS = 0.001
 
 
@@ -24,10 +24,11 @@ class Explanation:
 
     Attributes:
         stats: as :meth:`Loader.stats`.
-        slowest: for the slowest batches, the slowest first: epoch, batch, seconds for which it was
-            waited, seconds of fetching, where those went hop by hop (with what its transform took),
-            and the longest single wait.
-        refused: why a GPU does not copy from the pages of the cache, if that was refused.
+        slowest: a dict for each of the slowest batches, the slowest first. It has the numbers of
+            ``epoch`` and ``batch``, the loop's wait (``waiting_seconds``) and the fetch
+            (``fetching_seconds``). ``hops`` has the seconds of each kind of wait and of the
+            transform. ``longest`` is the longest single wait: hop, seconds, shard and node.
+        refused: why the GPU does not copy from the pages of the cache, or None.
     """
 
     stats: dict[str, float]
@@ -35,7 +36,7 @@ class Explanation:
     refused: str | None = None
 
     def __str__(self) -> str:
-        # A loop that has its first batch on the way has spent no time yet.
+        # A loop that still waits for its first batch has spent no counted time.
         if self.stats["loop_waiting_seconds"] + self.stats["loop_using_seconds"] == 0:
             return "no batch was handed out yet"
         delayed = [batch for batch in self.slowest if batch["waiting_seconds"] >= _TOLD_SECONDS]
@@ -90,9 +91,7 @@ def _slowness(batch: dict[str, Any]) -> tuple[int, float]:
 
 
 class Slowest:
-    """The slowest batches of those that are transformed, as the native loader keeps those that are
-    not.
-    """
+    """The slowest transformed batches. The native loader keeps those that are not transformed."""
 
     def __init__(self) -> None:
         self._kept: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Frameworks that the program uses. None is imported here: one that is not imported is not used.
+"""Finds frameworks that the program has imported. Imports no framework itself.
 
 Thread rule: any thread.
 """
@@ -12,9 +12,10 @@ from typing import Any
 def imported(name: str) -> Any:
     """A module if the program has imported it, else None.
 
-    If another thread is about to import it, this waits: until then half of it is missing.
+    If another thread is importing it, this waits for the import: the module is incomplete until
+    then.
     """
-    # Neither step takes a lock that all threads share: they would wait for each other at every
+    # Neither step takes a lock that all threads share. Threads would wait for such a lock at every
     # array, and a child forked meanwhile could find it held.
     if name not in sys.modules or sys.modules[name] is None:
         return None

@@ -17,13 +17,13 @@ PROGRAMS = Path(__file__).parent / "bin"
 
 
 def packaged_node() -> str | None:
-    """Return the ``larder-node`` that came with the package, if it came with one."""
+    """Returns the path of the ``larder-node`` in the package, or None without one."""
     program = PROGRAMS / "larder-node"
     return str(program) if program.is_file() else None
 
 
 def announce(dataset: _larder.Dataset) -> None:
-    """Say in one line that opening the dataset started the node of this host."""
+    """Prints one line if opening the dataset started the node of this host."""
     if (started := dataset.started_node) is None:
         return
     pid, memory, log = started
@@ -44,11 +44,11 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id of the node."""
         return self._native.pid
 
     def stop(self) -> None:
-        """Stop it, and wait until it has ended."""
+        """Stop the node, and wait until it has ended."""
         self._native.stop()
 
     def __enter__(self) -> Self:
@@ -75,13 +75,19 @@ def serve(
 ) -> Node:
     """Start a node for this program and for other programs that get its address.
 
+    Training processes need not call this: :func:`larder.open` starts the node of the host.
+
     Args:
-        memory: for shards, such as ``"8GiB"`` or ``"50%"`` of available memory; by default half.
-        origins: the prefixes it may read, such as ``["s3://bucket/data"]``; at least one.
-        listen: ``host:port``; by default any port that only this host reaches.
+        memory: memory for shards, ``"8GiB"`` or ``"50%"`` of the available memory; by default half.
+        origins: the prefixes that the node may read, such as ``["s3://bucket/data"]``; at least
+            one.
+        listen: ``host:port``; by default a free port that only this host reaches.
         args: further arguments of ``larder-node``.
 
-    Training processes need none of this: :func:`larder.open` starts the node of the host by itself.
+    Raises:
+        InvalidArgument: there is no origin.
+        NotFound: there is no ``larder-node`` to start.
+        Unavailable: the node does not start.
     """
     origins = [origins] if isinstance(origins, str) else list(origins)
     return Node(_larder.Node.serve(memory, origins, listen, list(args), packaged_node()))

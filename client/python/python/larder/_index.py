@@ -1,4 +1,4 @@
-"""Indexing: from files where they lie to a dataset."""
+"""Indexing: makes a dataset of the files under a prefix."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IndexReport:
-    """What indexing came to.
+    """The result of indexing.
 
     Attributes:
         snapshot: the name of the snapshot.
-        samples: how many samples it has.
-        shards: how many shards they are cut into.
-        bytes: of all its tensors.
+        samples: the number of its samples.
+        shards: the number of its shards.
+        bytes: the bytes of all its tensors.
         tensors: the tensors of each sample.
-        left_out: parts that are not indexed: object, tensor (None for the whole object), and why.
+        left_out: a tuple for each part that is not indexed: object, tensor (None for the whole
+            object), and reason.
     """
 
     snapshot: str
@@ -45,24 +46,24 @@ def index(
     manifest: str | None = None,
     progress: Callable[[str, int, int | None], object] | None = None,
 ) -> IndexReport:
-    """Index the files under a prefix where they lie, and write a small manifest beside them.
+    """Index the files under a prefix in place, and write a small manifest beside them.
 
-    Understood are ``.safetensors``, ``.npy``, and, with ``dtype`` and ``window``, flat files of
-    tokens. Only headers are read, unless ``checksum`` is given.
+    Indexing understands ``.safetensors`` and ``.npy``, and with ``dtype`` and ``window`` also flat
+    files of tokens. It reads only headers, unless ``checksum`` is given.
 
     Args:
         uri: the prefix: ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``file:///folder``, without
             a tag.
-        tag: the tag that is to point to the snapshot; by default ``latest``.
+        tag: the tag that will point to the snapshot; by default ``latest``.
         dtype: the type of a token, such as ``"uint16"``.
         window: tokens in a sample.
-        stride: tokens from the begin of one sample to that of the next; by default ``window``.
-        shard_bytes: the size a shard should have; by default 64 MiB.
-        checksum: read all data once and pin a checksum of each shard.
-        manifest: where manifest and tag go when the prefix can't be written to.
-        progress: called with the name of the step, the amount that is done, and the whole amount
-            (None if that is not known). An exception of it, and Ctrl-C, end the indexing: nothing
-            is published unless that has begun.
+        stride: tokens from the start of one sample to the start of the next; by default ``window``.
+        shard_bytes: the wanted size of a shard in bytes; by default 64 MiB.
+        checksum: whether to read all data once and pin a checksum of each shard.
+        manifest: the place of manifest and tag if the prefix can't be written to.
+        progress: called with the name of the step, the finished amount, and the whole amount (None
+            if that is not known). Its exception or Ctrl-C ends the indexing. Nothing is published
+            unless publishing has begun.
     """
     optional = _arguments.optional
     report = _larder.index(

@@ -1,4 +1,4 @@
-"""The native module; see its Rust sources for what each member does."""
+"""The native module. Its Rust sources describe each member."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -60,7 +60,7 @@ class DeviceTensor:
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
-#: Where a tensor begins in its block, its bytes, its type and its shape.
+#: A tensor in its block: first byte, count of bytes, type, shape.
 Part: TypeAlias = tuple[int, int, str, tuple[int, ...]]
 
 class Batch:
@@ -128,8 +128,8 @@ class Loader:
     def slowest(self) -> list[dict[str, Any]]: ...
 
 class Locality:
-    """How the ranks of a job divide their global batches. One process makes it by ``locality()`` of
-    a dataset or mixture, and hands it to all. It pickles."""
+    """The division of a job's global batches among its ranks. One process makes it by
+    ``locality()`` of a dataset or mixture, and sends it to all. It pickles."""
 
     @staticmethod
     def from_bytes(content: bytes) -> Locality: ...
@@ -211,7 +211,7 @@ def index(
 ) -> dict[str, Any]: ...
 def devices() -> list[dict[str, Any]]: ...
 def hand_over() -> None:
-    """Logs what threads of the native module have warned of."""
+    """Logs the warnings of the native module's threads."""
 
 def stats() -> dict[str, float]:
-    """Bytes that this process was handed, by the way they came, and how often they were copied."""
+    """Bytes that this process received, by their source, and how often they were copied."""

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from larder import _larder
     from larder._larder import Locality
 
-#: How far samples are shuffled; also ``"window:SHARDS"``.
+#: The range of the shuffle; also ``"window:SHARDS"``.
 Shuffle = Literal["auto", "none", "window", "global"] | str
-#: How a last batch that is not full is treated.
+#: The treatment of a last batch that is not full.
 Last = Literal["drop", "pad", "uneven"]
 
 
@@ -40,7 +40,7 @@ _SHUFFLES = "True, False, 'auto', 'none', 'window', 'window:SHARDS' or 'global'"
 
 
 class Settings(TypedDict):
-    """The settings of a loader, all of them."""
+    """All settings of a loader."""
 
     batch_size: int
     shuffle: str
@@ -66,7 +66,7 @@ def settings_of(
     prefetch: int = 2,
     locality: Locality | None = None,
 ) -> Settings:
-    """Checks the arguments of a user, and returns the settings of a rank's only loader."""
+    """Checks a user's arguments, and returns the settings of a loader without workers."""
     if isinstance(shuffle, bool):
         shuffle = "auto" if shuffle else "none"
     return {
@@ -85,7 +85,7 @@ def settings_of(
 
 
 def warn_if_empty(batches: int, samples: int, settings: Settings, *, stacklevel: int = 3) -> None:
-    """Say that epochs have no batches although there are samples, at the user's line."""
+    """Warns, at the user's line, if epochs have no batches although there are samples."""
     if batches > 0 or samples == 0 or settings["last"] != "drop":
         return
     size, ranks = settings["batch_size"], settings["world_size"]
@@ -98,22 +98,23 @@ def warn_if_empty(batches: int, samples: int, settings: Settings, *, stacklevel:
 
 
 def state_after(native: _larder.Loader, epoch: int) -> str:
-    """Where the job stands at the end of an epoch: at the start of the next."""
+    """The state at the end of an epoch: the start of the next epoch."""
     return native.state_at((epoch + 1) & _arguments.COUNT_MAX)
 
 
 class Batch(dict[str, Any]):
-    """The rows of some samples: a dict from each tensor's name to its array, or
-    :class:`larder.Ragged` of rows that differ in length.
+    """A batch: a dict from each tensor's name to its array, with one row for each sample.
 
-    Frameworks that rebuild a batch of its items (``type(batch)(items)``) get one without the
-    attributes; :meth:`to`, ``copy.copy`` and pickling keep them.
+    Rows that differ in length are a :class:`larder.Ragged`. Frameworks that rebuild a batch from
+    its items (``type(batch)(items)``) get one without the attributes. :meth:`to`, ``copy.copy`` and
+    pickling keep them.
 
     Attributes:
-        samples: the number of each row's sample in what :func:`larder.open` returned (int64), also
-            where a loader of a part of it (``split``, ``select``) or of a mixture brought it.
-        padding: how many rows at the end only fill up the last batch: leave them out of metrics.
-        sources: of a mixture, which of its datasets each row's sample is of (int64); else None.
+        samples: for each row the index of its sample (int64), in the dataset from
+            :func:`larder.open`. Parts (``split``, ``select``) and mixtures use these indices too.
+        padding: the number of rows at the end that only fill the last batch. Leave them out of
+            metrics.
+        sources: in a mixture, for each row the index of its dataset (int64); else None.
     """
 
     samples: np.ndarray[Any, Any]
@@ -144,15 +145,16 @@ class Batch(dict[str, Any]):
         return batch
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """The batch on another device or of another type: ``to`` of each of its torch tensors, also
-        of those in dicts, lists and tuples. Other values stay as they are.
+        """The batch on another device or of another type.
+
+        Calls ``to`` of each torch tensor, also in dicts, lists and tuples. Other values stay.
         """
         batch = copy(self)
         batch.update({name: _moved(value, args, kwargs) for name, value in self.items()})
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the job stands once this batch was used; for :meth:`Loader.load_state_dict`."""
+        """The state of the job after this batch, for :meth:`Loader.load_state_dict`."""
         return {"larder": self._state}
 
     def __repr__(self) -> str:
@@ -205,7 +207,7 @@ def _moved(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _moved_ragged(value: Ragged, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ragged:
-    """Offsets go to another device with their data, but keep their type."""
+    """Moves offsets to the device of their data. They keep their type."""
     data = _moved(value.data, args, kwargs)
     if data is value.data:
         return value
@@ -216,15 +218,13 @@ def _moved_ragged(value: Ragged, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 @dataclass
 class _Turn:
-    """An iteration. Only batches that it handed out count as done: not those that are fetched, or
-    that fail on their way.
-    """
+    """An iteration. Only batches that it handed out count as done, not fetched or failed ones."""
 
     #: The job's state after the last batch that it handed out; empty before it has begun.
     state: str = ""
     #: The number of its epoch.
     epoch: int = 0
-    #: When its first batch was asked for.
+    #: The time at which the consumer asked for its first batch.
     asked: float = 0.0
 
 
@@ -246,11 +246,11 @@ class _Source:
 class Loader:
     """Batches of a dataset, each sample once an epoch; made by :meth:`Dataset.loader`.
 
-    Iterating it goes through one epoch; iterating it again goes through the next. Threads may
-    iterate side by side, each an epoch of its own; one iteration is for one thread at a time.
+    Each iteration is the next epoch. Threads that iterate side by side get an epoch each. One
+    iteration serves one thread at a time: a second thread gets a ``RuntimeError``.
 
-    It pickles, if its transforms do: the copy has the same settings, and its next iteration begins
-    where :meth:`state_dict` stands.
+    A loader pickles if its transforms do. The copy has the same settings, and its next iteration
+    begins at :meth:`state_dict`.
     """
 
     def __init__(self, source: _Source) -> None:
@@ -268,15 +268,15 @@ class Loader:
             refuse_in_worker(source.target)
         if source.target is not None and self._transformed is None:
             self._place = place_of(source.target, self._native, source.output)
-        #: The process that it was made in; of a copy none.
+        #: The process that made this loader; None for a copy.
         self._owner: int | None = os.getpid()
         self._epoch = 0
-        #: The iteration begun last, unless a state was loaded since.
+        #: The iteration begun last; None after a state was loaded.
         self._turn: _Turn | None = None
 
     @property
     def epoch(self) -> int:
-        """The epoch that is iterated, or was iterated last."""
+        """The number of the epoch that was begun last."""
         return self._epoch
 
     def __len__(self) -> int:
@@ -286,8 +286,8 @@ class Loader:
     def __iter__(self) -> Iteration[Batch]:
         """The batches of the next epoch.
 
-        It begins when the first batch is asked for: an iterator that is only made, as frameworks
-        do to see whether they can iterate, begins none.
+        The epoch begins when the consumer asks for the first batch. Frameworks make iterators only
+        to see whether they can iterate; such an iterator begins no epoch.
         """
         turn = _Turn()
         return Iteration(self._batches(turn), turn)
@@ -304,7 +304,7 @@ class Loader:
         turn.state = state_after(self._native, turn.epoch)
 
     def _plain(self, turn: _Turn) -> Generator[Batch, None, None]:
-        """The batches of an epoch as they are."""
+        """The batches of an epoch, not transformed."""
         make: Callable[[_larder.Batch], Batch]
         if self._place is not None:
             epoch = self._begin(turn, partial(self._place.epoch, self._native))
@@ -313,7 +313,7 @@ class Loader:
             pin = self._pinning.on
             epoch = self._begin(turn, self._on_host(_pinned.allocate if pin else None))
             make = partial(Batch.of, convert=_pinned.to_pinned if pin else self._convert)
-        # Nothing here keeps a batch, native or not: its memory is that of the one handed out.
+        # Nothing here keeps a batch, native or not: only the consumer holds its memory.
         yield from self._timed(turn, map(make, epoch))
 
     def _on_host(self, allocate: Callable[[int], Any] | None) -> Callable[[int], _larder.Epoch]:
@@ -341,7 +341,7 @@ class Loader:
         return Timed(batches, self._spent.add_loop, turn.asked)
 
     def _begin(self, turn: _Turn, begin: Callable[[int], _larder.Epoch]) -> _larder.Epoch:
-        """The epoch that comes next. If it can't begin, it still comes next."""
+        """Begins the next epoch. If it can't begin, it stays the next."""
         number = self._native.turn()
         try:
             epoch = begin(number)
@@ -353,7 +353,7 @@ class Loader:
         return epoch
 
     def _begin_again(self, turn: _Turn) -> None:
-        """An epoch that has begun and will bring nothing comes next again, where it stands."""
+        """Takes back an epoch that will yield no batch. It is the next again, at its old state."""
         if self._turn is turn:
             self._turn = None
             self._native.resume(turn.state)
@@ -361,19 +361,23 @@ class Loader:
             self._native.turn_back(turn.epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch is iterated next.
+        """Set the number of the next epoch.
 
-        The epoch that a loaded state stands in goes on where it stands.
+        The epoch of a loaded state continues at that state.
         """
         self._native.turn_to(_arguments.integer("epoch", epoch))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the job stands after the batch that was handed out last: a few integers as text."""
+        """The state of the job after the batch that was handed out last: a few integers as text."""
         turn = self._turn
         return {"larder": self._native.state() if turn is None else turn.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a saved state stands, also with another batch size or number of ranks."""
+        """Continue at a saved state, also with another batch size or number of ranks.
+
+        Raises:
+            InvalidArgument: ``state`` is no state, or is one of other data.
+        """
         self._native.resume(_arguments.state(state))
         self._turn = None
 
@@ -382,9 +386,7 @@ class Loader:
         return {**self._native.stats(), **self._spent.stats()}
 
     def explain(self) -> Explanation:
-        """Whether the loop waits for batches, and for the slowest of them what each waited for:
-        print it.
-        """
+        """Why the loop waits for batches, and the waits of the slowest batches: print it."""
         kept = self._native if self._transformed is None else self._transformed
         refused = None if self._place is None else self._place.refused
         return Explanation(self.stats(), kept.slowest(), refused)
@@ -397,7 +399,7 @@ class Loader:
 
 
 def _copy(source: _Source, state: dict[str, Any]) -> Loader:
-    """A loader that was pickled."""
+    """Makes the copy of a pickled loader."""
     loader = Loader(source)
     loader._owner = None
     loader.load_state_dict(state)
@@ -405,27 +407,28 @@ def _copy(source: _Source, state: dict[str, Any]) -> Loader:
 
 
 class Loads:
-    """A dataset or a mixture: both have loaders."""
+    """The common part of datasets and mixtures: loaders."""
 
     _native: _larder.Dataset | _larder.Mixture
 
     @property
     def nodes_here(self) -> list[str]:
         """The names of the cluster's nodes on the host of this process: their sockets answer here.
-        Asks all nodes where their sockets are, which takes two seconds at most.
+
+        Asks all nodes for their sockets, which takes two seconds at most.
         """
         return self._native.nodes_here()
 
     def locality(self, hosts: Sequence[str | Sequence[str]]) -> Locality:
-        """How the ranks of a job can divide its batches, as the cluster places the data now.
+        """A division of the job's batches among its ranks, by the present placement of the data.
 
-        Only for ranks that do not run under torch.distributed: there ``locality=True`` of a loader
-        does all of it. It is to be made by one process and sent to all (it pickles): two processes
+        Call it only for ranks that do not run under torch.distributed: there ``locality=True`` of a
+        loader does all of it. Make it in one process and send it to all (it pickles). Two processes
         may know the cluster differently, and rows would be lost and repeated.
 
         Args:
-            hosts: for each rank, what :attr:`nodes_here` is there; or the name of a node on its
-                host, or the host as the cluster knows it. Empty for a host without a node.
+            hosts: for each rank its :attr:`nodes_here`, the name of a node on its host, or the
+                host's name in the cluster. Empty for a host without a node.
         """
         named = [[host] if isinstance(host, str) else list(host) for host in hosts]
         return self._native.locality(named)
@@ -453,55 +456,64 @@ class Loads:
     ) -> Loader:
         """A loader of batches, each a dict of arrays: every sample once an epoch.
 
+        An array has the shape ``[batch_size, *shape]`` of its tensor.
+
         Args:
-            batch_size: samples of a batch on each rank.
+            batch_size: samples of a batch on each rank, 65,536 at most.
             shuffle: ``"global"`` shuffles all samples, ``"window:64"`` (or ``"window"``) those of
                 64 shards at a time, ``"none"`` nothing. ``"auto"`` takes ``"global"`` if the
-                dataset and a quarter more fit the memory of the nodes, else a window of 64 shards,
-                or of as many as fill a quarter of that memory; without nodes, and for several ranks
-                on hosts with a node of their own each, ``"window:64"``. For several ranks of a
-                named cluster all its nodes must answer. True is ``"auto"``, False ``"none"``.
+                dataset and a quarter more fit the memory of the nodes. Otherwise it takes a window
+                of 64 shards, or of as many as fill a quarter of that memory. Without nodes, and for
+                several ranks on hosts with a node of their own each, it takes ``"window:64"``. For
+                several ranks of a named cluster all its nodes must answer. True is ``"auto"``,
+                False ``"none"``.
             seed: names the order, together with the epoch. The same on all ranks.
-            rank: which of how many ranks this is: each sample comes on one of them. By default what
-                torch.distributed, jax.distributed or the launcher's environment say, else 0 of 1.
-            world_size: how many ranks there are.
-            group: instead of both, a torch ``DeviceMesh`` or ``ProcessGroup`` of data parallelism:
-                ranks that are replicas in its other dimensions get the same batches.
-            last: how to treat a last batch that is not full: ``"drop"`` it, ``"pad"`` it, or
+            rank: the number of this rank, from 0. Each sample comes on one rank. The default is
+                the rank by torch.distributed, jax.distributed or the launcher, else 0 of 1.
+            world_size: the number of ranks, with the same default.
+            group: instead of both, a torch ``DeviceMesh`` or ``ProcessGroup`` of data parallelism.
+                Ranks that are replicas in its other dimensions get the same batches.
+            last: the treatment of a last batch that is not full: ``"drop"`` it, ``"pad"`` it, or
                 deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever).
-            tensors: names of the tensors wanted; by default all.
-            prefetch: batches fetched ahead.
-            locality: whether ranks divide each global batch by where its rows are held, so that
-                each reads as many as can be on its own host. The samples of a global batch stay
-                the same, and so do saved states. Under torch.distributed
-                this is a collective call: all ranks make the loader, with the same setting.
-                Elsewhere pass the result of :meth:`locality`, the same on all ranks.
-            transform: applied to each sample, a dict of arrays (of torch for torch's output, else
-                of numpy), and returns a dict of arrays; those of a batch are stacked. If it has a
+            tensors: names of the wanted tensors; by default all.
+            prefetch: batches fetched ahead, 1 to 64.
+            locality: whether ranks divide each global batch by the hosts that hold its rows. Each
+                rank then reads most rows from its own host. The samples of a global batch stay the
+                same, and so do saved states. Under torch.distributed this is a collective call: all
+                ranks make the loader, with the same setting. Elsewhere pass the result of
+                :meth:`locality`, the same on all ranks.
+            transform: a function of one sample, a dict of arrays (torch's for torch's output, else
+                numpy's). It returns a dict of arrays, which are stacked into batches. If it has a
                 parameter ``rng``, it gets a ``numpy.random.Generator`` for this call. Its numbers
-                depend on seed, epoch and sample only (in a mixture, on the number of earlier passes
-                over that dataset instead of the epoch).
-            batch_transform: applied to each batch, after ``transform``; likewise, but it
-                returns a dict of anything: arrays become those of the output, the rest stays as it
-                is. Its random numbers depend on the batch's first sample.
-            workers: how many threads transform batches, ahead of the one in use; with 0, each batch
-                is transformed when it is asked for. Python that holds the interpreter lock runs in
-                parallel only in worker processes: see :class:`larder.torch.IterableDataset`.
-            output: the framework: ``"numpy"``, ``"torch"`` or ``"jax"``; ``"auto"`` is torch if the
-                program has imported it, else numpy. With a ``device`` also ``"device"``:
-                :class:`larder.DeviceTensor`, and the choice of ``"auto"`` there without torch.
-            pin_memory: whether tensors of torch are in page-locked memory, from which
-                ``batch.to("cuda", non_blocking=True)`` returns at once and copies faster;
-                ``"auto"``: if the program uses a GPU by torch when an epoch begins. They are
-                gathered into it, also where they would else be views of the cache. Results of
-                transforms are copied into it.
-            device: the GPU that batches are copied to: ``"cuda"``, ``"cuda:1"`` or a torch
-                device. Batches are copied there ahead of the one in use, and the loop waits for no
-                copy. Transforms stay on the host: torch copies their results.
+                depend on seed, epoch and sample only. In a mixture they depend on the number of
+                earlier passes over that dataset instead of the epoch.
+            batch_transform: a function of a whole batch, called after ``transform``. It returns a
+                dict of any values. Its arrays become arrays of the output; other values stay. Its
+                random numbers depend on the batch's first sample.
+            workers: threads that transform batches ahead of the one in use, 256 at most. With 0,
+                the loader transforms a batch when the consumer asks for it. Python that holds the
+                interpreter lock runs in parallel only in worker processes: see
+                :class:`larder.torch.IterableDataset`.
+            output: the framework: ``"numpy"``, ``"torch"`` or ``"jax"``. ``"auto"`` is torch if the
+                program has imported it, else numpy. With a ``device`` there is also ``"device"``,
+                :class:`larder.DeviceTensor`; without torch, ``"auto"`` takes it.
+            pin_memory: whether torch's tensors are in page-locked memory. A copy from it,
+                ``batch.to("cuda", non_blocking=True)``, returns at once and is faster. ``"auto"``:
+                if the program uses a GPU by torch when an epoch begins. Rows are gathered into this
+                memory, even rows that would otherwise be views of the cache. Results of transforms
+                are copied into it.
+            device: the GPU for the batches: ``"cuda"``, ``"cuda:1"`` or a torch device. Batches are
+                copied there ahead of the one in use, and the loop waits for no copy. Transforms
+                stay on the host: torch copies their results.
             device_way: how bytes get there. ``"staged"``: gathered into a page-locked buffer and
-                copied from it. ``"direct"``: copied from the pages of the cache, where rows are
-                32 KiB or more or lie side by side; an error where the driver refuses that.
-                ``"auto"``: direct where it can be, else staged.
+                copied from it. ``"direct"``: copied from the pages of the cache, if rows are
+                32 KiB or more or lie side by side; an error if the driver refuses that.
+                ``"auto"``: direct if possible, else staged.
+
+        Raises:
+            InvalidArgument: an argument is outside its range, or does not fit another.
+            NotFound: there is no such tensor.
+            Unavailable: ``"auto"`` needs a node that does not answer.
         """
         output = resolve(output, on_device=device is not None)
         target = Target.of(device, device_way, output=output, pin_memory=pin_memory)

@@ -1,10 +1,10 @@
-"""How all ranks of a job agree on one locality, by which they divide their global batches.
+"""Agrees on one locality among all ranks of a job. They divide their global batches by it.
 
-It is made by one process and handed to all, since two of them learn of a change of the cluster at
-different times, and ranks that divide a batch differently lose rows and repeat others.
+One process makes the locality and sends it to all. Two processes learn of a change of the cluster
+at different times, and ranks that divide a batch differently lose some rows and repeat others.
 
-Thread rule: what uses torch.distributed is collective: every rank calls it, at the same place of
-its program. Never imports torch: a framework that is not imported has no ranks.
+Thread rule: a function that uses torch.distributed is collective: every rank calls it, at the same
+place of its program. Never imports torch: a framework that is not imported has no ranks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Placed(Protocol):
 def agreed(
     wanted: Locality | bool, placed: Placed, coordinates: Coordinates, group: Any
 ) -> Locality | None:
-    """What this rank divides batches by: the same on all ranks, or an error on all of them."""
+    """The locality of this rank's batches: the same on all ranks, or an error on all of them."""
     if not isinstance(wanted, bool | Locality):
         raise wrong("locality", wanted, "True, False or a larder.Locality")
     if wanted is False:
@@ -68,8 +68,8 @@ def agreed(
 
 
 def _made_by_first(exchange: Exchange, placed: Placed, coordinates: Coordinates) -> Locality:
-    """Made by the first process from where all of them are."""
-    # Of ranks that are replicas of each other the first counts.
+    """The locality that the first process makes from the hosts of all processes."""
+    # Replicas have the same rank. The first of them counts.
     hosts: dict[int, list[str]] = {}
     for rank, nodes in exchange.all((coordinates.rank, placed.nodes_here)):
         hosts.setdefault(rank, nodes)
@@ -102,12 +102,12 @@ class Exchange:
 
     def __init__(self, distributed: Any, groups: Sequence[Any]) -> None:
         self._distributed = distributed
-        #: One for each dimension of a mesh; together they connect all processes.
+        #: A group for each dimension of a mesh; together they connect all processes.
         self._groups = groups
 
     @classmethod
     def among(cls, coordinates: Coordinates, group: Any) -> Exchange | None:
-        """Among the processes that divide the data, if torch.distributed has them."""
+        """The exchange among the processes that divide the data, if torch.distributed has them."""
         distributed = imported("torch.distributed")
         if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
             return None
@@ -126,7 +126,7 @@ class Exchange:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process stands first in all dimensions."""
+        """Whether this process is the first in all dimensions."""
         return all(self._distributed.get_rank(group) == 0 for group in self._groups)
 
     def all(self, value: Any) -> list[Any]:
@@ -141,7 +141,7 @@ class Exchange:
 
     def from_first(self, value: Any) -> Any:
         """The value of the first process."""
-        # Along each dimension in turn: what those in the first row have, then all others get.
+        # Along each dimension in turn, the first process of each group sends to the others.
         for group in self._groups:
             values = [value]
             first = self._distributed.get_global_rank(group, 0)

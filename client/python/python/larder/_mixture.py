@@ -23,16 +23,20 @@ def mix(
 ) -> Mixture:
     """Mix datasets, each with its weight: ``larder.mix({web: 0.7, code: 0.3})``.
 
-    Every batch has its share of each: the weight divided by the sum of all weights. A dataset that
-    is used up begins anew in another order, and goes on from where it stands in the next epoch, so
-    that its samples come equally often to within one, however long one trains.
+    Every batch has a share of each dataset: its weight divided by the sum of all weights. A
+    used-up dataset begins again in another order. The next epoch continues at its position. So the
+    counts of how often its samples were drawn differ by one at most, however long a job trains.
 
     Args:
-        datasets: each with its weight, which is above 0. They must have some tensor in common: a
-            loader has those that all have (:attr:`Mixture.tensors`), unless it is told which.
-        seed: chooses among the equally even ways to interleave them.
-        stop: how long an epoch is: until the ``"first"`` dataset is used up, until ``"all"`` were,
-            or a number of samples.
+        datasets: each with its weight, which is above 0. They must have a tensor in common. A
+            loader reads those that all have (:attr:`Mixture.tensors`), unless ``tensors`` names
+            some of them.
+        seed: chooses among the equally even ways to interleave the datasets.
+        stop: the end of an epoch: when the ``"first"`` dataset is used up, when ``"all"`` were used
+            up, or after a number of samples.
+
+    Raises:
+        InvalidArgument: a weight is not above 0, or the datasets have no tensor in common.
     """
     pairs = datasets.items() if isinstance(datasets, Mapping) else datasets
     return Mixture(tuple((dataset, float(weight)) for dataset, weight in pairs), seed, stop)
@@ -41,8 +45,8 @@ def mix(
 class Mixture(Loads):
     """Several datasets in fixed proportions; made by :func:`larder.mix`.
 
-    Of each row of a batch, ``batch.sources`` says which of :attr:`datasets` it is of, and
-    ``batch.samples`` which sample: its number in what :func:`larder.open` returned.
+    For each row of a batch, ``batch.sources`` has the index of its dataset in :attr:`datasets`.
+    ``batch.samples`` has the row's index into the dataset from :func:`larder.open`.
     """
 
     _native: _larder.Mixture
@@ -63,12 +67,12 @@ class Mixture(Loads):
 
     @property
     def draws(self) -> tuple[int, ...]:
-        """How many samples of each dataset an epoch has."""
+        """The number of samples that an epoch draws from each dataset."""
         return tuple(self._native.draws)
 
     @property
     def tensors(self) -> dict[str, TensorSpec]:
-        """The tensors that each sample has, whichever dataset it is of."""
+        """The tensors that all datasets have."""
         first, *others = (dataset.tensors for dataset in self.datasets)
         return {
             name: spec

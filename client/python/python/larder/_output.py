@@ -1,4 +1,4 @@
-"""From the native module's arrays to those of a framework, without a copy."""
+"""Makes arrays of a framework from the native module's arrays, without a copy."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from larder._ragged import Ragged
 
 Output = Literal["auto", "numpy", "torch", "jax", "device"]
 
-#: Makes an array of a framework of one of ours.
+#: Makes a framework's array from one of ours.
 Convert = Callable[[Array], Any]
 
 
 def converter(output: Output) -> Convert:
-    """What makes arrays of the framework ``output``.
+    """The function that makes arrays of the framework ``output``.
 
-    ``auto`` is torch if the program has imported it, else numpy: nothing is imported by guessing.
+    ``auto`` is torch if the program has imported it, else numpy. So ``auto`` imports nothing.
     """
     convert = _CONVERTERS.get(resolve(output))
     if convert is None:
@@ -31,7 +31,7 @@ def converter(output: Output) -> Convert:
 
 
 def unknown(output: object) -> InvalidArgument:
-    """The error for an output that there is not."""
+    """The error for an unknown output."""
     return InvalidArgument(
         f"there is no output {output!r}" + (" without a device" if output == "device" else ""),
         hint="say 'auto', 'numpy', 'torch' or 'jax'; with device='cuda' also 'device'",
@@ -39,7 +39,7 @@ def unknown(output: object) -> InvalidArgument:
 
 
 def resolve(output: Output, *, on_device: bool = False) -> Output:
-    """What ``auto`` comes to in this process."""
+    """The output, with ``auto`` replaced by the choice for this process."""
     if output == "auto":
         if "torch" in sys.modules:
             return "torch"
@@ -47,7 +47,7 @@ def resolve(output: Output, *, on_device: bool = False) -> Output:
     return output
 
 
-#: A tensor as the native module hands it out: a ragged one as its elements and its offsets.
+#: A tensor of the native module: an array, or elements and offsets for a ragged tensor.
 Tensor: TypeAlias = Array | tuple[Array, Array]
 
 
@@ -69,7 +69,7 @@ def each_row(columns: Mapping[str, Any], rows: int) -> list[dict[str, Any]]:
 
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:
-    """A view of an array as numpy has it; of types numpy lacks, with ml_dtypes."""
+    """A numpy view of an array. ml_dtypes adds the types that numpy lacks."""
     if array.dtype not in _EXTENSION_DTYPES:
         return np.asarray(array)
     raw: np.ndarray[Any, Any] = np.asarray(array.raw())
@@ -77,7 +77,7 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
 
 
 def from_numpy(array: np.ndarray[Any, Any], output: Output) -> Any:
-    """A numpy array as one of a framework: for torch a view of it."""
+    """A framework's array of a numpy array; for torch it is a view."""
     if output == "torch":
         import torch
 
@@ -94,7 +94,7 @@ def from_numpy(array: np.ndarray[Any, Any], output: Output) -> Any:
 
 
 def as_numpy(value: Any) -> np.ndarray[Any, Any]:
-    """A number or an array of any framework as numpy has it, in memory of the host."""
+    """A numpy array, in memory of the host, of a number or of any framework's array."""
     torch = None if isinstance(value, np.ndarray) else imported("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return np.asarray(value)
@@ -133,7 +133,7 @@ def _to_jax(array: Array) -> Any:
     return dlpack.from_dlpack(array)
 
 
-#: Types that numpy has only with ml_dtypes, which calls them the same.
+#: Types that numpy has only with ml_dtypes, under the same names.
 _EXTENSION_DTYPES = frozenset(
     {"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz"}
     | {"float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"}

@@ -1,12 +1,12 @@
-"""Batches in page-locked memory, which a GPU copies from while the program goes on.
+"""Batches in page-locked memory. A GPU copies from it while the program continues.
 
-The memory is torch's own. Its allocator notes which copies to a device read from a block, also by
-way of views of it, and gives the block out again only once they are done. So a batch is gathered
-into a block of torch's, its tensors are views of that, and it is written to only once: when the
-last view is gone the block is torch's again. Memory that torch does not know of would be written to
-by the next batch while a copy still reads it.
+torch owns the memory. Its allocator notes which copies to a device read from a block, also through
+views of it. It reuses the block only after they are done. So a batch is gathered into a block of
+torch, and its tensors are views of that block. The block is written to once, and returns to torch
+when the last view is gone. In memory that torch does not know, the next batch would overwrite
+bytes that a copy still reads.
 
-Thread rule: any thread. Nothing here begins to use a GPU unless the program did, or says so.
+Thread rule: any thread. Nothing here begins to use a GPU unless the program did, or asks for it.
 Non-goals: other frameworks, which copy from any memory in their own way.
 """
 
@@ -49,7 +49,7 @@ class Pinning:
             )
         import torch
 
-        # Asks no driver for more than this, so that the program may still fork.
+        # The driver is asked for this count only, so that the program may still fork.
         if torch.cuda.device_count() == 0:
             raise InvalidArgument(
                 "batches can't be page-locked",
@@ -59,17 +59,17 @@ class Pinning:
 
     @property
     def on(self) -> bool:
-        """Whether those of an epoch that begins now are."""
+        """Whether the batches of an epoch that begins now are page-locked."""
         if self.asked is not True and (self.asked is False or self.output != "torch"):
             return False
         import torch
 
-        # To ask whether there is a GPU may begin to use it, and then the program can't fork.
+        # A check for a GPU may begin to use it, and then the program can't fork.
         return self.asked is True or torch.cuda.is_initialized()
 
 
 def allocate(size: int) -> Any:
-    """A new tensor of so many bytes in page-locked memory."""
+    """A new uint8 tensor of ``size`` bytes in page-locked memory."""
     import torch
 
     try:
@@ -83,7 +83,7 @@ def allocate(size: int) -> Any:
 
 
 def to_pinned(array: Array) -> Any:
-    """A tensor of an array: a view of the memory allocated for its batch, or else a copy."""
+    """A tensor of an array: a view of its batch's page-locked memory, else a page-locked copy."""
     if array.given is None:
         return pinned(to_torch(array))
     import torch
@@ -94,7 +94,7 @@ def to_pinned(array: Array) -> Any:
 
 
 def pinned(value: Any) -> Any:
-    """A tensor in ordinary memory of the host as a page-locked copy; anything else as it is."""
+    """A page-locked copy of a tensor in memory of the host. Other values stay as they are."""
     import torch
 
     if isinstance(value, Ragged):

@@ -1,10 +1,10 @@
-"""Batches pulled and transformed in order: each when it is asked for, or ahead by some workers.
+"""Pulls and transforms batches in order: on demand, or ahead by workers.
 
-Each worker is a thread that pulls a batch, transforms it and puts it where the consumer takes them
-in order. How far they run ahead is bounded.
+Each worker is a thread. It pulls a batch, transforms it and stores the result. The consumer takes
+the results in order. The workers run a bounded number of batches ahead.
 
-Thread rule: one consumer. The workers end by themselves when the batches do, or when the iteration
-is closed; a transform that hangs holds up neither Ctrl-C nor the end of the program.
+Thread rule: one consumer. The workers end after the last batch, or when the iteration is closed. A
+transform that hangs delays neither Ctrl-C nor the end of the program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from larder._errors import InvalidArgument
 if TYPE_CHECKING:
     from larder import _larder
 
-#: Makes the value to hand out of a batch that was pulled.
+#: Makes the value to hand out from a pulled batch.
 Job: TypeAlias = Callable[[Any], Any]
 
 
@@ -35,18 +35,19 @@ class _Outcome(NamedTuple):
 class Took(NamedTuple):
     """Seconds of a batch."""
 
-    #: In which it was worked on.
+    #: Seconds of its transform.
     working: float
-    #: For which the consumer waited because of that, at most: as batches are handed out in order,
-    #: one that was waited for longer was not there to be worked on.
+    #: The most that the consumer can have waited for the transform: `waiting`, but no more than
+    #: `working`. In a longer wait the batch was not there yet.
     delaying: float
-    #: For which the consumer waited.
+    #: Seconds for which the consumer waited.
     waiting: float
 
 
 class AtOnce(Iterator[Any]):
-    """Batches of ``source``, each handed to ``job`` when the consumer asks for it. ``record`` gets
-    each result, and the seconds that it took.
+    """Batches of ``source``, each passed to ``job`` when the consumer asks for it.
+
+    ``record`` gets each result, and its seconds.
     """
 
     def __init__(
@@ -66,13 +67,14 @@ class AtOnce(Iterator[Any]):
         return value
 
     def close(self) -> None:
-        """End the source."""
+        """Ends the source."""
         self._source.close()
 
 
 class Ahead(Iterator[Any]):
-    """The same by several threads, which are started at once. At most ``depth`` batches are begun
-    and not yet handed out.
+    """The same on several threads, which start at once.
+
+    At most ``depth`` batches are begun and not yet handed out.
     """
 
     def __init__(
@@ -104,11 +106,11 @@ class Ahead(Iterator[Any]):
         return outcome.value
 
     def close(self) -> None:
-        """End the threads after their present batches."""
+        """Ends the threads after their present batches."""
         self._run.close()
 
     def __del__(self) -> None:
-        # An interrupt may come before the iteration could close it, or before it has a run.
+        # An interrupt may arrive before the iteration can close this, or before there is a run.
         if hasattr(self, "_run"):
             self.close()
 
@@ -118,7 +120,7 @@ def _done(job: Job, batch: Any) -> Any:
     try:
         return job(batch)
     except StopIteration as stray:
-        # It would be taken for the end of the epoch.
+        # The consumer would take it for the end of the epoch.
         raise RuntimeError("a transform raised StopIteration") from stray
 
 
@@ -130,9 +132,9 @@ class _Run:
         self._job = job
         self._owner = os.getpid()
         self._depth = depth
-        #: Held while a batch is pulled, so that numbers are given in order.
+        #: Held while a batch is pulled, so that batches are numbered in order.
         self._pulling = threading.Lock()
-        #: Guards all below.
+        #: Guards all fields below.
         self._changed = threading.Condition()
         self._outcomes: dict[int, _Outcome] = {}
         self._pulled = 0
@@ -149,7 +151,7 @@ class _Run:
             self._threads.append(thread)
 
     def join(self, seconds: float) -> None:
-        """Waits for its threads, each so long at most: a transform may hang."""
+        """Waits for each thread for ``seconds`` at most: a transform may hang."""
         for thread in self._threads:
             thread.join(seconds)
 
@@ -184,7 +186,7 @@ class _Run:
                 self._end()
                 return None
             with self._changed:
-                if self._ended:  # Closed meanwhile: no job begins any more.
+                if self._ended:  # Closed meanwhile: no further job begins.
                     return None
                 number, self._pulled = self._pulled, self._pulled + 1
             return number, batch
@@ -200,7 +202,7 @@ class _Run:
             self._changed.notify_all()
 
     def take(self) -> _Outcome | None:
-        """The next in order, or ``None`` after the last."""
+        """The next outcome in order, or ``None`` after the last."""
         if self._owner != os.getpid():
             raise InvalidArgument(
                 "this epoch was begun in the parent process, whose threads a fork leaves behind",
@@ -217,21 +219,23 @@ class _Run:
             return outcome
 
     def close(self) -> None:
-        # A forked child has none of the threads, and a lock may be held by one of them for ever.
+        # A forked child has no such thread, but one of its locks may be held for ever.
         if self._owner == os.getpid():
             self._end()
             self._source.close()
 
 
-#: Runs of this process, for its end. Threads add to it while it is listed, so it is a plain set.
+#: Runs of this process, to close at its end. Threads add to it while it is listed, so it is a plain
+#: set.
 _running: set[weakref.ref[_Run]] = set()
-#: How long the end of the program waits for a thread: one that waits for a batch looks up sooner.
+#: Seconds that the end of the program waits for a thread. A thread that waits for a batch notices
+#: the end sooner.
 _END_SECONDS = 0.5
 
 
 @atexit.register
 def _close_all() -> None:
-    """Ends what still runs, while threads in native code can still come back from it."""
+    """Ends the runs that are left, while threads can still return from native code."""
     runs = [run for known in list(_running) if (run := known()) is not None]
     for run in runs:
         run.close()

@@ -1,6 +1,6 @@
 """Rows of different lengths.
 
-Thread rule: values. Non-goals: computing with them, for which frameworks have types of their own.
+Thread rule: values. Non-goals: computing with such rows. Frameworks have types of their own for it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 
 
 class Ragged(NamedTuple):
-    """A column with rows that differ in their first dimension: its rows one after the other.
+    """A column with rows that differ in their first dimension, one row after the other.
 
-    A tuple of two arrays, so that frameworks take it apart and put it together as any other:
-    ``data, offsets = batch["text"]``. So its ``len()`` is 2; it has ``len(ragged.lengths)`` rows.
+    It is a tuple of two arrays, which frameworks can take apart and rebuild:
+    ``data, offsets = batch["text"]``. So its ``len()`` is 2. It has ``len(ragged.lengths)`` rows.
 
     Attributes:
-        data: the elements of all rows.
-        offsets: row ``r`` is ``data[offsets[r]:offsets[r + 1]]`` (int64): one more than rows.
+        data: the elements of all rows, ``[offsets[-1], ...]``.
+        offsets: int64, one more than rows. Row ``r`` is ``data[offsets[r]:offsets[r + 1]]``.
     """
 
     data: Any
@@ -28,18 +28,25 @@ class Ragged(NamedTuple):
 
     @classmethod
     def of(cls, rows: Iterable[Any]) -> Self:
-        """These rows, at least one, which may differ in their first dimension: arrays of numpy."""
+        """A column of these rows, in numpy arrays. There must be at least one row.
+
+        Rows may differ in their first dimension only.
+        """
         arrays = [np.asarray(row) for row in rows]
         ends = np.cumsum([0, *(len(array) for array in arrays)], dtype=np.int64)
         return cls(np.concatenate(arrays), ends)
 
     @property
     def lengths(self) -> Any:
-        """How many elements each row has."""
+        """The number of elements of each row: int64, one for each row."""
         return self.offsets[1:] - self.offsets[:-1]
 
     def row(self, index: int) -> Any:
-        """One row: a view of the data."""
+        """One row, a view of the data; a negative index counts from the end.
+
+        Raises:
+            IndexError: there is no such row.
+        """
         rows = len(self.offsets) - 1
         position = index + rows if index < 0 else index
         if not 0 <= position < rows:

@@ -1,10 +1,11 @@
 """Random numbers that a transform gets: a pure function of seed, dataset, pass and sample.
 
-They are blocks of one Philox generator, which is counter-based: the seed is its key, and dataset,
-pass and sample are the upper words of its counter. The pass says how often the dataset was gone
-through before: it is the epoch, but in a mixture each dataset has passes of its own. So no two
-samples that come in the life of a job share a number, none needs another's to be drawn first, and
-worker, rank and world size take no part.
+They are blocks of one counter-based generator, Philox. The seed is its key. Dataset, pass and
+sample are the upper words of its counter. The pass is the number of earlier passes over the
+dataset. It is the epoch, but in a mixture each dataset counts its own passes.
+
+So no two samples of a job share a number, and numbers can be drawn in any order. Worker, rank and
+world size have no effect.
 
 Thread rule: a :class:`Streams` is used by one thread.
 """
@@ -18,7 +19,7 @@ SAMPLE, BATCH = 0, 1
 
 
 class Streams:
-    """The streams of one job; one generator that is moved from one to the next."""
+    """The streams of one job: one generator that moves from stream to stream."""
 
     def __init__(self, seed: int, use: int) -> None:
         self._key = np.array([seed, use], dtype=np.uint64)
@@ -26,8 +27,8 @@ class Streams:
         self._generator = np.random.Generator(self._bits)
 
     def at(self, source: int, number: int, sample: int) -> np.random.Generator:
-        """The stream of a sample in pass `number`, from its beginning; the one before it ends."""
-        # The lowest word counts draws: it reaches the next sample after 2**64 blocks.
+        """The stream of a sample in pass `number`, from its start. The stream before it ends."""
+        # The lowest word counts draws. It reaches the next sample after 2**64 blocks.
         counter = np.array([0, source, number, sample], dtype=np.uint64)
         self._bits.state = {
             "bit_generator": "Philox",

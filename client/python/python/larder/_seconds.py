@@ -1,4 +1,4 @@
-"""Where the time of a loop goes.
+"""Measures the time of a loop.
 
 Thread rule: any thread adds to a sum; one thread iterates a :class:`Timed`.
 """
@@ -43,12 +43,12 @@ class Spent:
                 self._seconds[kind] += seconds
 
     def stats(self) -> dict[str, float]:
-        """All sums, as :meth:`Loader.stats` has them."""
+        """All sums, under the names of :meth:`Loader.stats`."""
         with counting():
             return dict(self._seconds)
 
 
-#: A signal handler that wants to know the figures may run while its own thread counts.
+#: Reentrant: a signal handler may read the figures while its own thread counts.
 _lock = threading.RLock()
 
 
@@ -58,7 +58,7 @@ def counting() -> AbstractContextManager[object]:
 
 
 def _after_fork() -> None:
-    """Makes a new lock: the parent's may be held, by a thread that is not in this child."""
+    """Makes a new lock. A thread that is not in this child may hold the parent's lock."""
     global _lock
     _lock = threading.RLock()
 
@@ -67,9 +67,10 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Timed(Iterator[Item]):
-    """The items of an iterable. ``record`` gets two durations for each item: the consumer's wait,
-    and its time with the item before. The first item was ``asked`` for before there was an
-    iterable.
+    """The items of an iterable, with their times.
+
+    ``record`` gets two durations in seconds for each item: the consumer's wait, and its time with
+    the item before. The consumer ``asked`` for the first item before there was an iterable.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Timed(Iterator[Item]):
         asked, left = self._asked or perf_counter(), self._left
         self._asked = None
         try:
-            # Not kept in a name: only the consumer holds its memory.
+            # Not bound to a name: only the consumer holds its memory.
             return next(self._items)
         finally:
             self._left = perf_counter()

@@ -1,8 +1,8 @@
-"""Transforms: the user's functions, applied to the rows of a batch.
+"""Transforms: applies the user's functions to the rows of a batch.
 
-Thread rule: a :class:`Transform` is a value, applied by several threads at once; the user's
+Thread rule: a :class:`Transform` is a value that several threads apply at once. The user's
 functions guard the state that they share.
-Non-goals: where they run (see ``_pipeline``).
+Non-goals: threads (see ``_pipeline``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from larder._ragged import Columns, Ragged
 
 
 class Rows(NamedTuple):
-    """The rows of a batch, before they are transformed."""
+    """The rows of a batch before the transform."""
 
     columns: Columns
     #: The number of each row's sample in its dataset.
@@ -57,8 +57,8 @@ class Transform:
             if not (function is None or callable(function)):
                 raise InvalidArgument(f"{name} is {function!r}, which can't be called")
         if self.each is not None or self.whole is not None:
-            # Numpy imports it when it is first used. That would be in a thread, in the midst of
-            # which a child may be forked: there the lock of that import is held for ever.
+            # numpy imports this module at its first use. That would be in a worker thread. A child
+            # forked during the import would hold the import's lock for ever.
             importlib.import_module("numpy.random")
 
     def apply(self, rows: Rows) -> dict[str, Any]:
@@ -95,9 +95,9 @@ class Transform:
             raise failed("batch_transform", rows, None) from error
 
     def as_output(self, values: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
-        """The result of :meth:`apply`, with arrays of numpy as those of the output.
+        """The result of :meth:`apply`, with numpy arrays converted to the output's arrays.
 
-        Other values of the functions stay as they are.
+        Other values stay as they are.
         """
         done = {}
         for name, value in values.items():
@@ -108,7 +108,7 @@ class Transform:
         return done
 
     def _unfit(self, name: str, value: Any, rows: Rows) -> TransformError:
-        """The error for an array that the output has nothing for."""
+        """The error for an array that the output can't represent."""
         last = self.whole is not None
         which, row = ("batch_transform", None) if last else ("transform", 0)
         instead = "return numbers or a list" if last else "return numbers"
@@ -127,7 +127,7 @@ class Transform:
         return self._as_output(column)
 
     def _as_output(self, array: np.ndarray[Any, Any]) -> Any:
-        # Transforms of rows are no work for JAX, which would compile for each: it gets numpy's.
+        # JAX would compile for each row, so transforms get numpy arrays for JAX's output too.
         return from_numpy(array, "torch") if self.output == "torch" else array
 
 
@@ -141,7 +141,7 @@ def _streams(function: Callable[..., Any], rows: Rows, use: int) -> _random.Stre
     """Random numbers, if the function has a parameter ``rng``."""
     try:
         takes = "rng" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # Some functions written in C do not tell.
+    except (TypeError, ValueError):  # Some functions written in C have no signature.
         takes = False
     return _random.Streams(rows.seed, use) if takes else None
 
@@ -153,7 +153,7 @@ def _mapping(result: Any, wanted: str) -> Mapping[str, Any]:
 
 
 def _row(column: Any, row: int) -> np.ndarray[Any, Any]:
-    # With an ellipsis, scalars too are arrays that can be written to.
+    # With an ellipsis, scalars too are writable arrays.
     array: np.ndarray[Any, Any] = (
         column.row(row) if isinstance(column, Ragged) else column[row, ...]
     )
@@ -170,9 +170,9 @@ def _array(name: str, value: Any) -> np.ndarray[Any, Any]:
 class Stack:
     """Collects the results of a function for each sample of a batch as columns.
 
-    Rows are stacked, so they must be of one shape. Those that may differ in their first dimension
-    become a :class:`Ragged`: those under the name of a ragged column, and those returned as a
-    :class:`Ragged` of one row.
+    Rows are stacked, so they must have one shape. Two kinds of rows may differ in their first
+    dimension, and become a :class:`Ragged`: rows under the name of a ragged column, and rows
+    returned as a :class:`Ragged` of one row.
     """
 
     def __init__(self, count: int, ragged: set[str]) -> None:
@@ -200,7 +200,7 @@ class Stack:
         for name, array in arrays.items():
             self._stacked[name][self._done] = array
         for name, row in rows.items():
-            # A copy, since the function may use its memory again for the next sample.
+            # A copy, because the function may reuse its memory for the next sample.
             self._rows[name].append(row.copy())
         self._done += 1
 
@@ -214,7 +214,7 @@ class Stack:
         return name in self._ragged or isinstance(value, Ragged)
 
     def _check_alike(self, arrays: Mapping[str, Any], rows: Mapping[str, Any]) -> None:
-        """Rows of a batch have the same columns, each of one shape and type."""
+        """Raises unless the rows of a batch have the same columns, each of one shape and type."""
         if arrays.keys() | rows.keys() != set(self._order):
             names, now = sorted(self._order), sorted([*arrays, *rows])
             raise ValueError(f"it returned {now}, and {names} for the first sample of the batch")
@@ -261,7 +261,7 @@ def _ragged_row(name: str, value: Any) -> np.ndarray[Any, Any]:
 def failed(
     which: str, rows: Rows, row: int | None, why: str | None = None, hint: str | None = None
 ) -> TransformError:
-    """The error for the function ``which``, on a row of a batch or on all of it."""
+    """The error for the function ``which``, on a row of a batch or on the whole batch."""
     samples = rows.samples.tolist() if row is None else [int(rows.samples[row])]
     if row is not None:
         of = f"sample {samples[0]}"

@@ -1,6 +1,6 @@
-"""Transforms batches of the native loader, and counts the seconds that it takes.
+"""Transforms batches of the native loader, and counts the seconds.
 
-Thread rule: iterations may run side by side, each with workers of its own.
+Thread rule: iterations may run side by side, each with its own workers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from larder._transform import Rows, Transform
 if TYPE_CHECKING:
     from larder import _larder
 
-#: More would need more memory for batches than they could bring in speed.
+#: The most workers. More would need more memory for batches than their speed is worth.
 WORKERS_MAX = 256
-#: Batches begun and not yet handed out, for each worker: it need not wait for a slower one.
+#: Batches begun and not yet handed out, for each worker. So it need not wait for a slower worker.
 _AHEAD = 2
 
 
@@ -87,7 +87,7 @@ class Transformed:
     ) -> Ahead | AtOnce:
         """The batches of an epoch, in order; ``finish`` is the last step on each value.
 
-        If the workers can't be started it raises.
+        Raises if the workers can't be started.
         """
         job = partial(self._take, seed, number, finish)
         record = partial(self._record, number, count())
@@ -97,7 +97,7 @@ class Transformed:
         return Ahead(epoch, job, record, workers=self._workers, depth=depth)
 
     def slowest(self) -> list[dict[str, Any]]:
-        """The batches that took longest, the slowest first."""
+        """The slowest batches, the slowest first."""
         return self._slowest.list()
 
     def _take(

@@ -21,12 +21,13 @@ Sample = dict[str, Any]
 class DataSource(ByNumber):
     """A dataset as Grain's ``RandomAccessDataSource``: samples by their number, as numpy arrays.
 
-    ``grain.MapDataset.source(DataSource(ds)).shuffle(seed=0).batch(256)`` shuffles in Grain's way,
-    each read of several samples being one request.
+    ``grain.MapDataset.source(DataSource(ds)).shuffle(seed=0).batch(256)`` shuffles by Grain's own
+    order. A read of several samples is one request.
 
     Args:
-        dataset: what :func:`larder.open` returned.
-        tensors: names of the tensors wanted; by default all.
+        dataset: a dataset from :func:`larder.open`; a mixture raises
+            :class:`larder.InvalidArgument`.
+        tensors: names of the wanted tensors; by default all.
     """
 
     _output = "numpy"
@@ -35,11 +36,11 @@ class DataSource(ByNumber):
         return self._each([index])[0]
 
     def _getitems(self, indices: Sequence[int]) -> list[Sample]:
-        """Several samples by one read, as Grain asks for them where it batches."""
+        """Several samples by one read. Grain calls this when it batches."""
         return self._each(indices)
 
     def __repr__(self) -> str:
-        """The same wherever the same samples are read: Grain compares it when it resumes."""
+        """A text that is equal for equal samples: Grain compares it when it resumes."""
         dataset = self._dataset
         part = f", part {dataset._native.view}" if dataset._source.steps else ""
         tensors = "" if self._tensors is None else f", tensors={self._tensors}"

@@ -4,12 +4,12 @@
 - :class:`BatchSampler`: Larder's order for a map-style dataset, instead of ``DistributedSampler``.
 - :class:`IterableDataset`: batches in Larder's order, divided among the workers of each rank.
 
-A loader made by :meth:`larder.Dataset.loader` needs none of these: it fetches ahead by threads of
-its own and its tensors reach the training loop without a copy, while those of a DataLoader's worker
-process are copied once more on their way to the main process.
+A loader of :meth:`larder.Dataset.loader` needs no such class. It fetches ahead on its own threads,
+and its tensors reach the training loop without a copy. The tensors of a DataLoader's worker process
+are copied once more on their way to the main process.
 
-Thread rule: one iteration by one thread; everything can be forked and pickled, before and while it
-is iterated.
+Thread rule: one thread for each iteration. Everything can be forked and pickled, before and during
+an iteration.
 """
 
 from __future__ import annotations
@@ -53,20 +53,21 @@ _to_torch = converter("torch")
 class Dataset(ByNumber, torch.utils.data.Dataset[Sample]):
     """The samples of a dataset by their number, as dicts of tensors.
 
-    A DataLoader reads each batch of it by one request. Rows of a ragged tensor differ in length,
-    and so need a ``collate_fn``, or whole batches. With ``batch_size=None`` and a
-    :class:`BatchSampler` as its ``sampler`` it spares the collation: an index that is a list brings
-    a whole batch, with ragged tensors as :class:`larder.Ragged`.
+    A DataLoader reads each batch by one request. Rows of a ragged tensor differ in length, so they
+    need a ``collate_fn``, or whole batches. For whole batches, pass a DataLoader
+    ``batch_size=None`` and a :class:`BatchSampler` as its ``sampler``. An index that is a list then
+    reads a whole batch without collation, with ragged tensors as :class:`larder.Ragged`.
 
     Args:
-        dataset: what :func:`larder.open` returned.
-        tensors: names of the tensors wanted; by default all.
+        dataset: a dataset from :func:`larder.open`; a mixture raises
+            :class:`larder.InvalidArgument`.
+        tensors: names of the wanted tensors; by default all.
     """
 
     _output = "torch"
 
     def __getitem__(self, index: int | Sequence[int]) -> Sample:
-        """One sample, or for a list of numbers a batch of them."""
+        """One sample; for a list of numbers, a batch of these samples."""
         if isinstance(index, Sequence):
             return self._stacked(index)
         return self._each([index])[0]
@@ -80,7 +81,7 @@ class Dataset(ByNumber, torch.utils.data.Dataset[Sample]):
 
 
 class _Plan:
-    """The settings of a job on this rank, settled: every process that has them has one order."""
+    """The settings of a job on this rank. All processes with these settings have one order."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class _Plan:
         self.coordinates = coordinates
         self.settings = settings
         native = self.native(0, 1)
-        # What "auto" comes to is decided here, once: workers could find other nodes alive.
+        # "auto" is resolved here, once: workers could find other nodes alive.
         self.settings = {**settings, "shuffle": native.shuffle}
         self.batches = native.batches_per_epoch
         warn_if_empty(self.batches, len(dataset._native), settings, stacklevel=4)
@@ -124,64 +125,66 @@ class _Plan:
 
 
 class _Place(NamedTuple):
-    """Where one worker of a rank stands: the state of the job, and the worker in turn."""
+    """The position of one worker of a rank: the state of the job, and the worker's turn."""
 
-    #: The job's state after this worker's last batch, or at the start; once the epoch has nothing
-    #: more for this worker, at the epoch's end.
+    #: The job's state after this worker's last batch, or at the start. It is the state at the
+    #: epoch's end if the epoch has no more batches for this worker.
     state: str
-    #: Which of the batches from there on are this worker's: every `workers`-th from `worker` on.
+    #: From that state on, this worker's batches are every `workers`-th, beginning with `worker`.
     worker: int
     workers: int
     #: Samples of its next batch that are delivered.
     samples: int
-    #: Whether the epoch has nothing more for this worker.
+    #: Whether the epoch has no more batches for this worker.
     ended: bool
 
     def past(self, batch: _larder.Batch) -> _Place:
-        """After a batch of this worker. By then the others' batches before it are delivered too, so
-        that this worker is the last one in turn.
+        """The place after a batch of this worker.
+
+        The other workers' batches before it are delivered by then, so this worker's turn is last.
         """
         return _Place(batch.state(), self.workers - 1, self.workers, 0, ended=False)
 
     def at_end(self, end: str, *, seen: bool) -> _Place:
-        """After its last batch, of an epoch that ends in this state. Once the consumer has seen the
-        end, a worker without others stands at the start of the next epoch.
+        """The place after the last batch of an epoch that ends in state ``end``.
+
+        After the consumer has seen the end, a single worker stands at the start of the next epoch.
         """
         return _Place(end, self.workers - 1, self.workers, 0, ended=not seen or self.workers > 1)
 
     def is_the_jobs(self) -> bool:
-        """Whether it is all there is to say of this rank."""
+        """Whether the state alone is the position of this rank."""
         return self.workers == 1 and self.samples == 0 and not self.ended
 
 
-#: Workers of a DataLoader: many times the cores of any host.
+#: The most workers of a DataLoader: many times the cores of any host.
 _WORKERS_MAX = 4096
 #: The shared words: the epoch, the number of loads, the iteration that takes the state loaded last,
 #: and for each worker the number of the load that it took.
 _EPOCH, _LOADS, _TAKER, _TAKEN = range(4)
-#: Takers: the next iteration, one of the main process, one that failed, and those of workers.
+#: Values of `_TAKER`: the next iteration, one of the main process, one that failed, one of workers.
 _NEXT, _MAIN, _FAILED, _WORKERS = range(4)
 
 
 class _Shared:
     """The epoch, and a state that the main process loaded for its next iteration.
 
-    A worker is a copy of the main process, and so has the state from its start on. Memory that all
-    share tells the main process, and so later workers, that an iteration has taken the state.
+    A worker is a copy of the main process, so it has the state from its start. Shared memory tells
+    the main process, and so later workers, that an iteration has taken the state.
 
     Thread rule: the main process writes the epoch and the number of loads. A worker writes its own
-    word, and the taker, which all workers of its iteration write alike.
+    word and the `_TAKER` word. All workers of an iteration write the same `_TAKER`.
     """
 
     def __init__(self) -> None:
         self._words = torch.zeros(_TAKEN + _WORKERS_MAX, dtype=torch.int64)
         self._words.share_memory_()  # type: ignore[no-untyped-call]
-        #: The place loaded last, and how many loads there were by then.
+        #: The place loaded last, and the number of loads at that time.
         self._loaded: _Place | None = None
         self._loads = 0
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # A deep or pickled copy has words of its own, which its workers share.
+        # A deep or pickled copy has its own words, which its workers share.
         self.__dict__.update(state)
         self._words.share_memory_()  # type: ignore[no-untyped-call]
 
@@ -205,11 +208,11 @@ class _Shared:
         return self._loaded if self._taker == _NEXT else None
 
     def forget(self) -> None:
-        """No iteration takes the loaded place any more."""
+        """Forgets the loaded place: no iteration takes it."""
         self._loaded = None
 
     def take(self) -> _Place | None:
-        """The loaded place, if the iteration that begins here takes it: the first since the load.
+        """The loaded place, if this is the first iteration since the load; else None.
 
         Raises `InvalidArgument` in a worker that was started before the load.
         """
@@ -234,7 +237,7 @@ class _Shared:
             # The workers of an iteration have a base seed in common.
             name = hash((info.seed - info.id, info.num_workers))
             worker, mine = info.id, _WORKERS + name % (2**32 - _WORKERS)
-        # A later iteration may be seeded alike: its workers find that others took the state.
+        # A later iteration may have the same seed. Its workers see that the state was taken.
         taken = self._words[_TAKEN + worker].item() == self._loads
         if taken or taker not in (_NEXT, mine):
             return None
@@ -244,8 +247,10 @@ class _Shared:
         return self._loaded
 
     def fail(self) -> None:
-        """The iteration that took the place could not begin. Without other workers, the next one
-        takes it. Other workers may have begun: then iterations fail until another load.
+        """Notes that the iteration that took the place could not begin.
+
+        With a single worker, the next iteration takes the place. Other workers may have begun; then
+        iterations fail until another load.
         """
         worker, workers = _worker()
         self._words[_TAKEN + worker] = 0
@@ -265,8 +270,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     """Batches of a dataset in Larder's order, for a DataLoader with any number of workers.
 
     The workers of a rank take turns: worker ``w`` of ``n`` reads batches ``w``, ``w + n``,
-    ``w + 2n``, and so on, and as the DataLoader takes one of each in turn, batches arrive in the
-    same order as without workers. Use it with ``batch_size=None``, since it makes the batches::
+    ``w + 2n``, and so on. The DataLoader takes one batch of each worker in turn, so batches arrive
+    in the same order as without workers. Pass ``batch_size=None``, because this class makes the
+    batches::
 
         data = larder.torch.IterableDataset(larder.open(uri), batch_size=256)
         for epoch in range(90):
@@ -274,22 +280,24 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             for batch in DataLoader(data, batch_size=None, num_workers=4):
                 train(batch["image"], batch["label"])
 
-    As with ``DistributedSampler``, the epoch is what :meth:`set_epoch` says, also in workers that
-    persist. A batch's ``state_dict()`` is the state of the whole job after it, for
-    :meth:`load_state_dict` with any number of ranks and workers: the next iteration begins there,
-    and those after it at the start. Load it before workers start: iterations of workers that
-    already ran then raise :class:`larder.InvalidArgument`. torchdata's StatefulDataLoader saves and
-    loads by itself, with the same number of each.
+    As with ``DistributedSampler``, :meth:`set_epoch` sets the epoch, also in persistent workers.
+
+    A batch's ``state_dict()`` is the state of the whole job after it. :meth:`load_state_dict` takes
+    it with any number of ranks and workers. The next iteration begins there, and those after it at
+    the start of their epochs. Load a state before workers start: iterations of workers that already
+    ran raise :class:`larder.InvalidArgument`. torchdata's StatefulDataLoader saves and loads by
+    itself, with the same number of ranks and workers.
 
     Args:
-        dataset: what :func:`larder.open` or :func:`larder.mix` returned.
+        dataset: a dataset from :func:`larder.open`, or a mixture from :func:`larder.mix`.
         batch_size: samples of a batch on each rank.
         shuffle, seed, last, tensors: as for :meth:`larder.Dataset.loader`.
         rank, world_size, group: likewise; resolved here, not in a worker.
         prefetch: batches that each worker fetches ahead.
         locality: as for :meth:`larder.Dataset.loader`.
-        batched: whether batches are delivered, or samples for the DataLoader to collate. Then its
-            ``batch_size`` must be this one, or batches mix what different workers read.
+        batched: whether batches are delivered, or samples for the DataLoader to collate. For
+            samples, the DataLoader's ``batch_size`` must be this one. Otherwise batches mix samples
+            of different workers.
     """
 
     def __init__(
@@ -322,19 +330,20 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self._plan = _Plan(dataset, coordinates, settings)
         self._batched = batched
         self._shared = _Shared()
-        #: The place that this worker loaded, where its next iteration begins.
+        #: The place that this worker loaded. Its next iteration begins there.
         self._resume: _Place | None = None
-        #: Where the iteration begun last in this process stands.
+        #: The place of the iteration begun last in this process.
         self._place: _Place | None = None
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next iteration goes through, unless a loaded state says another."""
+        """The number of the next epoch, unless a loaded state names another."""
         return self._shared.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch is iterated next; a loaded state of another epoch is forgotten, with a
-        warning if nothing of it was iterated yet.
+        """Set the number of the next epoch.
+
+        A loaded state of another epoch is forgotten, with a warning if no batch of it was iterated.
         """
         epoch = _arguments.integer("epoch", epoch, most=2**63 - 1)
         if epoch != self.epoch:
@@ -353,13 +362,13 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         except Exception as error:
             if torch.utils.data.get_worker_info() is None:
                 raise
-            # A worker that persists would end, and the main process not hear why.
+            # A persistent worker would end, and the main process would not learn the reason.
             return Iteration(_raising(error), None)
 
     def _begun(self) -> Generator[Any, None, None]:
-        """The items of the next iteration. If it can't begin, the states are not used up."""
+        """The items of the next iteration. If it can't begin, its loaded state is kept."""
         _distributed.confirm(self._plan.coordinates)
-        # Read before take() looks for a load, which changes it.
+        # Read before take() checks for a load: a load changes the epoch.
         epoch = self.epoch
         shared = self._shared.take()
         own, self._resume = self._resume, None
@@ -374,7 +383,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     def _items(
         self, own: _Place | None, shared: _Place | None, epoch: int
     ) -> Generator[Any, None, None]:
-        """The items from where a state stands, this worker's own or one for all."""
+        """The items from a state on: this worker's own state, or one shared by all workers."""
         resume = own or shared
         place = self._begin(resume, epoch)
         self._place = place
@@ -385,12 +394,12 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         if not place.ended:
             return deliver(native.epoch(epoch, None), place, state_after(native, epoch))
         if resume is shared:
-            # This is the rest of the epoch before: the state's own comes next.
+            # This is the rest of the epoch before. The state's own epoch comes next.
             self._shared.epoch = epoch
         return deliver((), place, place.state)
 
     def _begin(self, resume: _Place | None, epoch: int) -> _Place:
-        """Where this process begins, alone or as one of some workers."""
+        """The place at which this process begins, alone or as one of several workers."""
         if resume is None:
             state = self._plan.native(0, 1).state_at(epoch)
         elif resume.is_the_jobs():
@@ -405,7 +414,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     ) -> Generator[Batch, None, None]:
         count = len(batches)
         for number, native in enumerate(batches, start=1):
-            # Only a batch that is whole counts.
+            # Only a complete batch counts.
             batch = Batch.of(native, _to_torch)
             self._place = place.past(native) if number < count else place.at_end(end, seen=False)
             yield batch
@@ -428,13 +437,16 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self._place = place.at_end(end, seen=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iteration in this process stands, for a StatefulDataLoader.
+        """The state of the iteration in this process, for a StatefulDataLoader.
 
-        It is one worker's. To save the state of a job that iterates a plain DataLoader, take
-        :meth:`larder.Batch.state_dict` of the batch used last.
+        It is the state of one worker. To save the state of a job that iterates a plain DataLoader,
+        take :meth:`larder.Batch.state_dict` of the batch used last.
 
-        After the last batch of an epoch it says that, until the iteration has ended: the first
-        iteration from such a state on brings nothing, as the rest of that epoch.
+        Between the last batch of an epoch and the end of its iteration, the state says that the
+        epoch is done. The first iteration from such a state yields nothing.
+
+        Raises:
+            InvalidArgument: this process has not iterated the dataset.
         """
         if self._place is None:
             raise InvalidArgument(
@@ -447,10 +459,14 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         return {"larder": state, "place": [*rest, *self._cut()]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state stands: a batch's, a loader's, or one that this class made.
+        """Continue at a state of a batch, of a loader or of this class.
 
-        In the main process, load it before the DataLoader's workers are started. Workers that run
-        by then, as those that persist, raise when they are iterated again.
+        In the main process, load it before the DataLoader's workers start. Workers that already run
+        raise in their next iteration.
+
+        Raises:
+            InvalidArgument: ``state`` is no state, is one of other data, or is that of one worker
+                and does not fit the present workers.
         """
         text = _arguments.state(state)
         if state.get("place") is None:
@@ -474,7 +490,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             self._resume = place
             return
         self._shared.load(place)
-        # The state of an ended place is that of the next epoch, and set_epoch() says this one.
+        # The state of an ended place is that of the next epoch. set_epoch() names this epoch.
         self._shared.epoch = epoch - place.ended
 
     def _cut(self) -> list[int]:
@@ -486,7 +502,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
 
 def _place(state: dict[str, Any], text: str) -> tuple[_Place, list[int]]:
-    """Where a state of one worker stands, and by what its batches were divided."""
+    """The place in a state of one worker, and the batch size and world size of its batches."""
     match state["place"]:
         case [int(worker), int(workers), int(samples), bool(ended), int(size), int(world)]:
             return _Place(text, worker, workers, samples, ended), [size, world]
@@ -494,7 +510,7 @@ def _place(state: dict[str, Any], text: str) -> tuple[_Place, list[int]]:
 
 
 def _worker() -> tuple[int, int]:
-    """Which of how many workers this is."""
+    """The number of this worker, and the count of workers."""
     info = torch.utils.data.get_worker_info()
     return (0, 1) if info is None else (info.id, info.num_workers)
 
@@ -515,7 +531,7 @@ def _raising(error: Exception) -> Generator[Any, None, None]:
 
 
 def _warn_forgotten(stands: int, said: int, *, ended: bool) -> None:
-    """Say that a loaded state is forgotten, unless nothing is lost: its epoch had ended."""
+    """Warns that a loaded state is forgotten, unless its epoch had ended and nothing is lost."""
     if ended and said == stands + 1:
         return
     warnings.warn(
@@ -535,10 +551,10 @@ def _other_cut(saved: list[int], now: list[int]) -> InvalidArgument:
 
 
 class _Stand(NamedTuple):
-    """Where a batch sampler stands."""
+    """The position of a batch sampler."""
 
-    #: The job's state after the batch that was named last, or at the start; after this rank's last
-    #: one at the epoch's end, also where other ranks have another.
+    #: The job's state after the batch that was named last, or at the start. After this rank's last
+    #: batch it is the state at the epoch's end, even if other ranks have one more batch.
     state: str
     #: Whether that batch was this rank's last, and the consumer has not seen the end yet.
     ended: bool
@@ -547,9 +563,9 @@ class _Stand(NamedTuple):
 class BatchSampler(torch.utils.data.Sampler[list[int]]):
     """Larder's order for a map-style dataset: yields the numbers of each batch of this rank.
 
-    It takes the place of ``DistributedSampler``, and the order is that of a loader with the same
-    settings: each sample once an epoch, on any number of ranks. Hand it to a DataLoader as
-    ``batch_sampler``, or as ``sampler`` together with ``batch_size=None``::
+    It replaces ``DistributedSampler``. The order is that of a loader with the same settings: each
+    sample once an epoch, on any number of ranks. Pass it to a DataLoader as ``batch_sampler``, or
+    as ``sampler`` together with ``batch_size=None``::
 
         samples = larder.torch.Dataset(ds)
         order = larder.torch.BatchSampler(ds, batch_size=256)
@@ -587,17 +603,18 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         self._epoch = 0
         #: The epoch of set_epoch(), until an iteration begins with it.
         self._said = 0
-        #: Where the next iteration begins, if not at the start of the epoch.
+        #: The start of the next iteration; None for the start of the epoch.
         self._resume: _Stand | None = None
-        #: Where the iteration begun last stands.
+        #: The position of the iteration begun last.
         self._stand: _Stand | None = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch is iterated next; a loaded state of another epoch is forgotten, with a
-        warning if nothing of it was iterated yet.
+        """Set the number of the next epoch.
 
-        If a state is loaded after that, the rest of its epoch comes first, and then the epoch that
-        was said, if that is a later one.
+        A loaded state of another epoch is forgotten, with a warning if no batch of it was iterated.
+
+        If a state is loaded afterwards, the rest of its epoch comes first. Then comes the epoch of
+        this call, if it is later.
         """
         epoch = _arguments.integer("epoch", epoch)
         if epoch != self._epoch and self._resume is not None:
@@ -620,7 +637,8 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
     def _batches(
         self, schedule: _larder.Schedule, begin: _Stand, end: str
     ) -> Generator[list[int], None, None]:
-        # Only now: a DataLoader with workers makes two iterators and begins the second.
+        # Not before the first batch: a DataLoader with workers makes two iterators and begins the
+        # second.
         if self._resume is begin:
             self._resume = None
             # A StatefulDataLoader loads a state when it is iterated, and so after set_epoch(). If
@@ -640,22 +658,26 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         return _Stand(self._plan.native(0, 1).state_at(self._epoch), ended=False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the job stands after the batch that was named last.
+        """The state of the job after the batch that was named last.
 
-        After the last one of an epoch it says that, until the iteration has ended: the first
-        iteration from such a state on brings nothing, as the rest of that epoch.
+        Between the last batch of an epoch and the end of its iteration, the state says that the
+        epoch is done. The first iteration from such a state yields nothing.
         """
         stand = self._stand or self._resume or self._start()
         return {"larder": stand.state, **({"ended": True} if stand.ended else {})}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state stands, also with another number of ranks or batch size."""
+        """Continue at a state, also with another number of ranks or batch size.
+
+        Raises:
+            InvalidArgument: ``state`` is no state, or is one of other data.
+        """
         text = _arguments.state(state)
         ended = state.get("ended", False)
         epoch = self._plan.resume(text)
         if not isinstance(ended, bool) or epoch < ended:
             raise _arguments.no_state(state)
-        # The state is that of the next epoch then, and set_epoch() says this one.
+        # If it ended, the state is that of the next epoch. set_epoch() names this epoch.
         self._epoch = epoch - ended
         self._resume, self._stand = _Stand(text, ended), None
 

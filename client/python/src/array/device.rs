@@ -1,9 +1,9 @@
 //! A tensor in the memory of a GPU, exported by DLPack and by the CUDA array interface without a
 //! copy.
 //!
-//! A consumer says on which stream it will use the tensor. That stream waits, on the device, for
-//! the copy of the batch. When the consumer lets go, the moment is recorded on the same stream: the
-//! block is written to again only after it. The program waits for neither.
+//! A consumer names the stream on which it will use the tensor. That stream waits, on the device,
+//! for the copy of the batch. When the consumer releases the tensor, an event is recorded on the
+//! same stream. The block is written to again only after that event. The program waits for neither.
 //!
 //! Thread rule: frozen; exports may be made and dropped in several threads at once.
 //! Non-goals: computing, indexing, copies between devices.
@@ -39,7 +39,7 @@ pub(crate) struct DeviceTensor {
     memory: DeviceSlice,
     dtype: Dtype,
     shape: Box<[i64]>,
-    /// A use by the CUDA array interface, whose consumer keeps this object.
+    /// A use by the CUDA array interface. Its consumer keeps this object.
     interface: std::sync::OnceLock<Use>,
 }
 
@@ -64,7 +64,7 @@ impl Drop for Use {
 }
 
 impl DeviceTensor {
-    /// The tensor, and the offsets of a ragged one.
+    /// The tensor, and for a ragged tensor its offsets.
     pub(crate) fn new(tensor: Inner) -> (Self, Option<Self>) {
         let Inner { dtype, shape, memory, offsets, .. } = tensor;
         let shape = shape.into_iter().map(|side| i64::try_from(side).expect("a side in memory"));
@@ -138,8 +138,8 @@ impl DeviceTensor {
         (dlpack::CUDA, self.memory.ordinal().cast_signed())
     }
 
-    /// A capsule for `from_dlpack`. `stream` is where the consumer uses the tensor: 1 (or none) is
-    /// the legacy default stream, 2 the per-thread one, -1 has no stream wait.
+    /// A capsule for `from_dlpack`. The consumer uses the tensor on `stream`: 1 (or `None`) is the
+    /// legacy default stream, 2 the per-thread one. With -1 no stream waits.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -177,7 +177,7 @@ impl DeviceTensor {
         self.memory.check().or_raise(py)?;
         if self.interface.get().is_none() {
             let used = py.detach(|| Use::begin(&self.memory, ConsumerStream::DEFAULT));
-            // Where two threads begin a use, both wait and one is kept.
+            // If two threads begin a use, both wait, and the first use is kept.
             drop(self.interface.set(used.or_raise(py)?));
         }
         let interface = PyDict::new(py);
@@ -192,10 +192,10 @@ impl DeviceTensor {
 }
 
 impl DeviceTensor {
-    /// A use on a stream, by DLPack's number of it.
+    /// A use on a stream, given by DLPack's number.
     fn used_on(&self, stream: i64) -> PyResult<Result<Use, larder_client::Error>> {
-        // Any thread may let go, so the per-thread stream of another thread can't be named then:
-        // the legacy default stream comes after all of them.
+        // Any thread may end the use, and it can't name the per-thread stream of another thread.
+        // So such a use ends on the legacy default stream, which comes after all of them.
         let ends_on = |stream| Use { memory: self.memory.clone(), stream };
         match stream {
             0 => Err(PyBufferError::new_err(

@@ -21,13 +21,13 @@ use super::dtype::DlType;
 /// `DLDeviceType` of host memory.
 pub(super) const CPU: i32 = 1;
 
-/// That of the memory of an NVIDIA GPU.
+/// `DLDeviceType` of the memory of an NVIDIA GPU.
 pub(super) const CUDA: i32 = 2;
 
 /// The version that is written into versioned tensors.
 const VERSION: [u32; 2] = [1, 1];
 
-/// Flag: the tensor is a copy that nobody else has.
+/// Flag: the tensor is a copy without another owner.
 const IS_COPIED: u64 = 1 << 1;
 
 /// `DLTensor`.
@@ -46,7 +46,7 @@ pub(super) struct DlTensor {
     byte_offset: u64,
 }
 
-/// `DLManagedTensor`: what consumers from before DLPack 1.0 understand.
+/// `DLManagedTensor`: the form for consumers from before DLPack 1.0.
 #[repr(C)]
 pub(super) struct Unversioned {
     tensor: DlTensor,
@@ -68,13 +68,13 @@ const _: () = assert!(size_of::<DlTensor>() == 48);
 const _: () = assert!(size_of::<Unversioned>() == 64);
 const _: () = assert!(size_of::<Versioned>() == 80);
 
-/// What is exported.
+/// A tensor to export.
 pub(super) struct Export<'a, O> {
-    /// Where its elements begin.
+    /// The address of its first element.
     pub(super) address: u64,
     /// Type and number of the device.
     pub(super) device: (i32, i32),
-    /// What keeps them there.
+    /// Keeps the elements at their address.
     pub(super) owner: O,
     pub(super) dtype: DlType,
     pub(super) shape: &'a [i64],
@@ -141,9 +141,9 @@ pub(super) fn capsule<'py, T: Managed, O: Send + 'static>(
     };
     let holder = Box::new(Holder { managed: T::new::<O>(tensor, copied), owner, lengths });
     let holder = NonNull::from(Box::leak(holder));
-    // SAFETY: the pointer is to a live holder, which is released once: by the consumer, who renames
-    // the capsule, or by the destructor, which only touches a capsule that was not renamed. Both
-    // may happen in any thread, since a holder is plain data and an owner that is `Send`.
+    // SAFETY: the pointer is to a live holder, which is released once: by the consumer, which
+    // renames the capsule, or by the destructor, which touches only a capsule that was not renamed.
+    // Both may happen in any thread, because a holder is plain data and an owner that is `Send`.
     let made = unsafe {
         PyCapsule::new_with_pointer_and_destructor(
             py,
@@ -153,13 +153,13 @@ pub(super) fn capsule<'py, T: Managed, O: Send + 'static>(
         )
     };
     if made.is_err() {
-        // SAFETY: there is no capsule, so nobody else has the pointer.
+        // SAFETY: there is no capsule, so this function has the only pointer.
         unsafe { release::<T, O>(holder.cast().as_ptr()) };
     }
     made
 }
 
-/// In C order, in elements.
+/// Strides in C order, in elements.
 fn element_strides(shape: &[i64]) -> impl Iterator<Item = i64> + '_ {
     (0..shape.len()).map(|axis| shape[axis + 1..].iter().map(|&length| length.max(1)).product())
 }
@@ -169,12 +169,12 @@ fn element_strides(shape: &[i64]) -> impl Iterator<Item = i64> + '_ {
 /// # Safety
 /// `managed` must come from [`capsule`] and must not be used again.
 unsafe extern "C" fn release<T, O>(managed: *mut T) {
-    // SAFETY: `capsule` leaked a `Box<Holder<T, O>>` whose first field this is, and by contract it
-    // is released once.
+    // SAFETY: `capsule` leaked a `Box<Holder<T, O>>` with this as its first field, and by contract
+    // it is released once.
     drop(unsafe { Box::from_raw(managed.cast::<Holder<T, O>>()) });
 }
 
-/// The destructor of the capsule: releases a tensor that nobody consumed.
+/// The destructor of the capsule: releases a tensor without a consumer.
 ///
 /// # Safety
 /// Only for capsules made by [`capsule`].

@@ -1,4 +1,4 @@
-//! How the element types are called by the protocols that arrays leave through.
+//! The names of element types in the protocols that export arrays.
 
 use std::ffi::CStr;
 
@@ -26,7 +26,7 @@ mod code {
     pub(super) const FLOAT8_E8M0FNU: u8 = 14;
 }
 
-/// The type as a DLPack tensor says it.
+/// The type of a DLPack tensor.
 pub(super) fn dlpack(dtype: Dtype) -> DlType {
     let (code, bits) = match dtype {
         Dtype::Bool => (code::BOOL, 8),
@@ -78,7 +78,7 @@ pub(super) fn buffer_format(dtype: Dtype) -> Option<&'static CStr> {
     })
 }
 
-/// The type as the CUDA array interface says it: not bf16 and not the 8-bit floats.
+/// The type in the CUDA array interface. It has no bf16 and no 8-bit floats.
 pub(super) fn array_interface(dtype: Dtype) -> Option<&'static str> {
     Some(match dtype {
         Dtype::Bool => "|b1",
@@ -103,7 +103,7 @@ pub(super) fn array_interface(dtype: Dtype) -> Option<&'static str> {
     })
 }
 
-/// The name that numpy and ml_dtypes give it, and torch too where it has the type.
+/// The name in numpy and ml_dtypes, and in torch if it has the type.
 pub(crate) fn name(dtype: Dtype) -> &'static str {
     match dtype {
         Dtype::Bool => "bool",

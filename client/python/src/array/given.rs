@@ -1,14 +1,14 @@
 //! The memory of a torch tensor, given for a batch to be gathered into.
 //!
 //! ```text
-//! allocate(bytes) ──▶ tensor ──▶ TensorMemory ──▶ a thread writes rows ──▶ arrays of the batch ──▶ views of the tensor
-//!                                     └ dropped: the tensor is put down, and let go of by a thread of Python's
+//! allocate(bytes) ──▶ tensor ──▶ TensorMemory ──▶ a thread writes rows ──▶ views of the tensor
+//!                                    └ dropped: the tensor is put down, Python releases it
 //! ```
 //!
-//! A thread that fetches may drop such memory when nobody wants its batch any more. It must not
-//! wait for the interpreter then, which may be about to end, nor take a lock that a forked child
-//! could find held for ever. So a dropped tensor is only put down here, in a list without a lock,
-//! and whoever next begins an epoch, asks for a batch or ends an epoch lets go of it.
+//! A fetching thread may drop such memory if its batch is no longer wanted. It must not wait for
+//! the interpreter, which may be about to end. It must not take a lock either: a forked child could
+//! find the lock held for ever. So a dropped tensor is only put down here, in a list without a
+//! lock. The next thread that begins an epoch, asks for a batch or ends an epoch releases it.
 
 use std::{
     iter,
@@ -22,14 +22,14 @@ use pyo3::{intern, prelude::*};
 
 use crate::error::OrRaise;
 
-/// What the tensors of a batch need: the widest of torch's own vector loads.
+/// Alignment of the tensors of a batch: the widest of torch's own vector loads.
 const ALIGNMENT: usize = 64;
 
-/// What blocks of device memory are aligned to: torch's allocator gives multiples of this.
+/// Alignment of blocks of device memory: torch's allocator returns multiples of this.
 const BLOCK_ALIGNMENT: u64 = 256;
 
-/// The tensor that was put down last, to be let go of with the interpreter: each leads to the one
-/// before it.
+/// The tensor that was put down last. Each points to the one before it. A thread with the
+/// interpreter releases them.
 static PUT_DOWN: AtomicPtr<PutDown> = AtomicPtr::new(ptr::null_mut());
 
 struct PutDown {
@@ -37,9 +37,8 @@ struct PutDown {
     before: *mut PutDown,
 }
 
-/// A forked child must not be the one to let go of it: torch returns page-locked memory to its
-/// allocator then, which asks the device, and takes a lock that a thread of the parent may hold for
-/// ever.
+/// A forked child must not release it. torch would return page-locked memory to its allocator. The
+/// allocator asks the device, and takes a lock that a thread of the parent may hold for ever.
 type Tensor = Owned<Py<PyAny>>;
 
 /// The bytes of a tensor that was made for one batch.
@@ -50,15 +49,15 @@ pub(crate) struct TensorMemory {
     bytes: usize,
 }
 
-// SAFETY: the address is plain data; what it points to is written through `&mut` and read through
-// `&` only. A `Py` may be sent and shared, and is used with the interpreter only.
+// SAFETY: the address is plain data. The bytes that it points to are written through `&mut` and
+// read through `&` only. A `Py` may be sent and shared, and is used with the interpreter only.
 unsafe impl Send for TensorMemory {}
 // SAFETY: as above.
 unsafe impl Sync for TensorMemory {}
 
 impl TensorMemory {
-    /// The memory of the tensor that `allocate` makes of a number of bytes. It must be a new one in
-    /// the memory of the host, contiguous, of which `allocate` keeps nothing.
+    /// The memory of the tensor that `allocate` makes for a number of bytes. The tensor must be
+    /// new, contiguous and in the memory of the host, and `allocate` must keep no reference to it.
     pub(crate) fn allocate(allocate: &Bound<'_, PyAny>, bytes: usize) -> PyResult<Self> {
         let py = allocate.py();
         let tensor = allocate.call1((bytes,))?;
@@ -79,10 +78,10 @@ impl TensorMemory {
 
 impl CallerMemory for TensorMemory {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the tensor has so many bytes there, and keeps them as long as `self` has it. It
-        // was made for this batch and nobody else has it before the batch is handed out, after
-        // which this library neither reads nor writes them. What torch allocates has some value in
-        // every byte.
+        // SAFETY: the tensor has so many bytes at this address, and keeps them as long as `self`
+        // has the tensor. It was made for this batch, and has no other owner before the batch is
+        // handed out. After that this library neither reads nor writes the bytes. Memory that torch
+        // allocates has some value in every byte.
         unsafe { slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 
@@ -98,13 +97,12 @@ pub(crate) struct BlockMemory {
     tensor: Option<Tensor>,
     address: u64,
     bytes: usize,
-    /// The stream that it was allocated on: torch uses its memory again after work queued there.
+    /// The stream that it was allocated on: torch reuses its memory after the work queued there.
     stream: ConsumerStream,
 }
 
 impl BlockMemory {
-    /// The tensor that `allocate` of `place` makes of a number of bytes, with the stream it belongs
-    /// to.
+    /// The tensor that `allocate` of `place` makes for a number of bytes, with its stream.
     pub(crate) fn allocate(place: &Bound<'_, PyAny>, bytes: usize) -> PyResult<Self> {
         let py = place.py();
         let (tensor, stream): (Bound<'_, PyAny>, u64) =
@@ -126,7 +124,7 @@ impl BlockMemory {
         Ok(Self { tensor, address, bytes: size, stream: ConsumerStream(stream) })
     }
 
-    /// The tensor, which is not held here any more.
+    /// The tensor. This memory no longer owns it.
     pub(crate) fn take(mut self, py: Python<'_>) -> Py<PyAny> {
         self.tensor.take().expect("taken once").clone_ref(py)
     }
@@ -162,11 +160,11 @@ impl Drop for TensorMemory {
     }
 }
 
-/// To be called in any thread, with the interpreter or without.
+/// Puts a tensor down. Any thread may call this, with the interpreter or without.
 fn put_down(tensor: Tensor) {
     let last = Box::into_raw(Box::new(PutDown { tensor, before: ptr::null_mut() }));
     let push = |before| {
-        // SAFETY: nobody else has it before it is in the list.
+        // SAFETY: this thread has the only pointer until it is in the list.
         unsafe { (*last).before = before };
         Some(last)
     };
@@ -174,12 +172,12 @@ fn put_down(tensor: Tensor) {
     debug_assert!(pushed.is_ok(), "it is always pushed");
 }
 
-/// Lets go of the tensors that were put down.
+/// Releases the tensors that were put down.
 pub(crate) fn let_go(_py: Python<'_>) {
     let mut last = PUT_DOWN.swap(ptr::null_mut(), Ordering::Acquire);
     let tensors = iter::from_fn(|| {
-        // SAFETY: what is in the list came from a box, and who takes the list is the only one to
-        // have it. It is taken whole, so that nobody looks at what another thread frees.
+        // SAFETY: each entry of the list came from a box. The swap takes the whole list, so this
+        // thread alone has it, and no other thread reads an entry that this thread frees.
         let taken = (!last.is_null()).then(|| unsafe { Box::from_raw(last) })?;
         last = taken.before;
         Some(taken.tensor)

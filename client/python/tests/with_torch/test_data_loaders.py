@@ -1,5 +1,5 @@
-"""Every way in which torch iterates a dataset, with any number of workers, however started: each
-sample once, in the order of the Rust client, as it was written."""
+"""Every way in which torch iterates a dataset, with any number of workers and any start method.
+Each sample comes once, in the order of the Rust client, with the written bytes."""
 
 from __future__ import annotations
 

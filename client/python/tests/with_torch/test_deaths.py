@@ -1,5 +1,5 @@
-"""What dies while a DataLoader iterates: a worker, a node. Training goes on or is told so, and what
-was held is given back."""
+"""A worker or a node dies while a DataLoader iterates. Training continues or gets an error, and all
+resources are given back."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_batches_with_more_than_tensors_are_fitted(node: Node) -> None:
 
 
 class Killed(Exception):
-    """What ends a training in mid-epoch."""
+    """Raised to end a training in mid-epoch."""
 
 
 class SaveAndDie(lightning.Callback):
@@ -110,7 +110,7 @@ def test_ranks_of_ddp_read_their_parts(node: Node, tmp_path: Path) -> None:
 
 
 def fit_as_rank(cluster: str, folder: str) -> None:
-    """What each rank of the DDP test does."""
+    """The work of each rank of the DDP test."""
     model = Recorder(Job(cluster, 2, batch_size=25))
     one = trainer(max_epochs=2, strategy="ddp", devices=2)
     one.fit(model)

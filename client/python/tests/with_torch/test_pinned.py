@@ -24,7 +24,7 @@ OPTIONS: dict[str, Any] = {"shuffle": "global", "seed": 5, "last": "uneven", "ou
 
 
 class Gpu:
-    """What torch would be asked for where there is a GPU."""
+    """Records the allocations that torch would make on a host with a GPU."""
 
     def __init__(self) -> None:
         #: Bytes of each allocation, by address; addresses may come again.
@@ -33,7 +33,7 @@ class Gpu:
         self._blocks: list[weakref.ref[np.ndarray]] = []
 
     def allocate(self, size: int) -> torch.Tensor:
-        """As much memory as is asked for, which says when the last view of it is gone."""
+        """Memory of the wanted size. It records when its last view is gone."""
         room = np.full(size + 64, 0xEE, np.uint8)
         block = room[-room.ctypes.data % 64 :][:size]
         self.sizes.append(size)
@@ -54,7 +54,7 @@ class Gpu:
         return len(storages(batch)) == 1 and storages(batch) <= set(self.addresses())
 
     def wait_for(self, blocks: int, dataset: larder.Dataset) -> None:
-        """Waits until no more are left, which threads that still fetch may take a moment for."""
+        """Waits until no more are left: threads that still fetch may need a moment."""
         deadline = time.monotonic() + 60
         while len(self.addresses()) > blocks:
             assert time.monotonic() < deadline, f"{len(self.addresses())} are left"
@@ -133,7 +133,7 @@ def test_dropped_batch_frees_memory_before_the_next_batch(
     dataset: larder.Dataset, gpu: Gpu
 ) -> None:
     batches = iter(dataset.loader(1, **OPTIONS, tensors=["image"], prefetch=1))
-    # Room for eight small ones that lie ready, one that is fetched, one in use and one to come.
+    # Room for eight ready small batches, one that is fetched, one in use and one to come.
     for _ in range(100):
         del next(batches)["image"]
         assert len(gpu.addresses()) <= 8 + 1 + 1 + 1

@@ -37,7 +37,7 @@ def torchrun(world: int, folder: Path, *arguments: str, script: str = "rank.py")
 
 @pytest.fixture(scope="module")
 def four(node: Node, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What four ranks found."""
+    """The findings of four ranks."""
     folder = tmp_path_factory.mktemp("four")
     parts = ["found", "mesh", "group", "ddp", "fsdp", "fsdp1"]
     return torchrun(4, folder, node.address, str(folder), *parts)
@@ -45,7 +45,7 @@ def four(node: Node, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def two(node: Node, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What two ranks found."""
+    """The findings of two ranks."""
     folder = tmp_path_factory.mktemp("two")
     return torchrun(2, folder, node.address, str(folder), "found", "ddp", "fsdp", "fsdp1")
 
@@ -96,7 +96,7 @@ def test_a_rank_outside_of_a_group_has_no_share(four: list[Any]) -> None:
 
 @pytest.fixture(scope="module")
 def alone(node: Node) -> Any:
-    """What one process learns from the same global batches."""
+    """The weights of one process after the same global batches."""
     model = rank.network()
     return rank.train(larder.open(rank.URI, cluster=node.address), model, model)
 

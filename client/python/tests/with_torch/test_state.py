@@ -133,7 +133,7 @@ def test_loaders_samplers_and_datasets_exchange_states(node: Node) -> None:
     loader = ds.loader(**job.options(0))
     next(iter(loader))
     state = loader.state_dict()
-    # Seed and shuffle are the state's, whatever was said.
+    # Seed and shuffle come from the state, not from the arguments.
     other = {**job.options(0), "seed": 99, "shuffle": "none"}
     order = larder.torch.BatchSampler(ds, **other)
     data = larder.torch.IterableDataset(ds, **other)
@@ -241,7 +241,7 @@ def test_rank_without_a_last_batch_ends_in_equal_state(kind: Any, node: Node) ->
     assert again.state_dict() == first.state_dict()
     again.set_epoch(1)
     assert len(list(again)) == 2
-    # A rank that has nothing at all does so too.
+    # A rank without any batch does so too.
     first, second = reader(0, 1), reader(1, 1)
     assert (len(list(first)), len(list(second))) == (1, 0)
     assert second.state_dict() == first.state_dict()
@@ -434,7 +434,7 @@ def test_state_loaded_by_main_process_applies_once(context: str, node: Node) -> 
     job = Job(node.address, 1, batch_size=30)
     ds = larder.open(job.uri, cluster=job.cluster)
     batches = list(ds.loader(**job.options(0)))
-    # Seed and shuffle are the state's.
+    # Seed and shuffle come from the state.
     data = larder.torch.IterableDataset(ds, **{**job.options(0), "seed": 99, "shuffle": "none"})
     workers = {"num_workers": 2, "multiprocessing_context": context}
     loader = DataLoader(data, None, **workers)

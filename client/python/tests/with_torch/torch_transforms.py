@@ -21,7 +21,7 @@ def to_bfloat16(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, A
 
 
 def name(_: dict[str, Any]) -> dict[str, Any]:
-    """What torch has no type for."""
+    """Values of a type that torch lacks."""
     return {"name": "some"}
 
 

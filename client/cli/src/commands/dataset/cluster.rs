@@ -8,8 +8,8 @@ use crate::{
     nodes::Nodes,
 };
 
-/// Opens a dataset through nodes. That rows would come from the origin because no node answers
-/// is what a training job wants, and not what somebody does who looks at the nodes.
+/// Opens a dataset through nodes. Fails if no node answers: a training job then reads from the
+/// origin, but the user of a command wants to read through the nodes.
 pub(crate) fn open(
     context: &Context,
     nodes: &Nodes,

@@ -1,4 +1,4 @@
-//! A snapshot as it is shown: its tensors, its size, where its manifest lies.
+//! Describes a snapshot: its tensors, its size, the place of its manifest.
 
 use larder_client::admin::{LeftOut, Manifest, ManifestLocation};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::output::{Align, Ink, Page, Table, units};
 /// Files left out that are listed on a page; JSON has them all.
 const LEFT_OUT_SHOWN: usize = 12;
 
-/// What is in a snapshot.
+/// The facts of a snapshot.
 #[derive(Debug, Serialize)]
 pub(super) struct Description {
     pub(super) snapshot: String,
@@ -24,9 +24,9 @@ pub(super) struct Description {
 pub(super) struct TensorFacts {
     pub(super) name: String,
     pub(super) dtype: String,
-    /// Of one sample; the first dimension is absent where rows differ in it.
+    /// The shape of one sample. The first dimension is absent if rows differ in it.
     pub(super) shape: Vec<Option<u64>>,
-    /// Absent where rows differ in length.
+    /// Absent if rows differ in length.
     pub(super) row_bytes: Option<u64>,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn shape(shape: &[Option<u64>]) -> String {
     shape.iter().map(name).collect::<Vec<_>>().join(" x ")
 }
 
-/// Something under the prefix that is no part of the dataset.
+/// An object or tensor under the prefix that is no part of the dataset.
 #[derive(Debug, Serialize)]
 pub(super) struct LeftOutFacts {
     object: String,
@@ -103,7 +103,8 @@ impl From<LeftOut> for LeftOutFacts {
     }
 }
 
-/// Says what was left out and why, so that nobody finds out from their loss curve.
+/// Lists the parts that were left out and the reasons. Otherwise a user could learn of them from
+/// the loss curve.
 pub(super) fn show_left_out(page: &mut Page, left_out: &[LeftOutFacts]) {
     if left_out.is_empty() {
         return;

@@ -18,22 +18,22 @@ use crate::{
     progress::Progress,
 };
 
-/// Indexes the files under a prefix where they lie and writes a small manifest beside them.
+/// Indexes the files under a prefix in place and writes a small manifest beside them.
 ///
-/// Understood are .safetensors, .npy and, with --dtype, --window and --stride, flat token files
-/// (.bin or one-dimensional .npy); a tensor x beside one named x.offsets has rows of different
-/// lengths. Only headers and such offsets are read, unless --checksum is given.
+/// Indexing understands .safetensors and .npy, and with --dtype, --window and --stride flat token
+/// files (.bin or one-dimensional .npy). A tensor x beside one named x.offsets has rows of
+/// different lengths. Only headers and such offsets are read, unless --checksum is given.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The prefix: s3://bucket/prefix, gs://, az:// or file:///folder
     uri: String,
 
-    /// Tag that is to point to the snapshot
+    /// Tag that will point to the snapshot
     #[arg(long, default_value = DatasetRef::TAG_DEFAULT)]
     tag: String,
 
-    /// Size a shard should have: what is placed, filled and evicted as a whole
+    /// Wanted size of a shard: a shard is placed, filled and evicted as a whole
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     shard_bytes: u64,
 
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TOKENS", requires = "dtype", help_heading = "Token files")]
     window: Option<u64>,
 
-    /// Tokens from one sample's begin to the next one's [default: the window]
+    /// Tokens from the start of one sample to the start of the next [default: the window]
     #[arg(long, value_name = "TOKENS", requires = "window", help_heading = "Token files")]
     stride: Option<u64>,
 
@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     checksum: bool,
 
-    /// Where manifest and tag go instead of URI/.larder
+    /// Place of manifest and tag instead of URI/.larder
     #[arg(long, value_name = "URI")]
     manifest: Option<String>,
 }

@@ -10,14 +10,14 @@ use crate::{context::Context, error::Failure};
 
 /// Lists the datasets that the nodes of the cluster have open.
 ///
-/// With a prefix: the tags and snapshots that lie there on the origin, and those in this user's
-/// cache, where they go if the prefix can't be written to; no node is asked.
+/// With a prefix it lists tags and snapshots on the origin, and asks no node. It also lists those
+/// in this user's cache, where they go if the prefix can't be written to.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A prefix whose tags are wanted: s3://bucket/prefix
+    /// A prefix to list the tags of: s3://bucket/prefix
     uri: Option<String>,
 
-    /// Where its manifests lie when not beside the data
+    /// Place of its manifests if not beside the data
     #[arg(long, value_name = "URI", requires = "uri")]
     manifest: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Writing an array as numpy does.
+//! Writes an array as a .npy file.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ pub(super) fn header(dtype: Dtype, shape: &[u64]) -> Vec<u8> {
     [b"\x93NUMPY\x01\x00", length.to_le_bytes().as_slice(), text.as_bytes()].concat()
 }
 
-/// Writes the array to a file, which appears whole or not at all; `-` is standard output.
+/// Writes the array to a file. The file appears whole or not at all. `-` is standard output.
 pub(super) fn write(path: &Path, dtype: Dtype, shape: &[u64], bytes: &[u8]) -> io::Result<()> {
     let header = header(dtype, shape);
     if path == Path::new("-") {
@@ -50,7 +50,7 @@ pub(super) fn write(path: &Path, dtype: Dtype, shape: &[u64], bytes: &[u8]) -> i
     file.persist(path).map(drop).map_err(|error| error.error)
 }
 
-/// What a file made by `open(2)` has, which a temporary one does not.
+/// The permissions of a file made by `open(2)`. A temporary file has fewer.
 fn permissions() -> fs::Permissions {
     use nix::sys::stat::{Mode, umask};
     use std::os::unix::fs::PermissionsExt;

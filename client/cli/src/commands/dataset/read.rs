@@ -1,4 +1,4 @@
-//! Rows straight from the origin, without any node: strict reads, tried a few times.
+//! Reads rows from the origin, without a node: strict reads with a few retries.
 
 use std::{ops::ControlFlow, time::Duration};
 
@@ -6,10 +6,10 @@ use larder_client::admin::{FetchError, Manifest, Origin, PartRead};
 
 /// Tries of one read before it counts as failed.
 const TRIES: u32 = 5;
-/// Before the second try; doubled before each further one.
+/// Pause before the second try. It doubles before each further try.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Exactly the bytes of one read, of exactly the version that was indexed.
+/// Exactly the bytes of one read, from exactly the indexed version.
 pub(super) async fn exact(
     origin: &Origin,
     manifest: &Manifest,

@@ -1,4 +1,4 @@
-//! Naming a dataset on the command line, and finding it on the origin.
+//! Parses the name of a dataset on the command line, and finds the dataset on the origin.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub(super) fn parse_prefix(text: &str, option: &str) -> Result<OriginUri, Failur
     Ok(reference.uri().clone())
 }
 
-/// Whoever types a path gets the address of it.
+/// Adds the address of the folder to the failure, if the user typed a path.
 fn with_path_hint(text: &str, failure: Failure) -> Failure {
     match Path::new(text).canonicalize() {
         Ok(path) if !text.contains("://") => {
@@ -38,7 +38,7 @@ fn with_path_hint(text: &str, failure: Failure) -> Failure {
     }
 }
 
-/// Reaches the origin and opens the dataset there. Says so when it had to be indexed first.
+/// Connects to the origin and opens the dataset there. Notes if it was indexed first.
 pub(crate) fn open(
     context: &Context,
     reference: &DatasetRef,

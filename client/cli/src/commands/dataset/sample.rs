@@ -19,8 +19,8 @@ use crate::{
 
 /// Writes one tensor of one sample to a .npy file.
 ///
-/// Read from the cluster if one is named (--cluster or LARDER_CLUSTER), else from the node of this
-/// host, if it runs, else from the origin.
+/// It reads from the cluster of --cluster or LARDER_CLUSTER, else from the node of this host, if it
+/// runs, else from the origin.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The dataset: URI, URI@TAG or URI@SNAPSHOT
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     /// The number of the sample, counted from 0
     index: u64,
 
-    /// Which tensor; may be left out when there is only one
+    /// The tensor; needed if there are several
     #[arg(long, value_name = "NAME")]
     tensor: Option<String>,
 
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 
-    /// Where the manifest lies when not beside the data
+    /// Place of the manifest if not beside the data
     #[arg(long, value_name = "URI")]
     manifest: Option<String>,
 }
@@ -101,7 +101,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     })
 }
 
-/// The number of the tensor that is meant, after a look whether there is such a sample.
+/// The number of the wanted tensor. Fails if there is no such sample.
 fn find(manifest: &Manifest, arguments: &Arguments) -> Result<usize, Failure> {
     let samples = manifest.samples();
     if arguments.index >= samples {

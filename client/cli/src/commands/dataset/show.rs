@@ -11,14 +11,14 @@ use crate::{
     output::{Page, Report, units},
 };
 
-/// Shows what is in a dataset, as its manifest on the origin says.
+/// Shows the tensors, shards and size of a dataset, from its manifest on the origin.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The dataset: URI, URI@TAG or URI@SNAPSHOT
     #[arg(value_name = "DATASET")]
     reference: String,
 
-    /// Where its manifest lies when not beside the data
+    /// Place of its manifest if not beside the data
     #[arg(long, value_name = "URI")]
     manifest: Option<String>,
 }
@@ -31,7 +31,7 @@ struct ShowReport {
     description: Description,
     objects: u32,
     manifest_bytes: u64,
-    /// Shards whose checksum is pinned.
+    /// Shards with a pinned checksum.
     checksums: u32,
     indexed_now: bool,
 }
@@ -55,7 +55,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     })
 }
 
-/// Shards whose checksum was pinned when they were indexed.
+/// The count of shards with a checksum that indexing pinned.
 pub(super) fn pinned(manifest: &Manifest) -> u32 {
     let pinned = (0..manifest.shard_count()).filter(|&s| manifest.shard(s).checksum.is_some());
     u32::try_from(pinned.count()).expect("no more than there are shards")

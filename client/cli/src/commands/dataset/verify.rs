@@ -1,9 +1,11 @@
 //! `larder dataset verify`: reads every row and checks it.
 //!
-//! Without nodes the origin is read: the objects must be those that were indexed, of exactly the
-//! length and version, and shards whose checksum is pinned must have it. Through nodes every row
-//! comes the way a training job gets it, checked against the CRC of its fill, and the digest of the
-//! epoch proves that each sample came once; `--against-source` also compares it with the origin.
+//! Without nodes it reads the origin. Objects must have exactly the indexed length and version, and
+//! shards with a pinned checksum must have that checksum.
+//!
+//! Through nodes it reads every row as a training job does, and checks it against the CRC of its
+//! fill. The digest of the epoch proves that each sample came once. `--against-source` also
+//! compares each row with the origin.
 
 mod source;
 mod through_nodes;
@@ -23,20 +25,20 @@ use crate::{
     output::{Ink, Page, Report, units},
 };
 
-/// Problems that are listed; all are counted.
+/// The most problems that are listed. All are counted.
 const PROBLEMS_SHOWN: usize = 20;
 
 /// Reads every row of a dataset and checks it.
 ///
-/// Through the cluster if one is named (--cluster or LARDER_CLUSTER), else through the node of this
-/// host, if it runs, else from the origin.
+/// It reads through the cluster of --cluster or LARDER_CLUSTER, else through the node of this host,
+/// if it runs, else from the origin.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The dataset: URI, URI@TAG or URI@SNAPSHOT
     #[arg(value_name = "DATASET")]
     reference: String,
 
-    /// Compare what nodes deliver with the bytes on the origin, row by row
+    /// Compare the rows of the nodes with the bytes on the origin
     #[arg(long)]
     against_source: bool,
 
@@ -44,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     remote_only: bool,
 
-    /// Where the manifest lies when not beside the data
+    /// Place of the manifest if not beside the data
     #[arg(long, value_name = "URI")]
     manifest: Option<String>,
 }
@@ -60,12 +62,12 @@ struct VerifyReport {
     bytes: u64,
     read_from: ReadFrom,
     against_source: bool,
-    /// Shards whose pinned checksum was compared.
+    /// Shards with a pinned checksum that was compared.
     checksums: u32,
     rows_local: u64,
     rows_remote: u64,
     rows_origin: u64,
-    /// The epoch's digest, when read through nodes.
+    /// The epoch's digest, if rows came through nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
     seconds: f64,
@@ -73,7 +75,7 @@ struct VerifyReport {
     verified: bool,
 }
 
-/// What is wrong with the data.
+/// The problems of the data.
 #[derive(Debug, Default, Serialize)]
 struct Problems {
     count: u64,
@@ -114,7 +116,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
 }
 
 impl Arguments {
-    /// Refuses what is asked of nodes, as there are none.
+    /// Refuses options that need nodes, because there are no nodes.
     fn check_without_nodes(&self) -> Result<(), Failure> {
         let asked = match (self.against_source, self.remote_only) {
             (true, _) => "--against-source compares what nodes deliver with the origin",
@@ -174,7 +176,7 @@ impl Report for VerifyReport {
 }
 
 impl VerifyReport {
-    /// Which checks were made, in words.
+    /// The checks that were made, in words.
     fn checked(&self) -> String {
         let pinned = match self.checksums {
             0 => "no checksum is pinned (index with --checksum to pin them)".to_owned(),

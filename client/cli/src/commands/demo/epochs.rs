@@ -1,4 +1,4 @@
-//! The epochs: each batch is compared with its source as it comes, and each sample is counted.
+//! Runs the epochs: compares each batch with its source, and counts each sample.
 
 use std::{task::Poll, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 const PREFETCH: usize = 3;
-/// How soon a wait for a batch notices a signal.
+/// A wait for a batch notices a signal within this time.
 const TICK: Duration = Duration::from_millis(50);
 
 /// A loader of all samples.

@@ -26,7 +26,7 @@ const SHAPE: [u64; 3] = [224, 224, 3];
 const IMAGE_BYTES: usize = 224 * 224 * 3;
 /// Samples in a file.
 const FILE_SAMPLES: u64 = 512;
-/// Small enough that both nodes get about equally many shards.
+/// Small enough that both nodes own about equally many shards.
 const SHARD_BYTES: u64 = 16 << 20;
 
 /// The written and indexed images. The folder is removed on drop.

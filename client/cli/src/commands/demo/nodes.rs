@@ -1,4 +1,4 @@
-//! The demo's two nodes: one ring whose members are fixed.
+//! The demo's two nodes: one ring with fixed members.
 
 use std::{io, net::TcpListener};
 

@@ -1,4 +1,4 @@
-//! The demo's output: the parts that run, the epochs, and how to go on by hand.
+//! The demo's output: the parts that run, the epochs, and commands to continue by hand.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     output::{Align, Ink, Page, Report, Table, units},
 };
 
-/// The result: exactly these names, for scripts.
+/// The result. Scripts rely on these names.
 #[derive(Debug, Serialize)]
 pub(super) struct DemoReport {
     pub(super) epochs: Vec<EpochFigures>,

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM end the demo in order, so that it leaves nothing behind.
+//! SIGINT and SIGTERM end the demo in order, so that it removes its files and stops its nodes.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},

@@ -1,16 +1,16 @@
-//! One check: what was found, why it matters, what to do.
+//! One check: its finding, the reason why it matters, the remedy.
 
 use serde::Serialize;
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
     /// As it should be.
     Ok,
-    /// It works, but slower or with less than it could.
+    /// It works, but slower or with less memory than it could.
     Warn,
-    /// Something does not work.
+    /// It does not work.
     Fail,
 }
 
@@ -20,9 +20,9 @@ pub(super) struct Check {
     pub(super) name: &'static str,
     pub(super) state: State,
     pub(super) found: String,
-    /// Why anybody should care.
+    /// Why the finding matters.
     pub(super) why: &'static str,
-    /// What to do, where something is to be done.
+    /// The remedy, if one is needed.
     pub(super) hint: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! GPUs: which there are, and whether they copy from the cache's own pages.
+//! GPUs: lists them, and tests whether they copy from the cache's own pages.
 
 use larder_client::{Device, DeviceFacts, Error};
 

@@ -10,19 +10,19 @@ use nix::sys::{
 use super::check::Check;
 use crate::output::units;
 
-/// What the kernel gained when, newest first, and what it is worth.
+/// Kernel features by version, the newest first, each with its use.
 const FEATURES: [((u32, u32), &str); 3] = [
     ((6, 5), "SO_PEERPIDFD: a client in a container of its own is noticed when it dies"),
     ((6, 3), "MFD_NOEXEC_SEAL: what is in shared memory can never be executed"),
     ((5, 14), "MADV_POPULATE: memory is faulted in at once, a shard attaches without stalls"),
 ];
-/// Before this there is no sealed memory worth the name.
+/// The oldest supported kernel.
 const KERNEL_MIN: (u32, u32) = (5, 14);
 
-/// Descriptors that are enough for a large node: one a resident shard, one a connection.
+/// Descriptors for a large node: one for each resident shard and each connection.
 const FILES_WANTED: u64 = 65_536;
 const FILES_MIN: u64 = 1024;
-/// Maps that are enough for 4 TiB in shards of 64 MiB: the usual limit.
+/// Maps for 4 TiB in shards of 64 MiB: the usual limit.
 const MAPS_WANTED: u64 = 65_530;
 
 pub(super) fn checks() -> Vec<Check> {

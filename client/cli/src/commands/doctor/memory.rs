@@ -1,4 +1,4 @@
-//! Memory: how much there is, in which pages, and whether it stays.
+//! Memory: its size, its pages, and whether it can be locked.
 
 use std::{fs, path::Path};
 
@@ -77,7 +77,7 @@ fn budget() -> Check {
     }
 }
 
-/// The lowest limit of this process's cgroup and those above it, in bytes.
+/// The lowest memory limit of this process's cgroup and its ancestors, in bytes.
 fn cgroup_limit() -> Option<u64> {
     let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?;

@@ -1,4 +1,4 @@
-//! The nodes: whether they answer, agree, and let this user attach to their memory.
+//! The nodes: tests whether they answer, agree, and let this user attach to their memory.
 
 use std::{
     env, fs,
@@ -96,7 +96,7 @@ fn members(answers: &[Answer<NodeDescription>]) -> Check {
     Check::ok(CLUSTER, format!("{members}, all up and of one mind"), CLUSTER_WHY)
 }
 
-/// Where a node puts its socket when it is not told.
+/// The default path of a node's socket.
 fn usual_socket() -> PathBuf {
     let folder = env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
     folder.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join("larder/larder.sock")

@@ -1,4 +1,4 @@
-//! The origin: whether it can be reached, and what it allows.
+//! The origin: tests whether it can be reached, listed, read and written.
 
 use std::{env, path::Path, time::Instant};
 
@@ -7,7 +7,7 @@ use larder_client::admin::{Origin, OriginError, OriginUri, Scheme};
 use super::check::Check;
 use crate::{error::Failure, output::units};
 
-/// What the object holds that shows whether a prefix can be written.
+/// The content of the object that tests whether a prefix can be written.
 const MARKER: &[u8] = b"larder doctor wrote this to see whether it may write here\n";
 
 const REACH: &str = "origin";
@@ -21,7 +21,7 @@ const WRITE_WHY: &str =
     "the manifest is kept beside the data, under .larder, so that all hosts find it";
 
 pub(super) async fn checks(uri: &OriginUri) -> Vec<Check> {
-    // Writing to a folder would make it: what is mistyped must stay missing.
+    // Writing would make a missing folder. A mistyped folder must stay missing.
     if uri.scheme() == Scheme::File && !Path::new("/").join(uri.path()).is_dir() {
         let found = format!("{uri} is no folder");
         return vec![Check::fail(REACH, found, REACH_WHY, "check the path, or make the folder")];
@@ -72,8 +72,8 @@ async fn read(origin: &Origin, uri: &OriginUri, key: &str) -> Check {
     }
 }
 
-/// Whoever may not write is told so before a condition is looked at, so the object is written once
-/// and only asked for ever after.
+/// Writes the marker on condition that it does not exist. The origin checks rights before the
+/// condition. So the object is written once, and later calls only test the rights.
 async fn write(origin: &Origin, uri: &OriginUri) -> Check {
     let Ok(object) = uri.join(".larder/doctor") else {
         return Check::warn(WRITE, "the prefix is too long", WRITE_WHY, "use a shorter one");
@@ -110,7 +110,7 @@ fn failed(name: &'static str, why: &'static str, error: OriginError) -> Check {
     Check::fail(name, found, why, hint)
 }
 
-/// Which settings are in effect, without any secret.
+/// The settings in effect, without secrets.
 fn settings(uri: &OriginUri) -> String {
     if uri.scheme() != Scheme::S3 {
         return uri.to_string();

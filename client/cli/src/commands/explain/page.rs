@@ -1,4 +1,4 @@
-//! A shard on a page.
+//! Shows a shard on a page.
 
 use std::time::Duration;
 

@@ -21,11 +21,11 @@ pub(crate) struct Arguments {
     /// Its name on the ring; see larder ring status
     node: String,
 
-    /// How long it may take, as 90s or 10m; else as long as it takes
+    /// The longest time that it may take, as 90s or 10m; without it there is no limit
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
 
-    /// Show how far it is until the node has left
+    /// Show the progress until the node has left
     #[arg(long)]
     follow: bool,
 
@@ -49,7 +49,7 @@ struct Drained {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline_seconds: Option<f64>,
-    /// Whether it keeps the record of the cluster, which a drain does not move.
+    /// Whether it keeps the record of the cluster. A drain does not move the record.
     keeps_record: bool,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     arguments.consent.ask(&format!("move everything off {node}{within} and let it leave"))?;
     let deadline_ms = deadline.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
     let command = ClusterCommand::Drain(DrainNode { node_id: node.clone(), deadline_ms });
-    // Asked first: a node that owns nothing may have left when the command returns.
+    // Asked before the command: a node that owns nothing may have left when the command returns.
     let keeps_record = keeps_record(&operator, &node);
     operator.command(command).map_err(|error| failed(format!("{node} does not drain"), error))?;
     if arguments.follow {

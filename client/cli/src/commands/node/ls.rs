@@ -37,7 +37,7 @@ struct Facts {
     socket: String,
     uptime_seconds: f64,
     ring_version: u64,
-    /// Nodes that differ in it were told different members.
+    /// Nodes with different digests were started with different members.
     ring_digest: String,
     budget_bytes: u64,
     resident_bytes: u64,
@@ -117,7 +117,7 @@ fn facts(said: NodeDescription) -> Facts {
 }
 
 impl NodesReport {
-    /// Nodes that place shards differently serve each byte twice and know nothing of it.
+    /// Reports nodes that place shards differently: each byte is then held twice, without an error.
     fn disagreement(&self) -> Option<String> {
         let mut digests = self.nodes.iter().filter_map(|node| {
             let facts = node.facts.as_ref()?;

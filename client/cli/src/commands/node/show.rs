@@ -17,7 +17,7 @@ use crate::{
     error::{Exit, Failure},
 };
 
-/// Shows one node: memory, load, counters, and the fills that gave up lately and why.
+/// Shows one node: memory, load, counters, and the latest fills that gave up, with the reasons.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Its name on the ring; see larder node ls
@@ -125,7 +125,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     context.output.print(&report(control, said, shards, failures))
 }
 
-/// What the node with this name said.
+/// The answer of the node with this name.
 fn pick<T>(answers: Vec<Answer<T>>, node: &str) -> Result<T, Failure> {
     let names: Vec<_> = answers.iter().map(|answer| answer.member.id.clone()).collect();
     match answers.into_iter().find(|answer| answer.member.id == node) {

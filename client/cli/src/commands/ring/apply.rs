@@ -19,15 +19,15 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The file of the plan; or its hash, at least 8 digits of it, if it is kept in this folder
+    /// The file of the plan, or at least 8 digits of its hash if the file is in this folder
     #[arg(value_name = "FILE|HASH")]
     plan: String,
 
-    /// Move at most so much a second over all nodes, as 500MiB/s; else reads go first
+    /// The most bytes to move a second over all nodes, as 500MiB/s; without it reads go first
     #[arg(long, value_name = "BYTES/s", value_parser = parse_rate)]
     rate: Option<u64>,
 
-    /// Show how far it is until it is over
+    /// Show the progress until the change is over
     #[arg(long)]
     follow: bool,
 
@@ -63,7 +63,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     context.output.print(&Begun { change, figures })
 }
 
-/// What the plan says has to be what was asked for.
+/// Fails unless the plan has the hash that the user named.
 fn check_hash(path: &Path, typed: Option<&str>, hash: &str) -> Result<(), Failure> {
     if typed.is_none_or(|typed| hash.starts_with(typed)) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What a plan does, on a page and as JSON.
+//! The figures of a plan, on a page and as JSON.
 
 use std::time::Duration;
 
@@ -22,16 +22,17 @@ pub(super) struct Figures {
     pub(super) edits: Edits,
     pub(super) moves: u64,
     pub(super) bytes: u64,
-    /// What even placements must move.
+    /// The bytes that an even placement must move.
     bytes_ideal: u64,
-    /// `bytes` in proportion to it; absent where the ideal is to move nothing.
+    /// `bytes` divided by `bytes_ideal`; absent if the ideal is to move nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     share_of_ideal: Option<f64>,
-    /// Bytes that nobody who lives has.
+    /// Bytes that no live node has.
     bytes_from_origin: u64,
-    /// Bytes that come from nodes, and would else be read again from the origin.
+    /// Bytes that come from nodes. Otherwise they would be read again from the origin.
     origin_bytes_avoided: u64,
-    /// The most that a node owns of its share: 1 is perfectly even. Absent where nothing is owned.
+    /// The largest ratio of a node's bytes to its share: 1 is perfectly even. Absent if nothing is
+    /// owned.
     #[serde(skip_serializing_if = "Option::is_none")]
     skew_before: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,7 +43,7 @@ pub(super) struct Figures {
     #[serde(skip_serializing_if = "Option::is_none")]
     eta_seconds: Option<f64>,
     datasets: u32,
-    /// Those that what nodes own is counted over.
+    /// The datasets that the owned bytes are counted over.
     datasets_measured: u32,
     nodes: Vec<Node>,
 }
@@ -130,7 +131,7 @@ impl Figures {
         }
     }
 
-    /// What becomes of copies that no move brings or takes.
+    /// The copies that appear or disappear without a move, in words.
     fn copies_words(&self) -> Option<String> {
         self.edits.replicas?;
         let owned = |of: fn(&Node) -> u64| self.nodes.iter().map(of).sum::<u64>();
@@ -189,7 +190,7 @@ fn node(figures: NodeFigures) -> Node {
     }
 }
 
-/// The most that a node owns of its share by weight.
+/// The largest ratio of a node's bytes to its share by weight.
 fn skew(nodes: &[NodeFigures], of: impl Fn(&NodeFigures) -> (u32, u64)) -> Option<f64> {
     let weights: f64 = nodes.iter().map(|node| f64::from(of(node).0)).sum();
     let total: f64 = nodes.iter().map(|node| of(node).1 as f64).sum();
@@ -200,8 +201,8 @@ fn skew(nodes: &[NodeFigures], of: impl Fn(&NodeFigures) -> (u32, u64)) -> Optio
     (total > 0.0).then(|| nodes.iter().filter_map(ratio).fold(0.0, f64::max))
 }
 
-/// Every node that gets something gets the same part of the rate, so the one that gets most ends
-/// last.
+/// The time that the moves take at a rate. All targets get equal parts of the rate, so the target
+/// with the most bytes ends last.
 fn eta(nodes: &[NodeFigures], rate: u64) -> Duration {
     let receivers = nodes.iter().filter(|node| node.bytes_in > 0).count();
     let most = nodes.iter().map(|node| node.bytes_in).max().unwrap_or(0);

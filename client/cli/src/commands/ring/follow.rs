@@ -1,4 +1,4 @@
-//! Watching a change until it is over: bars on a terminal, a line now and then elsewhere.
+//! Follows a change until it is over: with bars on a terminal, else with a line now and then.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,19 +18,19 @@ use crate::{
 };
 
 const TICK: Duration = Duration::from_secs(1);
-/// Who can't be asked for so long is followed no more.
+/// Gives up after the cluster has not answered for this time.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where nothing is drawn, a line at least every so often.
+/// Without bars, a line is written at least this often.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
-/// How far back the speed is measured.
+/// The window over which the speed is measured.
 const SPEED_WINDOW: Duration = Duration::from_secs(15);
 
-/// What is waited for.
+/// The event to wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::commands) enum Goal {
     /// The end of the first change with a greater number.
     ChangeAfter(u64),
-    /// That the node has left.
+    /// The node's leaving.
     Leaves {
         /// Its name.
         node: String,
@@ -39,7 +39,7 @@ pub(in crate::commands) enum Goal {
     },
 }
 
-/// How it ended.
+/// The end of a change.
 #[derive(Debug, Serialize)]
 struct Outcome {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,7 +88,7 @@ pub(in crate::commands) fn follow(
     }
 }
 
-/// Whether it is over, and how.
+/// The outcome, if the goal is reached.
 fn reached(
     operator: &Operator,
     goal: &Goal,
@@ -135,14 +135,14 @@ fn reached(
     }
 }
 
-/// What is shown meanwhile.
+/// Shows the progress of the change.
 struct Watch<'a> {
     context: &'a Context,
     board: Board,
-    /// When a line was last written, and what of the change was left then, in percent.
+    /// The time of the last line, and the percent of the change that was done then.
     told: Option<(Instant, u64)>,
     speed: Speed,
-    /// Of each node that gets something.
+    /// The speed of each target.
     speeds: HashMap<String, Speed>,
 }
 
@@ -181,7 +181,7 @@ impl Watch<'_> {
         self.say(now, 0, &format!("the cluster does not answer: {error}"));
     }
 
-    /// Where nothing is drawn: every tenth of the way, and now and then.
+    /// Without bars, writes a line at every tenth of the change, and every [`LINE_INTERVAL`].
     fn say(&mut self, now: Instant, percent: u64, text: &str) {
         if self.board.is_drawn() {
             return self.board.title(text);
@@ -200,7 +200,7 @@ fn amount(done: u64, total: u64) -> String {
     format!("{} of {}", units::bytes(done), units::bytes(total))
 }
 
-/// What nodes say that is still to come to those that get something, those with most left first.
+/// The progress of each target, as it reports it. The target with the most bytes left comes first.
 pub(super) fn progress_of(
     operator: &Operator,
     status: &ClusterStatus,
@@ -220,7 +220,7 @@ pub(super) fn progress_of(
     said
 }
 
-/// How fast a change has moved lately.
+/// The speed of a change over [`SPEED_WINDOW`].
 #[derive(Debug, Default)]
 pub(super) struct Speed {
     change: u64,

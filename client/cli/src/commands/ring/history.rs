@@ -19,7 +19,7 @@ struct HistoryReport {
 #[derive(Debug, Serialize)]
 struct Past {
     change: u64,
-    /// Of the ring when it was over.
+    /// The version of the ring when the change was over.
     ring_version: u64,
     /// `committed` or `aborted`.
     outcome: &'static str,
@@ -43,7 +43,7 @@ fn past(past: PastChange) -> Past {
 }
 
 impl Past {
-    /// The words without what other columns say.
+    /// The words, without those of other columns.
     fn what(&self) -> &str {
         let known = format!("change {} is {}", self.change, self.outcome);
         let rest = self.words.strip_prefix(&known).unwrap_or(&self.words);

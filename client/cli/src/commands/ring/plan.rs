@@ -17,31 +17,31 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["add", "drain", "remove", "reweight", "replicas"]))]
 pub(crate) struct Arguments {
-    /// Put in a node that waits outside of the ring (see larder ring status); repeat for more
+    /// Add a node that waits outside of the ring (see larder ring status); repeat for more
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
     add: Vec<String>,
 
-    /// Let a node leave that lives: its shards are taken from it
+    /// Let a live node leave: its shards are read from it
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
     drain: Vec<String>,
 
-    /// Let a node leave that is gone: its shards come from others that have them, or the origin
+    /// Remove a dead node: its shards come from other nodes that have them, or from the origin
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
     remove: Vec<String>,
 
-    /// Give a node another weight: its share of the shards, in proportion to the others' weights
+    /// Give a node another weight: its share of the shards, in proportion to the other weights
     #[arg(long, value_name = "NODE=WEIGHT", value_delimiter = ',', value_parser = parse_weight)]
     reweight: Vec<NodeWeight>,
 
-    /// Have so many nodes own each shard, 1 to 8; by itself
+    /// Set the number of owners of each shard, 1 to 8; not together with other changes
     #[arg(long, value_name = "N", conflicts_with_all = ["add", "drain", "remove", "reweight"], value_parser = clap::value_parser!(u32).range(1..=i64::from(COPIES_MAX)))]
     replicas: Option<u32>,
 
-    /// Say how long it takes at this rate over all nodes, as 500MiB/s
+    /// Show the time that it takes at this rate over all nodes, as 500MiB/s
     #[arg(long, value_name = "BYTES/s", value_parser = parse_rate)]
     rate: Option<u64>,
 
-    /// Where to keep the plan; else ring-HASH.plan in this folder
+    /// File for the plan; by default ring-HASH.plan in this folder
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
 struct PlanReport {
     #[serde(flatten)]
     figures: Figures,
-    /// Where the plan is kept.
+    /// The file of the plan.
     file: String,
 }
 

@@ -1,4 +1,4 @@
-//! Plans in files: `ring-HASH.plan`, named by the hash of all that the plan says.
+//! Plans in files: `ring-HASH.plan`, with the hash of the whole plan in the name.
 
 use std::{
     fs,
@@ -10,31 +10,31 @@ use larder_client::admin::PLANNED_BYTES_MAX;
 
 use crate::error::{Exit, Failure};
 
-/// Hex digits of a hash that are enough to mean one plan among those in a folder.
+/// Fewest hex digits of a hash that name a plan in a folder.
 const HASH_DIGITS_MIN: usize = 8;
 const HASH_DIGITS: usize = 32;
 
-/// A plan that was kept.
+/// A plan from a file.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) path: PathBuf,
     pub(super) bytes: Vec<u8>,
-    /// What its hash has to begin with, by what was typed or by the name of the file.
+    /// The required beginning of its hash, as the user typed it or by the name of the file.
     pub(super) hash: Option<String>,
 }
 
-/// The file that a plan is kept in unless another is named.
+/// The default file of a plan.
 pub(super) fn name(hash: &str) -> PathBuf {
     PathBuf::from(format!("ring-{hash}.plan"))
 }
 
-/// Keeps a plan. What the file held before is gone.
+/// Writes a plan. It replaces the content of the file.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     fs::write(path, bytes).map_err(|error| Failure::file("write the plan to", path, &error))
 }
 
-/// The plan that is meant: by a file, or by its hash or the beginning of that if the file is in
-/// `folder`.
+/// Finds the plan that the user named: by its file, or by its hash or the beginning of that if the
+/// file is in `folder`.
 pub(super) fn find(typed: &str, folder: &Path) -> Result<Kept, Failure> {
     let path = PathBuf::from(typed);
     if path.is_file() {
@@ -63,7 +63,7 @@ pub(super) fn find(typed: &str, folder: &Path) -> Result<Kept, Failure> {
     }
 }
 
-/// Files of plans whose hash begins so.
+/// Files of plans with this beginning of their hash.
 fn among(folder: &Path, hash: &str) -> Result<Vec<PathBuf>, Failure> {
     let failed = |error| Failure::file("look for plans in", folder, &error);
     let mut found = Vec::new();
@@ -76,7 +76,7 @@ fn among(folder: &Path, hash: &str) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-/// The hash that the name of a file says.
+/// The hash in the name of a file.
 fn hash_in(path: &Path) -> Option<String> {
     let hash = path.file_name()?.to_str()?.strip_prefix("ring-")?.strip_suffix(".plan")?;
     let whole = hash.len() == HASH_DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -13,7 +13,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Their names
+    /// The names of the nodes
     #[arg(value_name = "NODE", required = true)]
     nodes: Vec<String>,
 

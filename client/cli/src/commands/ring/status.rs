@@ -23,23 +23,23 @@ use crate::{
 struct StatusReport {
     /// Names the cluster.
     cluster: String,
-    /// The node that was asked.
+    /// The node that answered.
     asked: String,
     coordinator: Coordinator,
     ring_version: u64,
-    /// How many nodes own each shard, where there are enough.
+    /// The number of owners of each shard, if there are enough nodes.
     replicas: u32,
-    /// More than a quarter of the ring is silent: nobody is removed without an operator's word.
+    /// More than a quarter of the ring is silent: only an operator can remove nodes.
     braked: bool,
     /// Old copies are kept until new owners have theirs.
     settling: bool,
-    /// Whether all that answer place shards alike.
+    /// Whether all nodes that answer place shards alike.
     agree: bool,
     nodes: Vec<Node>,
     #[serde(skip_serializing_if = "Option::is_none")]
     change: Option<Change>,
     datasets: Vec<Dataset>,
-    /// Those that what nodes own is counted over.
+    /// The datasets that the owned bytes are counted over.
     datasets_measured: u32,
 }
 
@@ -49,7 +49,7 @@ struct Coordinator {
     kind: &'static str,
     address: String,
     generation: u64,
-    /// Why it does not answer the node that was asked.
+    /// Why it does not answer the node in `asked`.
     #[serde(skip_serializing_if = "Option::is_none")]
     away: Option<String>,
     /// Nodes that answer and do not reach it.
@@ -61,23 +61,23 @@ struct Node {
     node: String,
     /// `joining`, `active`, `draining`, `down`, `held` or `condemned`.
     state: &'static str,
-    /// Two letters: U announced or D silent, then what it is to the ring.
+    /// Two letters: U announced or D silent, then the letter of its state.
     letters: String,
     announced: bool,
     weight: u32,
-    /// Its part of what all own, from 0 to 1; by weight where no dataset is open.
+    /// Its part of all owned bytes, from 0 to 1; by weight if no dataset is open.
     owns: f64,
     owned_bytes: u64,
-    /// The ring version in which it got into its state.
+    /// The ring version at which it entered its state.
     since: u64,
-    /// What it goes by.
+    /// The ring that it uses.
     ring_version: u64,
     control: String,
     host: String,
     zone: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline_seconds: Option<f64>,
-    /// Why it was not heard.
+    /// Why it did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
     #[serde(flatten)]
@@ -95,18 +95,18 @@ struct Memory {
     ring_digest: String,
 }
 
-/// What a change still brings to a node.
+/// The shards that a change still moves to a node.
 #[derive(Debug, Serialize)]
 struct Progress {
     shards_left: u64,
     shards: u64,
     bytes_left: u64,
     bytes: u64,
-    /// At the rate of the change, where it has one and moves.
+    /// At the rate of the change, if it has a rate and is not paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     eta_seconds: Option<f64>,
     settled: bool,
-    /// Shards that it could not take.
+    /// Shards that it could not get.
     gaps: u32,
 }
 
@@ -118,7 +118,7 @@ struct Change {
     edits: Edits,
     moves: u64,
     bytes: u64,
-    /// By the word of the nodes that answer.
+    /// The sum over the nodes that answer.
     bytes_left: u64,
     receivers: u32,
     paused: bool,
@@ -268,8 +268,8 @@ fn progress(to_come: MoveProgress, said: &ClusterNode, change: Option<&ClusterCh
     }
 }
 
-/// How long a receiver takes for so much, if the change has a rate: every receiver gets the same
-/// part of it.
+/// The time that a target takes for `bytes`, if the change has a rate. All targets get equal parts
+/// of the rate.
 fn seconds_for(bytes: u64, change: &ClusterChange) -> Option<f64> {
     let rate = change.rate.filter(|_| !change.paused)?;
     Some(bytes as f64 * f64::from(change.receivers.max(1)) / rate.max(1) as f64)
@@ -277,7 +277,7 @@ fn seconds_for(bytes: u64, change: &ClusterChange) -> Option<f64> {
 
 fn change(said: &ClusterChange, nodes: &[Node]) -> Change {
     let to_come = || nodes.iter().filter_map(|node| node.progress.as_ref());
-    // The receiver with most left ends last.
+    // The target with the most bytes left ends last.
     let most = to_come().map(|progress| progress.bytes_left).max().unwrap_or(0);
     Change {
         change: said.number,
@@ -320,7 +320,7 @@ fn state(state: NodeState) -> (&'static str, char) {
 }
 
 impl StatusReport {
-    /// In what nodes that answer differ.
+    /// How the nodes that answer disagree, if they do.
     fn disagreement(&self) -> Option<String> {
         let told = self.nodes.iter().filter_map(|node| {
             let digest = &node.memory.as_ref()?.ring_digest;
@@ -348,7 +348,7 @@ impl StatusReport {
         })
     }
 
-    /// What an operator should not overlook.
+    /// The warnings for an operator.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.braked {

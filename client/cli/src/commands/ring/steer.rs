@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct RateArguments {
-    /// At most so much a second over all nodes, as 500MiB/s; or 'none', and reads go first
+    /// The most bytes a second over all nodes, as 500MiB/s; with 'none' reads go first
     #[arg(value_name = "BYTES/s|none", value_parser = parse_rate_or_none)]
     rate: Rate,
 
@@ -30,14 +30,14 @@ pub(crate) struct RateArguments {
     consent: Consent,
 }
 
-/// A rate, or none at all.
+/// A rate in bytes a second, or no rate.
 #[derive(Debug, Clone, Copy)]
 struct Rate(Option<u64>);
 
 #[derive(Debug, Serialize)]
 struct Steered {
     change: u64,
-    /// What became of it: `paused`, `resumed`, `aborted` or `rated`.
+    /// The result: `paused`, `resumed`, `aborted` or `rated`.
     now: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<u64>,
@@ -70,7 +70,7 @@ pub(super) fn rate(context: &Context, arguments: &RateArguments) -> Result<(), F
     })
 }
 
-/// Does what was asked to the change that was shown, and to no other.
+/// Sends the command for the change that the user saw, and for no other.
 fn steer(
     context: &Context,
     consent: &Consent,
@@ -91,7 +91,7 @@ fn steer(
     context.output.print(&Steered { change: change.number, now, rate, edits })
 }
 
-/// What is being changed.
+/// The change in flight.
 fn in_flight(operator: &Operator) -> Result<ClusterChange, Failure> {
     let status = operator.status();
     let status = status.map_err(|error| failed("the cluster can't be asked", error))?;

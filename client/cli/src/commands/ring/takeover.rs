@@ -12,11 +12,11 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A node that is lost: the old coordinator, and all others that do not answer; repeat for more
+    /// A lost node: the old coordinator, and all others that do not answer; repeat for more
     #[arg(long, value_name = "NODE", value_delimiter = ',', required = true)]
     lost: Vec<String>,
 
-    /// The node that takes over; else the first of --cluster that answers
+    /// The node that takes over; by default the first of --cluster that answers
     #[arg(long, value_name = "NODE")]
     on: Option<String>,
 
@@ -29,7 +29,7 @@ struct TakenOver {
     /// The coordinator now.
     coordinator: String,
     generation: u64,
-    /// Nodes that could not be told yet; they learn it from any other.
+    /// Nodes that did not get the news yet. They learn it from any other node.
     untold: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The datasets that nodes have open, each with what is in memory of it over the whole cluster.
+//! Lists the datasets that nodes have open, each with its bytes in the memory of the whole cluster.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ struct Dataset {
     samples: u64,
     shards: u32,
     bytes: u64,
-    /// Over all nodes; a shard that two nodes hold counts twice.
+    /// The sum over all nodes. A shard that two nodes hold counts twice.
     resident_shards: u64,
     resident_bytes: u64,
     sessions: u64,

@@ -1,4 +1,4 @@
-//! The tags and snapshots of a prefix, as they lie on the origin and in this user's cache.
+//! Lists the tags and snapshots of a prefix, on the origin and in this user's cache.
 
 use larder_client::admin::{Origin, OriginUri, SnapshotId, cache_home};
 use serde::{Deserialize, Serialize};
@@ -9,9 +9,9 @@ use crate::{
     output::{Align, Page, Report, Table, units},
 };
 
-/// Tags that are read: each costs a request.
+/// The most tags that are read: each costs a request.
 const TAGS_MAX: usize = 1000;
-/// Bytes of a tag, which is one small JSON object.
+/// The most bytes of a tag, which is one small JSON object.
 const TAG_BYTES_MAX: u64 = 4096;
 
 #[derive(Debug, Serialize)]
@@ -24,7 +24,7 @@ struct TagsReport {
 #[derive(Debug, Serialize)]
 struct Tag {
     tag: String,
-    /// Absent where the tag can't be read.
+    /// Absent if the tag can't be read.
     snapshot: Option<String>,
     lies: ManifestHome,
 }
@@ -36,19 +36,19 @@ struct Snapshot {
     lies: ManifestHome,
 }
 
-/// Where manifests are kept.
+/// The place of a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum ManifestHome {
     /// Under the prefix.
     Beside,
-    /// Where the user said.
+    /// At the address of `--manifest`.
     Given,
-    /// Where prefixes are indexed into that can't be written to.
+    /// In the user's cache, for prefixes that can't be written to.
     Cache,
 }
 
-/// What a tag object holds.
+/// The content of a tag object.
 #[derive(Debug, Deserialize)]
 struct TagObject {
     snapshot: String,
@@ -72,7 +72,7 @@ pub(super) fn run(
     context.output.print(&report)
 }
 
-/// Where manifests of the prefix may lie, in the order in which they are looked for.
+/// The possible places of the prefix's manifests, in the order of the search.
 fn homes(
     prefix: &OriginUri,
     manifest: Option<&str>,
@@ -85,8 +85,7 @@ fn homes(
     Ok([beside].into_iter().chain(cache).collect())
 }
 
-/// What is in all of them. One that may not be listed counts only if there is nothing in the
-/// others.
+/// Lists all places. A place that may not be listed is an error only if the others have nothing.
 async fn list_all(
     prefix: &OriginUri,
     homes: &[(ManifestHome, OriginUri)],

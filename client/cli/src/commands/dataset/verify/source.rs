@@ -1,4 +1,4 @@
-//! The rows of one shard as they lie on the origin, to compare others with.
+//! The rows of one shard on the origin, to compare the rows of nodes with.
 
 use larder_client::admin::{FetchError, Manifest, Origin, PartRead};
 use tokio::task::JoinSet;

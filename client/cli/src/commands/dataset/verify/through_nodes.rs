@@ -1,4 +1,4 @@
-//! Verifying what nodes deliver: one pass of a loader over all samples.
+//! Verifies the rows of nodes: one pass of a loader over all samples.
 
 use larder_client::{
     Batch, Dataset, Manifest, Tensor,
@@ -11,7 +11,7 @@ use crate::{
     commands::dataset::open_through_nodes, context::Context, error::Failure, nodes::Nodes,
 };
 
-/// Bytes that a batch should have: enough for few gathers, little enough for memory.
+/// Wanted bytes of a batch: few gathers, and little memory.
 const BATCH_BYTES: u64 = 32 << 20;
 
 pub(super) fn verify(
@@ -69,7 +69,7 @@ pub(super) fn verify(
     })
 }
 
-/// Bytes of all rows; of windows that overlap, more than there are in the shards.
+/// Bytes of all rows. For windows that overlap they are more than the bytes of the shards.
 fn bytes_of_rows(manifest: &Manifest) -> u64 {
     let of = |tensor: &Tensor| match tensor.is_ragged() {
         false => manifest.samples().saturating_mul(tensor.row_bytes()),
@@ -78,7 +78,7 @@ fn bytes_of_rows(manifest: &Manifest) -> u64 {
     manifest.tensors().iter().map(of).fold(0, u64::saturating_add)
 }
 
-/// Holds the shard that is compared at the moment.
+/// Compares rows with the origin. Holds the shard of the last compared row.
 struct Comparison {
     origin: Origin,
     shard: Option<SourceShard>,

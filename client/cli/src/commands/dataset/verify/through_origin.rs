@@ -1,4 +1,4 @@
-//! Verifying what lies on the origin.
+//! Verifies the objects on the origin.
 
 use larder_client::admin::{
     self, DatasetError, DatasetRef, FetchError, Manifest, Origin, OriginError, OriginUri,
@@ -41,7 +41,7 @@ pub(super) fn verify(
     })
 }
 
-/// Reads every shard; problems of the data are collected, those of the way there end it.
+/// Reads every shard. Collects problems of the data; other errors end the check.
 async fn check(
     origin: &Origin,
     manifest: &Manifest,

@@ -1,4 +1,4 @@
-//! One node on a page.
+//! Shows one node on a page.
 
 use std::time::Duration;
 

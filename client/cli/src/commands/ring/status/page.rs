@@ -1,4 +1,4 @@
-//! The cluster on a page.
+//! Shows the cluster on a page.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What an operator reads of a cluster.
+//! Tests of the page that shows a cluster to an operator.
 
 use larder_client::{
     Error, ErrorKind,
