@@ -8,7 +8,10 @@ use larder_client::{
 };
 use pyo3::prelude::*;
 
-use crate::{error::OrRaise, lock::Lock, wait::interruptible};
+use crate::{
+    error::OrRaise,
+    wait::{Lock, interruptible},
+};
 
 /// A started node: its process id, its memory in bytes, its log.
 pub(crate) type StartedNode = (u32, u64, PathBuf);

@@ -20,7 +20,6 @@ mod index;
 mod iteration;
 mod loader;
 mod locality;
-mod lock;
 mod mixture;
 mod pump;
 mod stats;

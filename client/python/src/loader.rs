@@ -21,10 +21,9 @@ use crate::{
     array::{Array, TensorMemory, arrays, let_go},
     error::OrRaise,
     locality::Locality,
-    lock::Lock,
     pump::{DeviceAllocator, Pump, tensors_of},
     stats::{self, Fetched},
-    wait::LOOK_UP,
+    wait::{LOOK_UP, Lock},
     warnings,
 };
 

@@ -1,4 +1,5 @@
-//! Waits in Rust while Python continues. Ctrl-C ends such a wait.
+//! Waits in Rust while Python continues. Ctrl-C ends such a wait. Also the [`Lock`] for values that
+//! Python threads share.
 //!
 //! Python handles signals on the main thread, between two steps of the interpreter. A main thread
 //! that waits in Rust would handle none. So its work runs on another thread, and the main thread
@@ -7,7 +8,10 @@
 
 use std::{
     io,
-    sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    },
     thread,
     time::Duration,
 };
@@ -104,4 +108,30 @@ fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     let threading = py.import(intern!(py, "threading"))?;
     let main = threading.call_method0(intern!(py, "main_thread"))?;
     Ok(main.is(&threading.call_method0(intern!(py, "current_thread"))?))
+}
+
+/// A value that several threads may change, behind a lock that is never held while Python runs.
+///
+/// A thread that waits for this lock stays attached to the interpreter. With a GIL no other thread
+/// is attached then. Without a GIL, a thread that collects garbage or forks waits until all other
+/// threads stop. So a holder that needed the interpreter, even to raise, would wait for ever. Work
+/// under the lock must therefore be [`Send`], which objects of the interpreter are not, and must
+/// take microseconds.
+///
+/// A fork happens while all threads of the interpreter are stopped. A stopped thread does not hold
+/// the lock, so the child finds it free.
+pub(crate) struct Lock<T> {
+    value: Mutex<T>,
+}
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { value: Mutex::new(value) }
+    }
+
+    /// Runs `work` on the value. It should return the values that it takes out, so that they are
+    /// dropped without the lock.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R + Send) -> R {
+        work(&mut self.value.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }

@@ -119,8 +119,8 @@ impl Stretch {
 impl RowsView {
     /// Gets the extent ready to lend rows again that were given back. For threads that fetch ahead:
     /// it takes some 0.3 ms for 40 MB, which the loop that is handed the rows would else wait for.
-    pub(crate) fn settle_loans(&self) {
-        self.extent.settle_loans();
+    pub(crate) fn settle_views(&self) {
+        self.extent.settle_views();
     }
 
     /// The same rows as memory for another language, which may write there and change nothing for

@@ -116,7 +116,7 @@ impl SnapshotRows {
             self.tensors.iter().map(|&tensor| look(begin.shard, &rows, tensor)).collect();
         let views = views?;
         // All of them lie in one extent.
-        views.first().into_iter().for_each(RowsView::settle_loans);
+        views.first().into_iter().for_each(RowsView::settle_views);
         Some((views, begin))
     }
 }

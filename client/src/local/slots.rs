@@ -168,7 +168,7 @@ mod tests {
         let mut part = filling.take_part(0).unwrap();
         part.write(&[1; 8]).unwrap();
         part.finish().unwrap();
-        Attached::lending(filling.seal().unwrap().open_for_peer().unwrap(), id).unwrap()
+        Attached::with_private_views(filling.seal().unwrap().open_for_peer().unwrap(), id).unwrap()
     }
 
     #[test]

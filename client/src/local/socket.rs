@@ -337,7 +337,7 @@ impl Keeper<'_> {
 
     fn attach(&mut self, shard: u32, fd: std::os::fd::OwnedFd) -> Result<(), String> {
         let id = ExtentId::from_bytes(*self.shared.manifest.shard(shard).id.as_bytes());
-        let map = Attached::lending(fd, id).map_err(|error| error.to_string())?;
+        let map = Attached::with_private_views(fd, id).map_err(|error| error.to_string())?;
         fits(&self.shared.manifest, shard, &map)?;
         let state = self.shared.state();
         let (map, replaced) = self.shared.slots.put(shard, map);

@@ -49,12 +49,12 @@ impl Attached {
         Self::attach(&File::from(fd), id)
     }
 
-    /// Maps an extent a second time, private and writable, so that rows can be
-    /// [lent](Self::private_view). The second mapping costs no memory until the first loan.
+    /// Maps an extent a second time, private and writable, for [private views](Self::private_view)
+    /// of rows. The second mapping costs no memory until the first view.
     ///
     /// # Errors
     /// As [`Attached::shared`].
-    pub fn lending(fd: OwnedFd, id: ExtentId) -> Result<Self, ExtentError> {
+    pub fn with_private_views(fd: OwnedFd, id: ExtentId) -> Result<Self, ExtentError> {
         let file = File::from(fd);
         let mut attached = Self::attach(&file, id)?;
         let map =

@@ -14,7 +14,7 @@
 //! After sealing, the kernel refuses every write to it, from every process, until the memory is
 //! freed. A mistake in lease keeping can therefore cost memory, but never show a wrong byte. The
 //! memory is free when its last mapping is gone. [`Retired::is_free`] asks the kernel, not our own
-//! loans.
+//! leases.
 //!
 //! Thread rule: everything here is synchronous. It may block while memory is faulted in, hashed or
 //! unmapped (up to 0.5 s per GiB), so never call it from an async task. [`Filling`], [`Sealed`] and

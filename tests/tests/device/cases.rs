@@ -161,7 +161,10 @@ pub(crate) fn extent(content: &[u8]) -> Arc<Attached> {
     part.write(content).expect("bytes");
     part.finish().expect("a whole part");
     let sealed = filling.seal().expect("a sealed extent");
-    Arc::new(Attached::lending(sealed.open_for_peer().expect("a file"), id).expect("an extent"))
+    Arc::new(
+        Attached::with_private_views(sealed.open_for_peer().expect("a file"), id)
+            .expect("an extent"),
+    )
 }
 
 /// Parts of the region of an extent, in the extent's bytes.

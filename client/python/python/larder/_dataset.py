@@ -6,6 +6,7 @@ import math
 import operator
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -41,7 +42,7 @@ class _Source:
     local: bool
     patience: float
     #: The selections, in their order.
-    steps: tuple[_Step, ...] = ()
+    steps: tuple[partial[_larder.Dataset], ...] = ()
 
     def open(self) -> _larder.Dataset:
         native = _larder.Dataset.open(
@@ -49,38 +50,20 @@ class _Source:
         )
         announce(native)
         for step in self.steps:
-            native = step.apply(native)
+            native = step(native)
         return native
 
 
-@dataclass(frozen=True)
-class _Range:
-    start: int
-    stop: int
-
-    def apply(self, native: _larder.Dataset) -> _larder.Dataset:
-        return native.select_range(self.start, self.stop)
+def _range(start: int, stop: int, native: _larder.Dataset) -> _larder.Dataset:
+    return native.select_range(start, stop)
 
 
-@dataclass(frozen=True)
-class _Indices:
-    indices: np.ndarray[Any, Any]
-
-    def apply(self, native: _larder.Dataset) -> _larder.Dataset:
-        return native.select_indices(self.indices.astype(np.uint64))
+def _these(indices: np.ndarray[Any, Any], native: _larder.Dataset) -> _larder.Dataset:
+    return native.select_indices(indices.astype(np.uint64))
 
 
-@dataclass(frozen=True)
-class _Part:
-    fractions: tuple[float, ...]
-    seed: int
-    part: int
-
-    def apply(self, native: _larder.Dataset) -> _larder.Dataset:
-        return native.split(list(self.fractions), self.seed)[self.part]
-
-
-_Step = _Range | _Indices | _Part
+def _part(sizes: list[float], seed: int, part: int, native: _larder.Dataset) -> _larder.Dataset:
+    return native.split(sizes, seed)[part]
 
 
 def open(
@@ -200,12 +183,11 @@ class Dataset(Loads):
         """
         if isinstance(chosen, slice):
             chosen = range(*chosen.indices(len(self)))
-        step: _Step
         if isinstance(chosen, range) and chosen.step == 1 and chosen.start >= 0:
-            step = _Range(chosen.start, max(chosen.start, chosen.stop))
+            step = partial(_range, chosen.start, max(chosen.start, chosen.stop))
         else:
-            step = _Indices(self._indices(chosen))
-        return Dataset(self._with(step), step.apply(self._native))
+            step = partial(_these, self._indices(chosen))
+        return Dataset(self._with(step), step(self._native))
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
         """Disjoint random parts of these sizes, the same in every process.
@@ -215,14 +197,13 @@ class Dataset(Loads):
         """
         seed = _arguments.integer("seed", seed)
         rest = 1.0 - math.fsum(fractions)
-        sizes = fractions if abs(rest) < 1e-9 else (*fractions, rest)
-        parts = self._native.split(list(sizes), seed)
+        sizes = [*fractions] if abs(rest) < 1e-9 else [*fractions, rest]
+        parts = enumerate(self._native.split(sizes, seed))
         return tuple(
-            Dataset(self._with(_Part(sizes, seed, number)), part)
-            for number, part in enumerate(parts)
+            Dataset(self._with(partial(_part, sizes, seed, number)), part) for number, part in parts
         )
 
-    def _with(self, step: _Step) -> _Source:
+    def _with(self, step: partial[_larder.Dataset]) -> _Source:
         return replace(self._source, steps=(*self._source.steps, step))
 
     def _indices(

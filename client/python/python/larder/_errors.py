@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_BY_KIND: dict[str, type[Error]] = {}
+
 
 class Error(Exception):
     """A failure, its reason and its remedy.
@@ -13,7 +15,12 @@ class Error(Exception):
         hint: the remedy, or None if none is known.
     """
 
-    kind: str = "internal"
+    kind = "internal"
+
+    def __init_subclass__(cls, kind: str | None = None) -> None:
+        if kind is not None:
+            cls.kind, cls.__module__ = kind, "larder"
+            _BY_KIND[kind] = cls
 
     def __init__(self, what: str, why: str | None = None, hint: str | None = None) -> None:
         super().__init__(what, why, hint)
@@ -26,79 +33,51 @@ class Error(Exception):
         return text if self.hint is None else f"{text}\nhint: {self.hint}"
 
 
-class InvalidArgument(Error, ValueError):
+class InvalidArgument(Error, ValueError, kind="invalid_argument"):
     """The call makes no sense, or exceeds a limit."""
 
-    kind = "invalid_argument"
 
-
-class NotFound(Error, LookupError):
+class NotFound(Error, LookupError, kind="not_found"):
     """There is no such dataset, tag, snapshot or tensor."""
 
-    kind = "not_found"
 
-
-class PermissionDenied(Error, PermissionError):
+class PermissionDenied(Error, PermissionError, kind="permission_denied"):
     """The origin or the node refuses access."""
 
-    kind = "permission_denied"
 
-    __str__ = Error.__str__
-
-
-class Unauthenticated(Error):
+class Unauthenticated(Error, kind="unauthenticated"):
     """A credential is missing, unknown or expired."""
 
-    kind = "unauthenticated"
 
-
-class ResourceExhausted(Error):
+class ResourceExhausted(Error, kind="resource_exhausted"):
     """A queue, a quota or memory is full."""
 
-    kind = "resource_exhausted"
 
-
-class Unavailable(Error, ConnectionError):
+class Unavailable(Error, ConnectionError, kind="unavailable"):
     """No node answers, or the node of this host does not start."""
 
-    kind = "unavailable"
 
-    __str__ = Error.__str__
-
-
-class OriginUnavailable(Error, ConnectionError):
+class OriginUnavailable(Error, ConnectionError, kind="origin_unavailable"):
     """The object store does not answer."""
 
-    kind = "origin_unavailable"
 
-    __str__ = Error.__str__
-
-
-class DataChanged(Error):
+class DataChanged(Error, kind="data_changed"):
     """The objects are no longer those that were indexed: index the dataset again."""
 
-    kind = "data_changed"
 
-
-class DataLoss(Error):
+class DataLoss(Error, kind="data_loss"):
     """Bytes do not have their checksum, and there is no sound copy."""
 
-    kind = "data_loss"
 
-
-class VersionMismatch(Error):
+class VersionMismatch(Error, kind="version_mismatch"):
     """This package and a node speak no common version of the protocol."""
 
-    kind = "version_mismatch"
 
-
-class InternalError(Error):
+class InternalError(Error, kind="internal"):
     """A defect of Larder itself."""
 
-    kind = "internal"
 
-
-class TransformError(Error):
+class TransformError(Error, kind="transform"):
     """A transform raised; its exception is the ``__cause__``.
 
     Attributes:
@@ -107,30 +86,11 @@ class TransformError(Error):
         epoch: the number of the epoch.
     """
 
-    kind = "transform"
     samples: list[int]
     epoch: int
 
 
-_BY_KIND: dict[str, type[Error]] = {
-    error.kind: error
-    for error in (
-        InvalidArgument,
-        NotFound,
-        PermissionDenied,
-        Unauthenticated,
-        ResourceExhausted,
-        Unavailable,
-        OriginUnavailable,
-        DataChanged,
-        DataLoss,
-        VersionMismatch,
-        InternalError,
-    )
-}
-
-for _error in (Error, TransformError, *_BY_KIND.values()):
-    _error.__module__ = "larder"
+Error.__module__ = "larder"
 
 
 def from_kind(kind: str, what: str, why: str | None, hint: str | None) -> Error:

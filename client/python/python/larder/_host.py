@@ -10,7 +10,6 @@ from larder import _larder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
 #: Where the programs of the package are, in an installed wheel.
 PROGRAMS = Path(__file__).parent / "bin"
@@ -54,12 +53,7 @@ class Node:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:

@@ -19,15 +19,8 @@ class Spent:
     """Seconds that a loader's loops and transforms spent."""
 
     def __init__(self) -> None:
-        self._seconds = dict.fromkeys(
-            (
-                "loop_waiting_seconds",
-                "loop_using_seconds",
-                "transform_seconds",
-                "transform_waiting_seconds",
-            ),
-            0.0,
-        )
+        kinds = ("loop_waiting", "loop_using", "transform", "transform_waiting")
+        self._seconds = {f"{kind}_seconds": 0.0 for kind in kinds}
 
     def add_loop(self, waiting: float, using: float) -> None:
         """Adds seconds in which a loop waited for a batch, and used the batch before."""

@@ -1,5 +1,5 @@
-//! Reads consecutive rows of an attached extent as one slice, or lends them to a holder that may
-//! write to them.
+//! Reads consecutive rows of an attached extent as one slice, or gives them out as a view that its
+//! holder may write to.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -11,8 +11,8 @@ use super::private_views::PrivateViews;
 use crate::CorruptRow;
 use crate::layout::{BLOCK_BYTES, Region, index, indices};
 
-/// Bytes of consecutive rows, lent to be read and written. Dropping it returns them. The extent
-/// stays mapped at least until then.
+/// Bytes of consecutive rows, to be read and written. Dropping it returns them. The extent stays
+/// mapped at least until then.
 #[derive(Debug)]
 pub struct PrivateView {
     extent: Arc<Attached>,
@@ -36,14 +36,14 @@ impl PrivateView {
         self.range.len()
     }
 
-    /// Returns false: no loan is empty.
+    /// Returns false: no view is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
     fn private_views(&self) -> &PrivateViews {
-        self.extent.private_views.as_ref().expect("what was lent has a private_views")
+        self.extent.private_views.as_ref().expect("a view lies in a private mapping")
     }
 }
 
@@ -97,16 +97,16 @@ impl Attached {
         Some(&self.region(region)[indices(&(range.start - offset..range.end - offset))])
     }
 
-    /// Lends consecutive rows of a region, without a copy, for their holder to read and write.
+    /// Gives out consecutive rows of a region, without a copy, for their holder to read and write.
     /// Compares no checksum.
     ///
     /// Returns `None`, and the caller must copy the rows, if one of these holds:
     ///
     /// * The rows do not lie back to back.
-    /// * Some of them are lent already.
+    /// * Some of them are in another view.
     /// * An earlier holder wrote to their pages, and the mapping cannot be reset now.
     /// * This process is a forked child.
-    /// * The extent was not attached by [`Attached::lending`].
+    /// * The extent was not attached by [`Attached::with_private_views`].
     ///
     /// # Panics
     /// If there are no such rows.
@@ -114,12 +114,12 @@ impl Attached {
     pub fn private_view(self: &Arc<Self>, region: usize, rows: Range<u64>) -> Option<PrivateView> {
         let private_views = self.private_views.as_ref()?;
         let range = indices(&self.dense(region, &rows)?);
-        private_views.private_view(&range).then(|| PrivateView { extent: Arc::clone(self), range })
+        private_views.take(&range).then(|| PrivateView { extent: Arc::clone(self), range })
     }
 
-    /// Asks the kernel whether returned loans were written to, so that the next request for them
+    /// Asks the kernel whether returned views were written to, so that the next request for them
     /// need not wait. For threads with time to spare: some 30 ns a page.
-    pub fn settle_loans(&self) {
+    pub fn settle_views(&self) {
         if let Some(private_views) = &self.private_views {
             private_views.settle();
         }
@@ -154,7 +154,8 @@ impl Attached {
         &self.region(region)[indices(bytes)]
     }
 
-    /// Lends bytes of a region without rows, as [`lend`](Self::private_view) lends rows.
+    /// Gives out bytes of a region without rows, as [`private_view`](Self::private_view) gives out
+    /// rows.
     ///
     /// # Panics
     /// As [`bytes_verified`](Self::bytes_verified).
@@ -167,7 +168,7 @@ impl Attached {
         let _ = self.bytes_of_blocks(region, bytes);
         let (private_views, offset) = (self.private_views.as_ref()?, self.placed(region).offset);
         let range = indices(&(offset + bytes.start..offset + bytes.end));
-        private_views.private_view(&range).then(|| PrivateView { extent: Arc::clone(self), range })
+        private_views.take(&range).then(|| PrivateView { extent: Arc::clone(self), range })
     }
 
     /// Returns the range of the file that holds the rows, if they lie back to back.

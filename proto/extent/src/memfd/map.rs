@@ -140,7 +140,7 @@ fn fault_in(bytes: &[u8]) {
 
 /// A private, writable mapping of all of a sealed file. It reads the same pages, and a write
 /// changes only this process's copy of a page. This crate never touches the bytes: only the holder
-/// of a loan reads and writes them.
+/// of a view reads and writes them.
 pub(crate) struct PrivateMap(MmapRaw);
 
 impl PrivateMap {

@@ -65,7 +65,7 @@ fn refuses_unsealed_file_and_names_missing_seals() {
             let refused = Attached::shared(fd, ID).unwrap_err();
             assert!(matches!(refused, ExtentError::NotSealed { .. }), "{refused}");
             let fd = memfd(&bytes, size, all_seals().difference(missing) | extra);
-            let refused = Attached::lending(fd, ID).unwrap_err();
+            let refused = Attached::with_private_views(fd, ID).unwrap_err();
             assert!(matches!(refused, ExtentError::NotSealed { .. }), "{refused}");
         }
     }
@@ -77,7 +77,7 @@ fn refuses_files_that_are_not_memfds() {
     let (pipe, _other) = nix::unistd::pipe().unwrap();
     assert!(Attached::shared(pipe, ID).is_err());
     let null = File::open("/dev/zero").unwrap();
-    assert!(Attached::lending(null.into(), ID).is_err());
+    assert!(Attached::with_private_views(null.into(), ID).is_err());
     let program = File::open("/proc/self/exe").unwrap();
     assert!(Attached::shared(program.into(), ID).is_err());
 }

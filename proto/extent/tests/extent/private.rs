@@ -1,6 +1,6 @@
-//! The mappings of a reader: their cost, and rows lent to be written to.
+//! The mappings of a reader: their cost, and rows to be written to.
 
-#![expect(unsafe_code, reason = "writing to what was lent is what is tested")]
+#![expect(unsafe_code, reason = "the tests write to private views")]
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use larder_extent::{
 
 use crate::support::{ID, handed_out, in_child, no_other_forks, sealed, smaps_kib};
 
-fn lending() -> Arc<Attached> {
-    Arc::new(Attached::lending(handed_out(&sealed()), ID).unwrap())
+fn attached() -> Arc<Attached> {
+    Arc::new(Attached::with_private_views(handed_out(&sealed()), ID).unwrap())
 }
 
-fn read(lent: &PrivateView) -> Vec<u8> {
-    // SAFETY: the bytes are lent to the test, which does not write meanwhile.
-    unsafe { std::slice::from_raw_parts(lent.base().as_ptr(), lent.len()) }.to_vec()
+fn read(view: &PrivateView) -> Vec<u8> {
+    // SAFETY: the bytes are in a view of the test, which does not write meanwhile.
+    unsafe { std::slice::from_raw_parts(view.base().as_ptr(), view.len()) }.to_vec()
 }
 
-fn fill(lent: &PrivateView, byte: u8) {
-    // SAFETY: the bytes are lent to the test, which holds no slice of them.
-    unsafe { lent.base().write_bytes(byte, lent.len()) };
+fn fill(view: &PrivateView, byte: u8) {
+    // SAFETY: the bytes are in a view of the test, which holds no slice of them.
+    unsafe { view.base().write_bytes(byte, view.len()) };
 }
 
-/// Returns the KiB of the loan's pages of which the process has its own copies.
-fn copied_kib(lent: &PrivateView) -> u64 {
-    let start = lent.base().addr().get();
-    smaps_kib(&(start..start + lent.len()), "Anonymous")
+/// Returns the KiB of the pages of a view of which the process has its own copies.
+fn copied_kib(view: &PrivateView) -> u64 {
+    let start = view.base().addr().get();
+    smaps_kib(&(start..start + view.len()), "Anonymous")
 }
 
 fn rows(extent: &Attached, region: usize, rows: Range<u64>) -> Vec<u8> {
@@ -47,18 +47,18 @@ fn shared_mapping_is_populated_without_copies() {
 
 #[test]
 fn views_any_byte_range_of_a_region_without_rows() {
-    let extent = lending();
+    let extent = attached();
     for bytes in [0..0, 0..1, 4095..4097, 100..100_000, 4096..8192] {
         let [start, end] = [bytes.start, bytes.end].map(|at| usize::try_from(at).unwrap());
         let seen = extent.bytes_verified(2, &bytes).unwrap();
         assert_eq!(seen, &extent.region(2)[start..end]);
         match extent.private_view_bytes(2, &bytes) {
-            Some(lent) => assert_eq!(read(&lent), seen),
+            Some(view) => assert_eq!(read(&view), seen),
             None => assert!(bytes.is_empty(), "{bytes:?}"),
         }
     }
     let held = extent.private_view_bytes(2, &(10..20)).unwrap();
-    assert!(extent.private_view_bytes(2, &(19..30)).is_none(), "it is lent already");
+    assert!(extent.private_view_bytes(2, &(19..30)).is_none(), "it is in a view already");
     drop(held);
     assert!(extent.private_view_bytes(2, &(19..30)).is_some());
 }
@@ -66,16 +66,16 @@ fn views_any_byte_range_of_a_region_without_rows() {
 #[test]
 #[should_panic(expected = "region 0 has rows")]
 fn refuses_to_read_a_row_region_as_blocks() {
-    let _ = lending().bytes_of_blocks(0, &(0..1));
+    let _ = attached().bytes_of_blocks(0, &(0..1));
 }
 
 #[test]
 fn private_view_shows_the_rows_without_copies() {
-    let extent = lending();
+    let extent = attached();
     for region in [0, 1] {
-        let lent = extent.private_view(region, 3..50).unwrap();
-        assert_eq!(read(&lent), rows(&extent, region, 3..50));
-        assert_eq!(copied_kib(&lent), 0);
+        let view = extent.private_view(region, 3..50).unwrap();
+        assert_eq!(read(&view), rows(&extent, region, 3..50));
+        assert_eq!(copied_kib(&view), 0);
     }
     let blocks = extent.private_view(2, 0..768).unwrap();
     assert_eq!(read(&blocks), extent.region(2));
@@ -85,12 +85,12 @@ fn private_view_shows_the_rows_without_copies() {
 #[test]
 fn writes_of_a_holder_are_invisible_to_other_readers() {
     let sealed = sealed();
-    let extent = Arc::new(Attached::lending(handed_out(&sealed), ID).unwrap());
+    let extent = Arc::new(Attached::with_private_views(handed_out(&sealed), ID).unwrap());
     let other = Attached::shared(handed_out(&sealed), ID).unwrap();
-    let lent = extent.private_view(2, 10..11).unwrap();
-    fill(&lent, 0xff);
-    assert_eq!(read(&lent), [0xff; 4096]);
-    assert_eq!(copied_kib(&lent), 4);
+    let view = extent.private_view(2, 10..11).unwrap();
+    fill(&view, 0xff);
+    assert_eq!(read(&view), [0xff; 4096]);
+    assert_eq!(copied_kib(&view), 4);
     for reader in [&**extent, &*other, &*sealed] {
         reader.verify().unwrap();
     }
@@ -99,27 +99,27 @@ fn writes_of_a_holder_are_invisible_to_other_readers() {
 
 #[test]
 fn rows_have_one_private_view_at_a_time() {
-    let extent = lending();
-    let lent = extent.private_view(0, 10..20).unwrap();
+    let extent = attached();
+    let view = extent.private_view(0, 10..20).unwrap();
     for taken in [10..11, 19..20, 5..11, 19..30, 0..100, 12..15] {
         assert!(extent.private_view(0, taken.clone()).is_none(), "{taken:?}");
     }
     let around = [extent.private_view(0, 0..10).unwrap(), extent.private_view(0, 20..100).unwrap()];
-    drop(lent);
+    drop(view);
     assert!(extent.private_view(0, 10..20).is_some());
     drop(around);
 }
 
 #[test]
 fn written_pages_are_viewed_again_only_after_a_reset() {
-    let extent = lending();
+    let extent = attached();
     let elsewhere = extent.private_view(2, 0..1).unwrap();
-    let lent = extent.private_view(2, 5..6).unwrap();
-    fill(&lent, 1);
-    drop(lent);
+    let view = extent.private_view(2, 5..6).unwrap();
+    fill(&view, 1);
+    drop(view);
     assert!(
         extent.private_view(2, 5..6).is_none(),
-        "another loan stands in the way of turning back"
+        "another view keeps the mapping from being reset"
     );
     assert!(extent.private_view(2, 6..7).is_some(), "other pages are as good as ever");
     fill(&elsewhere, 2);
@@ -132,39 +132,39 @@ fn written_pages_are_viewed_again_only_after_a_reset() {
 
 #[test]
 fn writes_to_every_view_do_not_fill_memory() {
-    let extent = lending();
+    let extent = attached();
     let held = extent.private_view(2, 767..768).unwrap();
     for block in (0..767).cycle().take(5000) {
-        if let Some(lent) = extent.private_view(2, block..block + 1) {
-            fill(&lent, 3);
+        if let Some(view) = extent.private_view(2, block..block + 1) {
+            fill(&view, 3);
         }
     }
     let start = held.base().addr().get() & !0xfff;
     let copied = smaps_kib(&(start..start + 1), "Anonymous");
     assert!(copied <= 3 << 10, "{copied} KiB");
     drop(held);
-    let lent = extent.private_view(2, 0..768).unwrap();
-    assert_eq!(copied_kib(&lent), 0);
+    let view = extent.private_view(2, 0..768).unwrap();
+    assert_eq!(copied_kib(&view), 0);
     extent.verify().unwrap();
 }
 
-/// Makes an extent of one region of `bytes` zeros, attached for lending.
+/// Makes an extent of one region of `bytes` zeros, attached for private views.
 fn lending_zeros(bytes: u64) -> Arc<Attached> {
     let layout = Layout::new(&[Region::Blocks { bytes }]).unwrap();
     let parts = vec![PartSpec { region: 0, range: 0..bytes }];
     let filling = Filling::create(ID, layout, parts, PagePreference::Small).unwrap();
     filling.take_part(0).unwrap().finish().unwrap();
-    Arc::new(Attached::lending(handed_out(&filling.seal().unwrap()), ID).unwrap())
+    Arc::new(Attached::with_private_views(handed_out(&filling.seal().unwrap()), ID).unwrap())
 }
 
 #[test]
 fn single_written_byte_is_reset_before_the_next_view() {
     for byte in [0, 4096, 8191, 50 * 4096 + 7, 400_000 - 1] {
         let extent = lending_zeros(1 << 20);
-        let lent = extent.private_view_bytes(0, &(0..400_000)).unwrap();
-        // SAFETY: the byte is lent to the test.
-        unsafe { lent.base().add(byte).write(1) };
-        drop(lent);
+        let view = extent.private_view_bytes(0, &(0..400_000)).unwrap();
+        // SAFETY: the byte is in a view of the test.
+        unsafe { view.base().add(byte).write(1) };
+        drop(view);
         let again = extent.private_view_bytes(0, &(4096..400_000)).unwrap();
         assert!(read(&again).iter().all(|&byte| byte == 0), "after byte {byte} was written");
     }
@@ -172,10 +172,10 @@ fn single_written_byte_is_reset_before_the_next_view() {
 
 #[test]
 fn returned_rows_can_be_viewed_again_but_held_ones_cannot() {
-    let extent = lending();
+    let extent = attached();
     let held = extent.private_view(2, 0..10).unwrap();
     drop(extent.private_view(2, 10..20).unwrap());
-    extent.settle_loans();
+    extent.settle_views();
     assert!(extent.private_view(2, 5..15).is_none());
     assert!(extent.private_view(2, 10..20).is_some());
     drop(held);
@@ -184,7 +184,7 @@ fn returned_rows_can_be_viewed_again_but_held_ones_cannot() {
 
 #[test]
 fn returned_view_does_not_block_the_reset_of_pages() {
-    let extent = lending();
+    let extent = attached();
     let written = extent.private_view(2, 5..6).unwrap();
     fill(&written, 1);
     let only_read = extent.private_view(2, 100..200).unwrap();
@@ -198,12 +198,12 @@ fn returned_view_does_not_block_the_reset_of_pages() {
 #[test]
 fn working_in_place_leaves_no_page_copies() {
     let extent = lending_zeros(20 << 20);
-    let lent = extent.private_view_bytes(0, &(0..20 << 20)).unwrap();
-    let start = lent.base().addr().get() & !0xfff;
+    let view = extent.private_view_bytes(0, &(0..20 << 20)).unwrap();
+    let start = view.base().addr().get() & !0xfff;
     let copied_kib = || smaps_kib(&(start..start + 1), "Anonymous");
-    fill(&lent, 9);
+    fill(&view, 9);
     assert_eq!(copied_kib(), 20 << 10);
-    drop(lent);
+    drop(view);
     assert_eq!(copied_kib(), 0);
 }
 
@@ -225,13 +225,13 @@ fn page_copies_are_freed_with_the_last_view() {
 fn writing_all_but_row_starts_leaves_no_page_copies() {
     const ROW_BYTES: usize = 5 * 65_536;
     let extent = lending_zeros(64 * ROW_BYTES as u64);
-    let lent = extent.private_view_bytes(0, &(0..64 * ROW_BYTES as u64)).unwrap();
+    let view = extent.private_view_bytes(0, &(0..64 * ROW_BYTES as u64)).unwrap();
     for row in 0..64 {
-        // SAFETY: the bytes are lent to the test, which holds no slice of them.
-        unsafe { lent.base().add(row * ROW_BYTES + 65_536).write_bytes(9, ROW_BYTES - 65_536) };
+        // SAFETY: the bytes are in a view of the test, which holds no slice of them.
+        unsafe { view.base().add(row * ROW_BYTES + 65_536).write_bytes(9, ROW_BYTES - 65_536) };
     }
-    let start = lent.base().addr().get() & !0xfff;
-    drop(lent);
+    let start = view.base().addr().get() & !0xfff;
+    drop(view);
     assert_eq!(smaps_kib(&(start..start + 1), "Anonymous"), 0);
 }
 
@@ -243,32 +243,32 @@ fn overlapping_rows_are_viewed_one_at_a_time() {
     let filling = Filling::create(ID, layout, parts, PagePreference::Small).unwrap();
     filling.take_part(0).unwrap().finish().unwrap();
     let sealed = filling.seal().unwrap();
-    let extent = Arc::new(Attached::lending(handed_out(&sealed), ID).unwrap());
+    let extent = Arc::new(Attached::with_private_views(handed_out(&sealed), ID).unwrap());
     assert!(extent.private_view(0, 0..2).is_none());
     assert!(extent.rows_verified(0, 0..2).unwrap().is_none());
     let one = extent.private_view(0, 0..1).unwrap();
-    assert!(extent.private_view(0, 1..2).is_none(), "its second half is lent");
+    assert!(extent.private_view(0, 1..2).is_none(), "its second half is in a view");
     assert_eq!(one.len(), extent.rows_verified(0, 8..9).unwrap().unwrap().len());
 }
 
 #[test]
 fn forked_child_keeps_its_views_and_gets_no_new_ones() {
     let _alone = no_other_forks();
-    let extent = lending();
-    let lent = extent.private_view(0, 0..10).unwrap();
-    fill(&lent, 7);
+    let extent = attached();
+    let view = extent.private_view(0, 0..10).unwrap();
+    fill(&view, 7);
     let after = extent.private_view(2, 0..1).unwrap();
     in_child(|| {
-        assert_eq!(read(&lent), [7; 10_000]);
-        fill(&lent, 8);
+        assert_eq!(read(&view), [7; 10_000]);
+        fill(&view, 8);
         fill(&after, 8);
         assert!(extent.private_view(2, 1..2).is_none());
-        drop((lent, after));
+        drop((view, after));
     });
-    let extent = lending();
-    let lent = extent.private_view(0, 0..10).unwrap();
-    in_child(|| fill(&lent, 8));
-    assert_eq!(read(&lent), rows(&extent, 0, 0..10), "a child's writes are its own");
+    let extent = attached();
+    let view = extent.private_view(0, 0..10).unwrap();
+    in_child(|| fill(&view, 8));
+    assert_eq!(read(&view), rows(&extent, 0, 0..10), "a child's writes are its own");
 }
 
 #[test]

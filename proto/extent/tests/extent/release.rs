@@ -78,7 +78,7 @@ fn forked_child_of_killed_client_keeps_memory() {
 /// Attaches the extent it is sent and forks; the child sends its pid and stays.
 fn client_that_forks(socket: &UnixStream) {
     let (_, mut fds) = recv_with_fds(socket, &mut [0]).unwrap();
-    let attached = Attached::lending(fds.pop().unwrap(), ID).unwrap();
+    let attached = Attached::with_private_views(fds.pop().unwrap(), ID).unwrap();
     child(|| {
         attached.verify().unwrap();
         send_with_fds(socket, &getpid().as_raw().to_le_bytes(), &[]).unwrap();
