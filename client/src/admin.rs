@@ -1,8 +1,7 @@
-//! What tools for operators need besides the data path, in one place: indexing and reading datasets
-//! on their origin, what nodes say about themselves, changing a cluster, and what a host gives to
-//! extents.
+//! The functions for operators' tools beside the data path: indexing and reading datasets on their
+//! origin, inspecting nodes, changing a cluster, and the memory of a host for extents.
 //!
-//! Training code has no use for any of it.
+//! Training code needs none of them.
 
 pub use crate::directory::{Answer, Operator, PlannedChange, Seen, ShardCounts};
 pub use larder_base::{ShardId, SnapshotId};
@@ -32,17 +31,18 @@ use crate::{
     runtime,
 };
 
-/// How many nodes may own one shard, at most.
+/// The most nodes that may own one shard.
 pub const COPIES_MAX: u8 = 8;
 const _: () = assert!(COPIES_MAX as usize == larder_base::limits::REPLICAS_MAX);
 
-/// Indexes what lies under a prefix, as [`index()`], and waits for it. `progress` is called from
-/// threads of this library. Once it is cancelled it ends soon, and publishes
-/// nothing unless it has begun to.
+/// Indexes a prefix, as [`index()`], and waits for it. Threads of this library call `progress`.
+/// After cancellation it ends soon, and publishes only if it had already begun to.
 ///
 /// # Errors
-/// `InvalidArgument` for what is no prefix or can't be indexed, with the object and the field; else
-/// what the origin said, or that it was cancelled.
+/// - `InvalidArgument` for an invalid prefix or data that can't be indexed, with the object and
+///   field.
+/// - The origin's error.
+/// - An error if it was cancelled.
 pub fn index_prefix(
     uri: &str,
     options: &IndexOptions,
@@ -57,7 +57,7 @@ pub fn index_prefix(
     indexed.map_err(|error| index_error(prefix, error))
 }
 
-/// The address of a prefix. One that ends like a tag is refused: whoever opens it would be taken to
+/// Parses the address of a prefix. Refuses one with an ending like a tag, because opening it would
 /// mean that tag.
 fn parse_prefix(uri: &str) -> Result<OriginUri, Error> {
     let prefix = parse_uri(uri)?;

@@ -1,17 +1,15 @@
-//! Memory for batches: aligned to pages and used again instead of being given back; or the caller's
-//! own.
+//! Memory for batches: page-aligned buffers that are reused, or the caller's memory.
 //!
-//! Memory fresh from the system costs a page fault for every 4 KiB that a batch writes, which is
-//! more than copying the row; in pages of 2 MiB there are few, so these are asked for where a
-//! buffer has some. Still, a [`Buffer`] returns to its [`BufferPool`] when it is dropped, and the
-//! next batch is written into pages that are already there. The pool bounds only what lies idle:
-//! how many buffers are in use is bounded by how far the loader fetches ahead, and by how many
-//! batches the caller keeps. Memory that the caller gave is dropped with its buffer, and never
+//! Fresh memory costs a page fault for every 4 KiB of a batch, which is more than copying the row.
+//! Pages of 2 MiB cause few faults, so large buffers ask for them. Also, a dropped [`Buffer`]
+//! returns to its [`BufferPool`], and the next batch is written into existing pages. The pool
+//! bounds only idle buffers. The buffers in use are bounded by the loader's prefetch and by the
+//! batches that the caller keeps. Memory of the caller is dropped with its buffer, and never
 //! pooled.
 //!
-//! Thread rule: shared freely. The one lock is tried a few times and never waited for: in a forked
-//! child it may be held for ever by a thread that the child does not have. Who can't have it
-//! allocates, or frees. Non-goals: page-locking, which is up to who gives memory.
+//! Thread rule: shared freely. The only lock is tried a few times and never waited for, because in
+//! a forked child a missing thread may hold it forever. A thread that fails to lock allocates or
+//! frees instead. Non-goals: page-locking, which callers do for their own memory.
 
 use std::{
     fmt, hint,
@@ -23,67 +21,66 @@ use larder_extent::AnonymousMap;
 
 use crate::{CallerMemory, Error, ErrorKind};
 
-/// What buffers of a pool, and the tensors in them, are aligned to.
+/// The alignment of pooled buffers and of the tensors in them.
 pub(crate) const ALIGNMENT: usize = 4096;
 
-/// Buffers from here on ask for huge pages, as numpy's arrays do.
+/// Buffers of at least this size ask for huge pages, as numpy's arrays do.
 const HUGE_FROM_BYTES: usize = 4 << 20;
 
-/// Times the lock is tried: some microseconds, less than the page faults of one buffer that is not
-/// used again.
+/// How often the lock is tried. Takes a few microseconds, less than the page faults of one new
+/// buffer.
 const LOCK_TRIES: u32 = 64;
 
-/// Buffers: of one size for batches of one size, and else of those that were asked for.
+/// Idle buffers, of one size for even batches and of mixed sizes otherwise.
 pub(crate) struct BufferPool {
     idle_max: usize,
     idle: Mutex<Vec<Memory>>,
 }
 
-/// An allocation, and where in it the first aligned byte is.
+/// An allocation, and the offset of its first aligned byte.
 struct Memory {
     bytes: Allocation,
     start: usize,
-    /// Bytes from there on that a buffer can have.
+    /// Usable bytes from there on.
     room: usize,
 }
 
 enum Allocation {
     Heap(Vec<u8>),
-    /// In huge pages, where the host gives them.
+    /// In huge pages, if the host provides them.
     Mapped(AnonymousMap),
 }
 
-/// A buffer in use. What it holds at first is unspecified: zeros, or an earlier batch.
+/// A buffer in use. Its first contents are unspecified: zeros, or an earlier batch.
 pub(crate) struct Buffer {
     bytes: usize,
     home: Home,
 }
 
-/// Where the memory of a buffer is from, and goes back to.
+/// The source of a buffer's memory, to which it returns.
 enum Home {
     Pool {
         pool: Arc<BufferPool>,
-        /// Taken when dropped.
         memory: Option<Memory>,
     },
-    /// As large as the buffer at least.
+    /// At least as large as the buffer.
     Caller(Box<dyn CallerMemory>),
 }
 
 impl BufferPool {
-    /// A pool that keeps `idle_max` buffers for later use.
+    /// Creates a pool that keeps at most `idle_max` idle buffers.
     pub(crate) fn new(idle_max: usize) -> Arc<Self> {
         let idle = Mutex::new(Vec::with_capacity(idle_max));
         Arc::new(Self { idle_max, idle })
     }
 
-    /// A buffer of `bytes` bytes, an idle one if there is any that is large enough.
+    /// Takes a buffer of `bytes` bytes, an idle one if one is large enough.
     ///
     /// # Errors
-    /// `ResourceExhausted` when the system has not so much memory.
+    /// `ResourceExhausted` if the system has too little memory.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Buffer, Error> {
         let fits = |idle: &mut Vec<Memory>| {
-            // The last to be given back is the one most likely in a cache.
+            // The buffer that was returned last is the most likely to be in a CPU cache.
             let index = idle.iter().rposition(|memory| memory.room >= bytes)?;
             Some(idle.remove(index))
         };
@@ -92,7 +89,7 @@ impl BufferPool {
         Ok(Buffer { bytes, home: Home::Pool { pool: Arc::clone(self), memory } })
     }
 
-    /// Keeps the memory, and hands back what is too much then: the smallest.
+    /// Keeps the memory. Returns the smallest one if there are too many.
     fn keep(&self, memory: Memory) -> Option<Memory> {
         let mut memory = Some(memory);
         self.with_idle(|idle| {
@@ -113,8 +110,7 @@ impl BufferPool {
         memory
     }
 
-    /// `None` when the lock is held by somebody else, and for longer than a buffer is taken or
-    /// kept.
+    /// Runs `change` under the lock. `None` if another thread holds the lock for too long.
     fn with_idle<T>(&self, change: impl FnOnce(&mut Vec<Memory>) -> T) -> Option<T> {
         let mut idle = (0..LOCK_TRIES).find_map(|_| match self.idle.try_lock() {
             Ok(idle) => Some(idle),
@@ -128,23 +124,23 @@ impl BufferPool {
     }
 }
 
-/// The system refused so many bytes.
+/// The error for a refused allocation.
 pub(crate) fn no_memory(bytes: usize) -> Error {
     Error::new(ErrorKind::ResourceExhausted, format!("there is no memory for {bytes} bytes"))
         .hint("lower the batch size, or read fewer samples at once")
 }
 
 impl Memory {
-    /// Zeroed, and so without pages until it is written.
+    /// Allocates zeroed memory, which has no pages until it is written.
     ///
     /// # Errors
-    /// `ResourceExhausted` when the system has not so much memory.
+    /// `ResourceExhausted` if the system has too little memory.
     fn new(bytes: usize) -> Result<Self, Error> {
         if bytes < HUGE_FROM_BYTES { Self::on_heap(bytes) } else { Self::mapped(bytes) }
     }
 
-    /// Who asks for zeros can't be told that there is no memory, and the process ends; so the same
-    /// is asked for without them before.
+    /// Allocating zeros aborts the process if memory is short. So this first tries an allocation
+    /// that can fail.
     fn on_heap(bytes: usize) -> Result<Self, Error> {
         let with_room = bytes.saturating_add(ALIGNMENT);
         let mut tried = Vec::<u8>::new();
@@ -182,13 +178,13 @@ impl DerefMut for Allocation {
 }
 
 impl Buffer {
-    /// A buffer of `bytes` bytes in memory that the caller gave; `None` if that is not so large.
+    /// A buffer of `bytes` bytes in memory of the caller. `None` if it is too small.
     pub(crate) fn given(memory: Box<dyn CallerMemory>, bytes: usize) -> Option<Self> {
         let fits = memory.bytes().len() >= bytes;
         fits.then(|| Self { bytes, home: Home::Caller(memory) })
     }
 
-    /// The caller's memory, if it is in that.
+    /// The caller's memory, if the buffer is in it.
     pub(crate) fn home(&self) -> Option<&dyn CallerMemory> {
         match &self.home {
             Home::Pool { .. } => None,
@@ -226,7 +222,7 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Home::Pool { pool, memory } = &mut self.home {
-            // What is not kept is freed here, after the lock.
+            // Memory that is not kept is freed here, after the lock.
             drop(memory.take().and_then(|memory| pool.keep(memory)));
         }
     }

@@ -1,42 +1,47 @@
-//! How often bytes were copied on their way to the user: what "zero copy" is held to.
+//! How often bytes are copied on their way to the user. Checks the claim of "zero copy".
 //!
-//! Counted is every time this library moves a byte of a row, the receiving from a socket included:
-//! 0 for a view of a mapped extent, 1 out of a mapped extent into a batch, 1 from a node into a
-//! batch (2 where short rows go through a staging piece), 3 from the origin (received, collected,
-//! put into place). Not counted is what is read ahead with a frame's header, at most 8 KiB a frame.
+//! Counts every move of a row's byte by this library, including the receive from a socket:
 //!
-//! Thread rule: the counters of the process are atomics, added to once a gather and once a view.
+//! - 0 for a view of a mapped extent
+//! - 1 from a mapped extent into a batch
+//! - 1 from a node into a batch, or 2 if short rows are staged
+//! - 3 from the origin: received, collected, put into place
+//!
+//! Does not count the read-ahead with a frame's header, at most 8 KiB per frame.
+//!
+//! Thread rule: the counters of the process are atomics, updated once per gather and once per view.
 
 use std::{
     ops::{Add, AddAssign},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Bytes of rows by the way they came, and how many were copied for that.
+/// Bytes of rows by source, and the bytes copied for them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyStats {
-    /// Seen where they lie, in mapped extents.
+    /// Viewed in place, in mapped extents.
     pub viewed_bytes: u64,
-    /// Copied out of mapped extents.
+    /// Copied from mapped extents.
     pub local_bytes: u64,
     /// Received from nodes.
     pub remote_bytes: u64,
     /// Read from the origin by this process.
     pub origin_bytes: u64,
-    /// Copied for all these: a byte that was moved twice counts twice.
+    /// Copied for all of these. A byte that was moved twice counts twice.
     pub copied_bytes: u64,
     /// Copied to devices, by the device itself.
     pub device_bytes: u64,
-    /// Of those, through page-locked buffers: the rest came directly from the pages of the cache.
+    /// Part of `device_bytes`: copied through page-locked buffers. The rest came directly from the
+    /// cache.
     pub staged_bytes: u64,
 }
 
-/// Since the process, or the one that it was forked from, began.
+/// Counts since the start of the process, including those of its parent before a fork.
 static PROCESS: [AtomicU64; 7] = [const { AtomicU64::new(0) }; 7];
 
 impl CopyStats {
-    /// Those of this process, and of the one that it was forked from until then.
+    /// The counters of this process, including those of its parent before the fork.
     #[must_use]
     pub fn of_process() -> Self {
         let [viewed, local, remote, origin, copied, device, staged] = &PROCESS;
@@ -51,13 +56,13 @@ impl CopyStats {
         }
     }
 
-    /// Bytes that reached the user, by whatever way.
+    /// Bytes delivered to the user from all sources.
     #[must_use]
     pub fn delivered_bytes(&self) -> u64 {
         self.viewed_bytes + self.local_bytes + self.remote_bytes + self.origin_bytes
     }
 
-    /// How often the average byte was copied; 0 before there was one.
+    /// How often the average byte was copied. 0 before the first byte.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio of sums far below 2^52")]
     pub fn copies_per_byte(&self) -> f64 {
@@ -71,7 +76,7 @@ impl CopyStats {
         Self { viewed_bytes: bytes, ..Self::default() }
     }
 
-    /// Bytes copied that were delivered, and counted, some other way.
+    /// Bytes copied after they were counted as delivered in another way.
     pub(crate) fn moved(bytes: u64) -> Self {
         Self { copied_bytes: bytes, ..Self::default() }
     }
@@ -88,12 +93,11 @@ impl CopyStats {
         Self { origin_bytes: bytes, copied_bytes: bytes * times, ..Self::default() }
     }
 
-    /// Bytes copied to a device, so many of them through a page-locked buffer.
+    /// Bytes copied to a device, and the part of them through page-locked buffers.
     pub(crate) fn sent(device_bytes: u64, staged_bytes: u64) -> Self {
         Self { device_bytes, staged_bytes, ..Self::default() }
     }
 
-    /// Adds these to the counters of the process.
     pub(crate) fn count(&self) {
         let parts = [
             self.viewed_bytes,

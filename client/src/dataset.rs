@@ -1,13 +1,12 @@
-//! A dataset: one snapshot or some of its samples, opened through a node or straight from the
-//! origin.
+//! A dataset: one snapshot or a part of its samples, opened through a node or from the origin.
 //!
-//! A node is asked first: it knows which snapshot the tag names and holds the manifest, if on this
-//! host then as an extent that all processes share. Without a cluster, or when none of its nodes
-//! answers, the manifest is read from the origin with the caller's own credentials, and so are rows
-//! until nodes answer.
+//! A node is asked first. It knows the snapshot of the tag and has the manifest. A node on this
+//! host holds it as an extent that all processes share. Without a cluster, or if no node answers,
+//! the manifest is read from the origin with the caller's own credentials. So are rows until nodes
+//! answer.
 //!
-//! Thread rule: cheap to clone and to share; opening and reading block the caller.
-//! Non-goals: writing; looking for a newer snapshot (open the dataset again).
+//! Thread rule: cheap to clone and to share. Opening and reading block the caller. Non-goals:
+//! writing, and looking for a newer snapshot (open the dataset again).
 
 use std::{fmt, iter, ops::Range, sync::Arc, time::Duration};
 
@@ -32,19 +31,19 @@ mod path;
 pub use indexed::IndexedNow;
 pub(crate) use origin::index_error;
 
-/// An opened snapshot of a dataset, or what [`select`](Self::select) and [`split`](Self::split)
-/// make of it. Cheap to clone; what is made of it shares its connections and maps.
+/// An opened snapshot of a dataset, or a part of it by [`select`](Self::select) or
+/// [`split`](Self::split). Cheap to clone. All parts share its connections and maps.
 #[derive(Clone)]
 pub struct Dataset {
     name: DatasetName,
     fetcher: Arc<Fetcher>,
-    /// Which of the snapshot's samples it has.
+    /// The samples of the snapshot that belong to it.
     view: View,
     indexed_now: Option<Arc<IndexedNow>>,
     opened_by_node: bool,
 }
 
-/// How a dataset is opened; made by [`Dataset::options`].
+/// Options to open a dataset. Created by [`Dataset::options`].
 #[derive(Debug, Clone, Default)]
 #[must_use = "nothing is opened before open()"]
 pub struct OpenOptions {
@@ -55,38 +54,37 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nodes to read through: `http://host:port`, several separated by commas, any of the cluster.
-    /// Without them every row is read from the origin.
+    /// Reads through nodes: one or more `http://host:port` of the cluster, separated by commas.
+    /// Without this every row is read from the origin.
     pub fn cluster(self, addresses: impl Into<String>) -> Self {
         Self { cluster: Some(addresses.into()), ..self }
     }
 
-    /// Reads through the node of this host, which is started if it does not run, unless a cluster
-    /// is named.
+    /// Reads through the node of this host, which is started if needed. A named cluster takes
+    /// precedence.
     pub fn host_node(self, options: HostOptions) -> Self {
         Self { host: Some(options), ..self }
     }
 
-    /// Where the manifest lies when it is not beside the data.
+    /// The place of the manifest, if it is not beside the data.
     pub fn manifest(self, uri: impl Into<String>) -> Self {
         Self { manifest: Some(uri.into()), ..self }
     }
 
-    /// Whether to map the memory of nodes on this host: by default yes.
+    /// Whether to map the memory of nodes on this host. Default: yes.
     pub fn local(mut self, local: bool) -> Self {
         self.fetch.local = local;
         self
     }
 
-    /// Reads these nodes, by id, over the network even if they are on this host: to see or to
-    /// measure what other hosts get.
+    /// Reads these nodes, by id, over the network even if they are on this host, to test or measure
+    /// the reads of other hosts.
     pub fn over_network<T: Into<String>>(mut self, nodes: impl IntoIterator<Item = T>) -> Self {
         self.fetch.over_network = nodes.into_iter().map(Into::into).collect();
         self
     }
 
-    /// How long one read goes on trying while nodes or the origin say "try again": by default 120
-    /// seconds.
+    /// How long one read retries while nodes or the origin say "try again". Default: 120 seconds.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.fetch.patience = patience;
         self
@@ -126,16 +124,16 @@ impl OpenOptions {
     }
 }
 
-/// The node of this host, told what it is to read.
+/// Starts or finds the node of this host, and lets it read the dataset.
 fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Cluster>, Error> {
     let prefixes = iter::once(name.reference.uri()).chain(&name.manifest);
     Cluster::of_host(options.clone(), prefixes.map(ToString::to_string).collect())
 }
 
-/// A manifest, and what came of indexing if it was made for this.
+/// A manifest, and the report of indexing if it was made now.
 type Opened = (Manifest, Option<IndexedNow>);
 
-/// What a node says; `None` when no node answers.
+/// Opens through a cluster. `None` if no node answers.
 fn through_cluster(
     cluster: &Cluster,
     name: &DatasetName,
@@ -168,7 +166,6 @@ fn from_origin(name: &DatasetName) -> Result<Opened, Error> {
     Ok((opened.manifest, indexed))
 }
 
-/// The view of every sample of a snapshot.
 pub(crate) fn all_samples(manifest: &Manifest) -> Result<View, sampler::Error> {
     let rows = (0..manifest.shard_count()).map(|shard| manifest.shard(shard).rows);
     Ok(View::all(*manifest.snapshot().as_bytes(), DatasetShape::from_rows(rows)?))
@@ -179,7 +176,7 @@ fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
     Ok(DatasetName { reference, manifest: manifest.map(parse_uri).transpose()? })
 }
 
-/// The address of a prefix or an object.
+/// Parses the address of a prefix or an object.
 pub(crate) fn parse_uri(text: &str) -> Result<OriginUri, Error> {
     OriginUri::parse(text).map_err(|error| not_an_address(text, error))
 }
@@ -198,58 +195,59 @@ fn not_an_address(text: &str, error: UriError) -> Error {
 }
 
 impl Dataset {
-    /// Opens a dataset: `s3://bucket/prefix`, also `gs://`, `az://` and `file://`, with `@tag` or
-    /// without. `cluster` is as in [`OpenOptions::cluster`]. A prefix that was never indexed is
-    /// indexed now, which reads the header of each of its files.
+    /// Opens a dataset: `s3://bucket/prefix`, `gs://`, `az://` or `file://`, with `@tag` or
+    /// without. `cluster` is as in [`OpenOptions::cluster`]. Indexes a prefix without a manifest,
+    /// which reads the header of each of its files.
     ///
     /// # Errors
-    /// `InvalidArgument` for what is no address, `NotFound` and `PermissionDenied` from the node or
-    /// the origin, `OriginUnavailable` when neither a node nor the origin answers.
+    /// - `InvalidArgument` for an invalid address.
+    /// - `NotFound` and `PermissionDenied` from the node or the origin.
+    /// - `OriginUnavailable` if neither a node nor the origin answers.
     pub fn open(uri: &str, cluster: Option<&str>) -> Result<Self, Error> {
         let options = Self::options();
         cluster.into_iter().fold(options, OpenOptions::cluster).open(uri)
     }
 
-    /// Ways to open a dataset other than the defaults.
+    /// Options to open a dataset.
     pub fn options() -> OpenOptions {
         OpenOptions::default()
     }
 
-    /// The name of the snapshot: the same bytes, for ever.
+    /// The id of the snapshot. It always names the same bytes.
     #[must_use]
     pub fn snapshot(&self) -> SnapshotId {
         self.manifest().snapshot()
     }
 
-    /// Number of samples: those of its view.
+    /// The number of samples in its view.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.view.len()
     }
 
-    /// Which samples of the snapshot it has, and in which order it counts them.
+    /// The samples of the snapshot that it has, and their order.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// The same dataset with only some of its samples: a range of them, indices in ascending order,
-    /// or a [`Split`](crate::sampler::Split). They are counted from 0 in what it is called on.
+    /// Selects samples: a range, indices in ascending order, or a [`Split`](crate::sampler::Split).
+    /// All count from 0 in this dataset.
     ///
     /// # Errors
-    /// `InvalidArgument` when the selection reaches past the samples or is otherwise wrong; see
+    /// `InvalidArgument` if the selection exceeds the samples or is otherwise wrong; see
     /// [`View::select`].
     pub fn select(&self, selection: impl Into<Selection>) -> Result<Self, Error> {
         let view = self.view.select(selection).map_err(cannot_select)?;
         Ok(Self { view, ..self.clone() })
     }
 
-    /// Its samples split at random into disjoint parts that together are all of them:
-    /// `split(&[0.9, 0.1], 0)` for training and validation. The same in every process, whatever
-    /// its rank; see [`View::split`].
+    /// Splits the samples at random into disjoint parts that cover all of them: `split(&[0.9, 0.1],
+    /// 0)` for training and validation. Every process and rank gets the same parts; see
+    /// [`View::split`].
     ///
     /// # Errors
-    /// `InvalidArgument` for fractions that are not above 0 or do not add up to 1.
+    /// `InvalidArgument` if a fraction is not above 0 or the sum is not 1.
     pub fn split(&self, fractions: &[f64], seed: u64) -> Result<Vec<Self>, Error> {
         let views = self.view.split(fractions, seed).map_err(cannot_select)?;
         Ok(views.into_iter().map(|view| Self { view, ..self.clone() }).collect())
@@ -261,59 +259,60 @@ impl Dataset {
         self.manifest().tensors()
     }
 
-    /// The index of the snapshot.
+    /// The manifest of the snapshot.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         self.fetcher.manifest()
     }
 
-    /// What it was opened as.
+    /// The name that it was opened by.
     #[must_use]
     pub fn name(&self) -> &DatasetName {
         &self.name
     }
 
-    /// Its address pinned to this snapshot: opened again, in any process, it is the same samples,
-    /// wherever its tag points by then.
+    /// Its address, pinned to this snapshot. Opening it again, in any process, gives the same
+    /// samples, even if the tag has moved.
     #[must_use]
     pub fn pinned_uri(&self) -> String {
         self.name.pinned(self.snapshot()).reference.to_string()
     }
 
-    /// The cluster it is read through whenever nodes answer, if one was named.
+    /// Its cluster, if one was named. Rows come from it whenever its nodes answer.
     #[must_use]
     pub fn cluster(&self) -> Option<&Arc<Cluster>> {
         self.fetcher.cluster()
     }
 
-    /// What reads its rows.
+    /// The fetcher of its rows.
     #[must_use]
     pub fn fetcher(&self) -> &Arc<Fetcher> {
         &self.fetcher
     }
 
-    /// What came of indexing it, if it had no manifest when it was opened.
+    /// The report of indexing, if it had no manifest when it was opened.
     #[must_use]
     pub fn indexed_now(&self) -> Option<&IndexedNow> {
         self.indexed_now.as_deref()
     }
 
     /// Whether a node opened it. If not, the manifest came from the origin, and so do rows until
-    /// nodes of the cluster answer.
+    /// nodes answer.
     #[must_use]
     pub fn opened_by_node(&self) -> bool {
         self.opened_by_node
     }
 
-    /// One sample of one tensor, counted from 0 in the view: its bytes, little-endian, in C order.
+    /// Reads one sample of one tensor, counted from 0 in the view: its bytes, little-endian, in C
+    /// order.
     ///
     /// # Errors
-    /// `InvalidArgument` when there is no such sample or tensor; else as [`Fetcher::gather`].
+    /// `InvalidArgument` if there is no such sample or tensor. Otherwise as [`Fetcher::gather`].
     pub fn read(&self, sample: u64, tensor: &str) -> Result<Vec<u8>, Error> {
         self.rows(sample..sample.saturating_add(1), tensor)
     }
 
-    /// Consecutive samples of one tensor, back to back.
+    /// Reads consecutive samples of one tensor, back to back.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -336,7 +335,7 @@ impl Dataset {
         Ok(bytes)
     }
 
-    /// Bytes of these rows of a tensor, if one gather can have them.
+    /// The bytes of these rows of a tensor, if they fit one gather.
     fn bytes_of(&self, rows: &[RowRef], tensor: usize) -> Result<usize, Error> {
         let (manifest, column) = (self.manifest(), &self.tensors()[tensor]);
         if !column.is_ragged() {
@@ -347,12 +346,12 @@ impl Dataset {
         Ok(begins.last().copied().unwrap_or(0))
     }
 
-    /// Chosen samples of the view, of these tensors or of all, in this order and in memory of their
-    /// own.
+    /// Reads chosen samples of the view into their own memory, in this order. Takes these tensors
+    /// or all.
     ///
     /// # Errors
-    /// `InvalidArgument` when there is no such sample or tensor, or more samples than one gather may
-    /// have (65,536); else as [`Fetcher::gather`].
+    /// `InvalidArgument` if there is no such sample or tensor, or for more samples than one gather
+    /// allows (65,536). Otherwise as [`Fetcher::gather`].
     pub fn take(
         &self,
         samples: &[u64],
@@ -361,7 +360,7 @@ impl Dataset {
         self.take_unless(samples, tensors, &CancelToken::never())
     }
 
-    /// As [`take`](Self::take), unless `cancel` is used first.
+    /// As [`take`](Self::take), until `cancel` is cancelled.
     ///
     /// # Errors
     /// As [`take`](Self::take), and when it was cancelled.
@@ -378,8 +377,8 @@ impl Dataset {
         loader::take(self.manifest(), &self.gather(), &samples, tensors, cancel)
     }
 
-    /// As [`take`](Self::take), if nobody has to be asked for it: `None` if not all of it is
-    /// mapped, or if it is nothing that can be taken.
+    /// As [`take`](Self::take), but asks no node: `None` if a row is not mapped, or for invalid
+    /// arguments.
     #[must_use]
     pub fn take_mapped(
         &self,
@@ -391,14 +390,15 @@ impl Dataset {
         if !known || !self.fetcher.has_mapped(rows.map(|row| row.shard)) {
             return None;
         }
-        // Cancelled from the start, it ends where it would begin to wait.
+        // A cancelled token makes the read fail as soon as it would wait.
         let cancel = CancelToken::new();
         cancel.cancel();
         self.take_unless(samples, tensors, &cancel).ok()
     }
 
-    /// Consecutive samples of the view, of these tensors or of all: where they lie if they are rows
-    /// of one shard in the memory of a node on this host, else as [`take`](Self::take).
+    /// Reads consecutive samples of the view, for these tensors or all. Views them in place if they
+    /// are rows of one shard in the memory of a node on this host. Otherwise as
+    /// [`take`](Self::take).
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -410,7 +410,7 @@ impl Dataset {
         self.slice_unless(samples, tensors, &CancelToken::never())
     }
 
-    /// As [`slice`](Self::slice), unless `cancel` is used first.
+    /// As [`slice`](Self::slice), until `cancel` is cancelled.
     ///
     /// # Errors
     /// As [`take_unless`](Self::take_unless).
@@ -426,12 +426,11 @@ impl Dataset {
         }
     }
 
-    /// As [`slice`](Self::slice), if nobody has to be asked for it: `None` if not all of it is
-    /// mapped.
+    /// As [`slice`](Self::slice), but asks no node: `None` if a row is not mapped.
     ///
     /// # Errors
-    /// `InvalidArgument` when there is no such sample or tensor, or more samples than one gather may
-    /// have.
+    /// `InvalidArgument` if there is no such sample or tensor, or for more samples than one gather
+    /// allows.
     pub fn slice_mapped(
         &self,
         samples: Range<u64>,
@@ -443,10 +442,10 @@ impl Dataset {
         })
     }
 
-    /// Whether a slice may have so many samples, before anything is made of them.
+    /// Checks the size of a slice, before anything is allocated.
     ///
     /// # Errors
-    /// `InvalidArgument` for more than one gather may have (65,536).
+    /// `InvalidArgument` for more samples than one gather allows (65,536).
     pub fn check_slice(samples: u64) -> Result<(), Error> {
         let limit = u64::from(limits::GATHER_ROWS_MAX);
         if samples <= limit {
@@ -472,7 +471,7 @@ impl Dataset {
         loader::private_views(self.manifest(), look, (shard, &rows), tensors)
     }
 
-    /// The rows that these samples are, if they are consecutive ones of one shard.
+    /// The rows of these samples, if they are consecutive in one shard.
     fn in_one_shard(&self, samples: &Range<u64>) -> Option<(u32, Range<u32>)> {
         if samples.is_empty() {
             return None;
@@ -486,12 +485,12 @@ impl Dataset {
         (begin.shard == end.shard).then_some((begin.shard, begin.row..end.row + 1))
     }
 
-    /// A loader of its batches; see [`Loader`](crate::Loader).
+    /// A builder of a loader; see [`Loader`](crate::Loader).
     pub fn loader(&self) -> LoaderBuilder {
         LoaderBuilder::new(self.source())
     }
 
-    /// What a loader reads it through.
+    /// The source that a loader reads.
     pub(crate) fn source(&self) -> Source {
         let fetcher = Arc::clone(&self.fetcher);
         let look: Arc<Look> =
@@ -510,23 +509,22 @@ impl Dataset {
         }
     }
 
-    /// By what the ranks of a job can divide its batches, as the cluster places its shards now.
-    /// `ranks` names for each rank the nodes on its host: what [`Dataset::nodes_here`] is there, or
-    /// a node's id or the host that the ring knows it on. Ranks with a name in common are on one
-    /// host; those without any are on a host without a node.
+    /// Makes a locality, by which the ranks of a job can divide its batches, from the cluster's
+    /// current placement. `ranks` names the nodes on each rank's host: the result of
+    /// [`Dataset::nodes_here`] there, the id of a node, or the host's name on the ring. Ranks with
+    /// a common name share a host. A rank without names is on a host without a node.
     ///
-    /// To be made by one process, for all: see [`Locality`].
+    /// Call it in one process, for all ranks: see [`Locality`].
     ///
     /// # Errors
-    /// `InvalidArgument` for no rank or too many, and for names of which the ring knows none;
-    /// `Unavailable` while no node of the cluster has answered.
+    /// - `InvalidArgument` for no rank or too many, or if the ring knows no given name.
+    /// - `Unavailable` until a node of the cluster has answered.
     pub fn locality(&self, ranks: &[Vec<String>]) -> Result<Locality, Error> {
         Locality::of(&[self.fetcher()], ranks)
     }
 
-    /// The nodes of its cluster that are on the host of this process, by id: those whose socket
-    /// answers here. Asks every node where its socket is, and waits no longer than two seconds for
-    /// that.
+    /// The ids of the cluster's nodes on the host of this process, found by their sockets. Asks
+    /// every node for its socket, and waits at most two seconds.
     #[must_use]
     pub fn nodes_here(&self) -> Vec<String> {
         self.cluster().map_or_else(Vec::new, |cluster| cluster.nodes_here())
@@ -543,7 +541,7 @@ impl Dataset {
         self.manifest().locate(self.view.sample_at(index)).map(|(shard, row)| RowRef { shard, row })
     }
 
-    /// Bytes of these samples.
+    /// Checks these samples, and returns their bytes.
     fn check(&self, samples: &Range<u64>, row_bytes: u64) -> Result<usize, Error> {
         let Range { start, end } = *samples;
         if start > end || end > self.samples() {

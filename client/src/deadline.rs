@@ -1,10 +1,10 @@
-//! How long a call goes on, and whether anybody still waits for what it brings.
+//! The time limit of a call, and its cancellation.
 //!
-//! Every wait of a call is cut into slices, and at the end of each the token is looked at. So to
-//! cancel is one store: nothing has to be found and woken, whatever is being waited for, and a fork
-//! in between leaves no lock behind. An idle wait costs some twenty wake-ups a second.
+//! Every wait of a call is cut into slices, and the call checks the token after each. So cancelling
+//! is one store: no waiter must be found and woken, and a fork leaves no lock behind. An idle wait
+//! costs about twenty wakeups a second.
 //!
-//! Non-goals: what is cancelled is not undone; whoever gives up leaves things as after a failure.
+//! Non-goals: undoing cancelled work. A cancelled call leaves the same state as a failed one.
 
 use std::{
     future::Future,
@@ -22,51 +22,51 @@ use larder_base::limits;
 
 use crate::{Error, ErrorKind, process};
 
-/// Says to reads that nobody needs them any more: they end with an error within about a tenth of a
-/// second, whatever they wait for (within a second if that is a host that does not answer). Clones
-/// are the same token.
+/// Cancels reads. They end with an error within about 0.1 s, or within 1 s if they wait for a host
+/// that does not answer. Clones share the token.
 #[derive(Debug, Clone, Default)]
 pub struct CancelToken {
-    /// Absent in a token that is never used.
+    /// Absent in a token that is never cancelled.
     cancelled: Option<Arc<AtomicBool>>,
 }
 
 impl CancelToken {
-    /// A token to be used once.
+    /// Creates a token that can be cancelled once.
     #[must_use]
     pub fn new() -> Self {
         Self { cancelled: Some(Arc::default()) }
     }
 
-    /// For calls that always go on to their end.
+    /// A token for calls that always run to their end.
     #[must_use]
     pub const fn never() -> Self {
         Self { cancelled: None }
     }
 
-    /// Ends the reads that have it, now and later. One that is [never](Self::never) used stays so.
+    /// Ends all reads with this token, now and later. Has no effect on a [never](Self::never)
+    /// token.
     pub fn cancel(&self) {
         if let Some(cancelled) = &self.cancelled {
             cancelled.store(true, Relaxed);
         }
     }
 
-    /// Whether it was used.
+    /// Whether it was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Relaxed))
     }
 
     /// # Errors
-    /// When it was used.
+    /// The token was cancelled.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.is_cancelled() { Err(cancelled()) } else { Ok(()) }
     }
 
-    /// What `work` comes to.
+    /// Waits for `work`.
     ///
     /// # Errors
-    /// When the token is used first.
+    /// The token was cancelled first.
     pub(crate) async fn unless<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         let until_cancelled = pin!(async {
             while !self.is_cancelled() {
@@ -81,10 +81,9 @@ impl CancelToken {
 }
 
 fn cancelled() -> Error {
-    Error::new(ErrorKind::Internal, "cancelled: nobody needs what this call brings")
+    Error::new(ErrorKind::Internal, "the call was cancelled")
 }
 
-/// The deadline of a call, and its token.
 #[derive(Debug, Clone)]
 pub(crate) struct Deadline {
     deadline: Instant,
@@ -92,7 +91,7 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// For `time` from now on.
+    /// Sets a deadline `time` from now.
     pub(crate) fn new(time: Duration, cancel: &CancelToken) -> Self {
         Self { deadline: process::after(time), cancel: cancel.clone() }
     }
@@ -101,19 +100,18 @@ impl Deadline {
         &self.cancel
     }
 
-    /// Time until the deadline.
     pub(crate) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(process::now())
     }
 
-    /// How long to wait for something before looking at the token again; `None` when it is time to
-    /// give up.
+    /// How long to wait before checking the token again. `None` at the deadline or after
+    /// cancellation.
     pub(crate) fn slice(&self) -> Option<Duration> {
         let slice = self.left().min(limits::CANCEL_CHECK_INTERVAL);
         (!slice.is_zero() && !self.cancel.is_cancelled()).then_some(slice)
     }
 
-    /// Waits for `time`, unless it is cancelled.
+    /// Sleeps for `time`, or until cancelled.
     pub(crate) fn sleep(&self, time: Duration) {
         let pause = Self::new(time, &self.cancel);
         while let Some(slice) = pause.slice() {

@@ -1,4 +1,4 @@
-//! Devices: copies batches to GPU memory while the program goes on.
+//! Devices: copies batches to GPU memory while the program computes.
 //!
 //! ```text
 //!  rows ──▶ page-locked buffer ──┐            ┌──▶ the consumer's stream waits for the event
@@ -6,12 +6,12 @@
 //!  rows in registered extents ───┘  (stream)  └──▶ the event frees buffer, registration and lease
 //! ```
 //!
-//! This file is the seam: a [`Driver`] has the calls that the rules need, and no more. Two drivers
-//! implement it: [`host`], whose device memory is memory of this process, and `cuda`. The rules of
-//! order and lifetime stand in [`pump`] and the modules below it, which know only the seam.
+//! A [`Driver`] has exactly the calls that the rules need. Two drivers implement it: [`host`],
+//! which uses memory of this process as device memory, and `cuda`. The rules of order and lifetime
+//! are in [`pump`] and the modules below it, which know only the trait.
 //!
 //! Thread rule: everything is `Send + Sync`. A device belongs to the process that opened it: a
-//! forked child calls no driver function, and frees nothing. Non-goals: kernels, copies between
+//! forked child calls no driver function and frees nothing. Non-goals: kernels, copies between
 //! devices, copies to other hosts.
 
 mod blocks;
@@ -43,7 +43,7 @@ use registrar::Registrar;
 pub use slice::DeviceSlice;
 pub(crate) use staging::Staged;
 
-/// A device of this host, opened. Clones are the same one.
+/// An opened device of this host. Clones share it.
 #[derive(Clone)]
 pub struct Device {
     driver: Arc<dyn Driver>,
@@ -55,25 +55,25 @@ pub struct Device {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceFacts {
-    /// Its number: that of `cuda:0` is 0.
+    /// Its number: `cuda:0` has 0.
     pub ordinal: u32,
     /// Its name, such as `NVIDIA H200`.
     pub name: String,
     /// Bytes of its memory.
     pub memory_bytes: u64,
-    /// The CUDA version that the driver is for, such as `12.8`.
+    /// The CUDA version of the driver, such as `12.8`.
     pub driver: String,
-    /// Whether the driver registers pages that a process can only read, as those of the cache.
+    /// Whether the driver registers pages that a process can only read. The cache's pages are such.
     pub registers_pages: bool,
 }
 
-/// The stream on which a program uses a batch, as DLPack numbers streams: 1 is the legacy default
-/// stream, 2 the default stream of the calling thread, any other number a handle of the driver.
+/// The stream on which a program uses a batch, numbered as in DLPack: 1 is the legacy default
+/// stream, 2 the default stream of the calling thread. Any other number is a handle of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerStream(pub u64);
 
 impl ConsumerStream {
-    /// The legacy default stream, which waits for all others that are not non-blocking.
+    /// The legacy default stream. It waits for all streams that are not non-blocking.
     pub const DEFAULT: Self = Self(1);
 }
 
@@ -81,8 +81,8 @@ impl Device {
     /// Opens the GPU with this number.
     ///
     /// # Errors
-    /// `NotFound` where there is no driver, a driver that is too old, or no such GPU;
-    /// `InvalidArgument` in a process that was forked from one that had opened a GPU.
+    /// - `NotFound` without a driver or without such a GPU, or for a driver that is too old.
+    /// - `InvalidArgument` in a process forked from a process that has opened a GPU.
     pub fn cuda(ordinal: u32) -> Result<Self, Error> {
         #[cfg(feature = "cuda")]
         return cuda::open(ordinal);
@@ -90,11 +90,11 @@ impl Device {
         Err(without_cuda(&format!("device 'cuda:{ordinal}' can't be used")))
     }
 
-    /// The GPUs of this host: none where there is no driver. A process that asks for them can't
-    /// fork children that use one.
+    /// Lists the GPUs of this host. Empty without a driver. Children forked from the calling
+    /// process can't use a GPU.
     ///
     /// # Errors
-    /// `NotFound` for a driver that is too old, or is none.
+    /// `NotFound` for a driver that is too old or unusable.
     pub fn list() -> Result<Vec<DeviceFacts>, Error> {
         #[cfg(feature = "cuda")]
         return cuda::list();
@@ -102,8 +102,7 @@ impl Device {
         Err(without_cuda("GPUs can't be listed"))
     }
 
-    /// A device whose memory is memory of this process, and whose streams are threads: to test what
-    /// uses devices.
+    /// A device for tests. Its memory is memory of this process, and its streams are threads.
     #[must_use]
     pub fn host() -> Self {
         Self::new(Arc::new(host::Host::new()), Registrar::new())
@@ -120,16 +119,17 @@ impl Device {
         self.driver.name()
     }
 
-    /// Its number, as DLPack counts devices.
+    /// Its number in DLPack.
     #[must_use]
     pub fn ordinal(&self) -> u32 {
         self.driver.ordinal()
     }
 
-    /// Registers a page as the cache has them, a read-only map of a sealed file, and lets go of it.
+    /// Tries to register a page like the cache's, a read-only map of a sealed file. Then
+    /// unregisters it.
     ///
     /// # Errors
-    /// The reason for which the driver refuses.
+    /// The reason why the driver refuses.
     pub fn try_registering(&self) -> Result<(), Error> {
         let page = probe_page().map_err(|error| {
             Error::new(ErrorKind::Internal, "cannot make a page to register").because(error)
@@ -137,20 +137,20 @@ impl Device {
         self.driver.register(&page).map(drop)
     }
 
-    /// A stream that a program could use batches on.
+    /// Creates a stream on which a program can use batches.
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     pub fn new_stream(&self) -> Result<OwnStream, Error> {
         Ok(OwnStream(self.driver.stream()?))
     }
 }
 
-/// A stream of a device, for programs that have none of their own.
+/// A stream of a device, for programs without their own.
 pub struct OwnStream(Box<dyn Stream>);
 
 impl OwnStream {
-    /// Its number, valid as long as this value.
+    /// Its number, valid while this value lives.
     #[must_use]
     pub fn consumer(&self) -> ConsumerStream {
         self.0.number()
@@ -176,7 +176,6 @@ fn without_cuda(what: &str) -> Error {
         .hint("build it with the feature `cuda`")
 }
 
-/// The smallest extent.
 fn probe_page() -> Result<Attached, Box<dyn std::error::Error>> {
     let layout = Layout::new(&[Region::Blocks { bytes: 1 }])?;
     let (id, parts) = (ExtentId::from_bytes([0; 16]), vec![PartSpec { region: 0, range: 0..1 }]);
@@ -187,7 +186,7 @@ fn probe_page() -> Result<Attached, Box<dyn std::error::Error>> {
     Ok(Attached::shared(filling.seal()?.open_for_peer()?, id)?)
 }
 
-/// `what` can't be done in a process that inherited a device by a fork.
+/// The error of `what` in a process that inherited a device by a fork.
 pub(crate) fn forked(what: &str) -> Error {
     Error::new(ErrorKind::InvalidArgument, what)
         .because(
@@ -196,36 +195,36 @@ pub(crate) fn forked(what: &str) -> Error {
         .hint("start processes by 'spawn' or 'forkserver', or use the device in the parent alone")
 }
 
-/// The calls of a device that the rules need.
 pub(crate) trait Driver: Send + Sync {
-    /// As users write it.
+    /// The name as users write it.
     fn name(&self) -> String;
 
     fn ordinal(&self) -> u32;
 
-    /// Host memory that the device reads while the program goes on.
+    /// Host memory that the device reads asynchronously.
     fn page_locked(&self, bytes: usize) -> Result<Box<dyn PageLocked>, Error>;
 
-    /// Device memory, aligned to 256 bytes at least.
+    /// Device memory, aligned to at least 256 bytes.
     fn memory(&self, bytes: usize) -> Result<Arc<dyn DeviceMemory>, Error>;
 
-    /// Has the device read the pages of an extent where they lie, until the result is dropped. That
-    /// must be before the extent is.
+    /// Lets the device read the pages of an extent in place until the result is dropped. The result
+    /// must be dropped before the extent.
     ///
     /// # Errors
-    /// The reason for which the driver refuses.
+    /// The reason why the driver refuses.
     fn register(&self, extent: &Attached) -> Result<Companion, Error>;
 
-    /// A stream of its own, which no other work delays.
+    /// A new stream. No other work delays it.
     fn stream(&self) -> Result<Box<dyn Stream>, Error>;
 
-    /// A stream of the program's, valid until the result is dropped.
+    /// A stream of the program, valid until the result is dropped.
     fn consumer(&self, stream: ConsumerStream) -> Result<Box<dyn Stream>, Error>;
 
-    /// Whether the driver may be called: not in a forked child, not after the device was lost.
+    /// Whether the driver may be called: not in a forked child, and not after the device was lost.
     fn check(&self) -> Result<(), Error>;
 
-    /// Makes the calling thread one of Larder's own: a capture of the program's forbids it no call.
+    /// Marks the calling thread as one of Larder's. A graph capture of the program then never
+    /// blocks its calls.
     fn adopt_thread(&self);
 }
 
@@ -237,50 +236,47 @@ pub(crate) trait PageLocked: Send + Sync {
 
 /// Memory of a device. Freed when dropped.
 pub(crate) trait DeviceMemory: Send + Sync {
-    /// Where it begins, as the device counts.
+    /// The device address of its first byte.
     fn address(&self) -> u64;
 
-    /// Its bytes.
     fn bytes(&self) -> usize;
 }
 
-/// Work that a device does in order.
+/// A queue of work that a device does in order.
 pub(crate) trait Stream: Send + Sync {
     fn number(&self) -> ConsumerStream;
 
-    /// Queues the copies. Their sources must stay as they are until an event that is recorded after
-    /// this, or an error says that no copy was queued.
+    /// Queues the copies. Their sources must stay unchanged until an event recorded later is done,
+    /// unless the call returns an error that no copy was queued.
     fn copy(&self, transfer: &Arc<Transfer>) -> Result<(), Error>;
 
-    /// The moment at which all that is queued now is done.
+    /// Records the event that is done when all work queued so far is done.
     fn record(&self) -> Result<Event, Error>;
 
-    /// Has what is queued from now on wait for an event, of any stream of the device.
+    /// Makes all work queued from now on wait for an event of any stream of the device.
     fn wait(&self, event: &Event) -> Result<(), Error>;
 
-    /// CopyStats device memory back to the host, after what is queued now. Waits.
+    /// Copies device memory to the host after all work queued so far. Waits.
     fn read(&self, from: u64, out: &mut [u8]) -> Result<(), Error>;
 }
 
-/// A moment in the work of a stream.
 pub(crate) type Event = Arc<dyn Moment>;
 
-/// The one question to an [`Event`].
 pub(crate) trait Moment: Any + Send + Sync {
     /// Whether the work before it is done.
     ///
     /// # Errors
-    /// When the device was lost: then it never will be.
+    /// The device was lost, so the work never ends.
     fn is_done(&self) -> Result<bool, Error>;
 }
 
-/// CopyStats that go to a device together, and the memory that they read.
+/// Copies that go to a device together, and the memory that they read.
 pub(crate) struct Transfer {
     pub(crate) sources: Vec<Source>,
     pub(crate) runs: Vec<Run>,
 }
 
-/// Memory that a device reads: held until the copies from it are done.
+/// Memory that a device reads. It is held until the copies from it are done.
 pub(crate) enum Source {
     Staged(Staged),
     /// The registration is dropped before the extent.
@@ -302,16 +298,15 @@ impl Source {
 /// One copy of a transfer.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
-    /// Index among the sources.
+    /// The index among the sources.
     pub(crate) source: usize,
-    /// The bytes of it.
+    /// The range of the source.
     pub(crate) from: Range<usize>,
-    /// The device address that they go to.
+    /// The device address of the target.
     pub(crate) to: u64,
 }
 
 impl Transfer {
-    /// The bytes of a run.
     pub(crate) fn bytes(&self, run: &Run) -> &[u8] {
         &self.sources[run.source].bytes()[run.from.clone()]
     }

@@ -1,15 +1,16 @@
-//! The nodes of a cluster as this process sees them: the ring, who is up, and the control calls.
+//! The nodes of a cluster as this process sees them: the ring, the health of members, control
+//! calls.
 //!
-//! Any node tells the ring; after that every member is known by its control address. As long as
-//! none of the addresses answers there is no ring and no member: they are asked again in the
-//! background, ever more rarely. A member that failed a read is marked down and passed over; once
-//! its time has come the next use of it sends a probe in the background, and a member that answers
-//! is up again. Nobody ever waits for a probe. Each dataset goes over to a newer ring when it knows
-//! the exceptions to it ([`OwnerDirectory`]).
+//! Any node gives the ring, which has the control address of every member. Until an address answers
+//! there is no ring, and the addresses are asked again in the background, ever more rarely. A
+//! member that failed a read is marked down and passed over. When its time comes, the next use of
+//! the cluster probes it in the background, and a member that answers is up again. No read waits
+//! for a probe. Each dataset moves to a newer ring once it knows the exceptions to it
+//! ([`OwnerDirectory`]).
 //!
-//! Thread rule: shared freely. Control calls block the caller, on the runtime of `runtime`; what
-//! the data path asks here (guides, health) takes no lock and waits for nothing. A forked child
-//! makes its own channels. Non-goals: no rows (see `remote` and `local`), no membership of its own.
+//! Thread rule: shared freely. Control calls block the caller, on the runtime of `runtime`.
+//! Questions of the data path (owners, health) take no lock and never wait. A forked child makes
+//! its own channels. Non-goals: rows (see `remote` and `local`), and taking part in the membership.
 
 mod control;
 mod health;
@@ -52,17 +53,17 @@ pub struct Cluster {
     control: Control,
     /// As the user gave them.
     addresses: Vec<String>,
-    /// Absent before one of the addresses answered.
+    /// Absent until one of the addresses answers.
     view: ArcSwapOption<View>,
-    /// Of the addresses together, until one answers.
+    /// The health of the addresses together, until one answers.
     introduction: Health,
     /// When the ring was last asked for, in milliseconds of [`process::uptime`].
     asked_at: AtomicU64,
-    /// The greatest version of a ring that a node has told of.
+    /// The greatest ring version that a node has reported.
     heard: AtomicU64,
-    /// Whether rows come from the origin because no node gives them.
+    /// Rows come from the origin because no node answers.
     outage: AtomicBool,
-    /// Present if this is the node of the host.
+    /// Present if this is the host's node.
     host: Option<OfHost>,
 }
 
@@ -71,11 +72,11 @@ pub(crate) struct View {
     pub(crate) ring: Arc<Ring>,
     /// In the order of the ring's members.
     pub(crate) members: Box<[Arc<Member>]>,
-    /// The control address of the node that told it.
+    /// The control address of the node that gave the ring.
     told_by: String,
 }
 
-/// A node as the ring knows it, with what was seen of it.
+/// A node on the ring, with its observed health and location.
 pub(crate) struct Member {
     pub(crate) id: String,
     /// `http://host:port`.
@@ -84,17 +85,17 @@ pub(crate) struct Member {
     pub(crate) proximity: HostProximity,
 }
 
-/// Under which name nodes know a dataset: what they are asked to open.
+/// The name of a dataset at the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatasetName {
     /// Prefix and tag.
     pub reference: DatasetRef,
-    /// Where the manifest lies when it is not beside the data.
+    /// The place of the manifest, if it is not beside the data.
     pub manifest: Option<OriginUri>,
 }
 
 impl DatasetName {
-    /// The end of its opening. One that takes long is warned of: nobody sees what is done.
+    /// Waits for the dataset to open. Warns after a while, because indexing shows no progress.
     pub(crate) async fn told_if_long<T>(&self, opening: impl Future<Output = T>) -> T {
         let mut opening = pin!(opening);
         let soon = time::timeout(limits::OPENING_TOLD_AFTER, opening.as_mut()).await;
@@ -111,7 +112,7 @@ impl DatasetName {
         }
     }
 
-    /// The same dataset, pinned to one snapshot: a tag may be moved while a job runs.
+    /// The same dataset, pinned to one snapshot, because a tag may move while a job runs.
     pub(crate) fn pinned(&self, snapshot: SnapshotId) -> Self {
         let reference = DatasetRef::parse(&format!("{}@{snapshot}", self.reference.uri()));
         let reference = reference.expect("32 hex digits are a tag");
@@ -119,10 +120,10 @@ impl DatasetName {
     }
 }
 
-/// What a node said when it opened a dataset.
+/// A node's answer after it opened a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenDataset {
-    /// What the tag names now.
+    /// The snapshot that the tag names now.
     pub snapshot: SnapshotId,
     /// Samples of the snapshot.
     pub samples: u64,
@@ -130,25 +131,25 @@ pub struct OpenDataset {
     pub shards: u32,
     /// Bytes of all its tensors.
     pub bytes: u64,
-    /// Length of its manifest.
+    /// Bytes of its manifest.
     pub manifest_bytes: u64,
-    /// Whether nobody had indexed it before.
+    /// The node indexed it for this call.
     pub indexed_now: bool,
-    /// Where its manifest lies, as the node says.
+    /// The place of its manifest, as the node reports it.
     pub manifest_uri: String,
-    /// If it was indexed: the first of what was left out, each with the reason.
+    /// If it was indexed: the first files that were left out, each with the reason.
     pub left_out: Vec<String>,
-    /// How much was left out.
+    /// How many files were left out.
     pub left_out_count: u64,
     pub(crate) ticket: Ticket,
 }
 
-/// Memory of the members that answered, summed.
+/// The memory of the members that answered, summed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClusterMemory {
-    /// What they may use for shards.
+    /// Bytes that they may use for shards.
     pub budget_bytes: u64,
-    /// What is resident.
+    /// Bytes of resident shards.
     pub resident_bytes: u64,
     /// Members of the ring.
     pub members: usize,
@@ -156,32 +157,31 @@ pub struct ClusterMemory {
     pub answered: usize,
 }
 
-/// One member, for listings.
+/// The state of a member, for listings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberState {
     /// Its name in the ring.
     pub id: String,
     /// Its control address, `http://host:port`.
     pub control: String,
-    /// Whether it is taken to be up.
+    /// Whether it counts as up.
     pub up: bool,
 }
 
 impl Cluster {
-    /// The cluster that has nodes at `addresses`: `http://host:port`, several separated by commas,
-    /// any nodes of it. None is asked yet, and none needs to be up: they are used from when they
-    /// answer.
+    /// A cluster with nodes at `addresses`: one or more `http://host:port`, separated by commas.
+    /// Asks no node yet. The nodes need not be up, and are used once they answer.
     ///
     /// # Errors
-    /// `InvalidArgument` for what is not an address.
+    /// `InvalidArgument` for an invalid address.
     pub fn new(addresses: &str) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self::unknown(Control::new(), parse_addresses(addresses)?)))
     }
 
-    /// The same, which has to answer now.
+    /// As [`new`](Self::new), but a node must answer now.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `Unavailable` when no node answers.
+    /// As [`new`](Self::new), and `Unavailable` if no node answers.
     pub fn connect(addresses: &str) -> Result<Arc<Self>, Error> {
         let cluster = Self::new(addresses)?;
         cluster.learn()?;
@@ -203,11 +203,11 @@ impl Cluster {
         }
     }
 
-    /// Opens a dataset on a node, which indexes it first when nobody has: on the same node for all
-    /// clients while that is up, so that it is indexed once.
+    /// Opens a dataset on a node. The node indexes a dataset without a manifest. All clients choose
+    /// the same node while it is up, so that it is indexed once.
     ///
     /// # Errors
-    /// The node's; `Unavailable` when no member answers.
+    /// Errors of the node, and `Unavailable` if no member answers.
     pub fn open_dataset(&self, name: &DatasetName) -> Result<OpenDataset, Error> {
         self.on_any(name, |member| {
             runtime::block_on(async {
@@ -217,11 +217,11 @@ impl Cluster {
         })
     }
 
-    /// The manifest of a dataset that was opened: mapped from a node on this host if `local` allows
-    /// and one is there, so that all processes share one copy; else fetched.
+    /// The manifest of an open dataset. If `local` allows it and a node is on this host, it is
+    /// mapped from there, so that all processes share one copy. Otherwise it is fetched.
     ///
     /// # Errors
-    /// The node's; `DataLoss` when what came is not that manifest.
+    /// Errors of the node, and `DataLoss` if the node sends another manifest.
     pub fn manifest(
         &self,
         name: &DatasetName,
@@ -242,8 +242,8 @@ impl Cluster {
         })
     }
 
-    /// The memory of the cluster: every member is asked at once, and none is waited for longer than
-    /// two seconds. Without members if none is known, as no node ever answered.
+    /// The memory of the cluster. Asks every member at once, and waits at most two seconds. Zero
+    /// members if no node ever answered.
     pub fn memory(&self) -> ClusterMemory {
         let Ok(view) = self.learn() else {
             return ClusterMemory::default();
@@ -262,17 +262,17 @@ impl Cluster {
         sum
     }
 
-    /// The members in the order of the ring; none before a node answered.
+    /// The members in the order of the ring. Empty until a node has answered.
     pub fn members(&self) -> Vec<MemberState> {
         self.view().iter().flat_map(|view| &view.members).map(|member| member.state()).collect()
     }
 
-    /// The members now, if any node ever said who they are.
+    /// The current members, if a node ever answered.
     pub(crate) fn view(&self) -> Option<Arc<View>> {
         self.view.load_full()
     }
 
-    /// Where a member's data plane and socket are, and the right to read a snapshot from it.
+    /// Describes a member and opens a dataset on it, for a ticket to read a snapshot.
     pub(crate) async fn open_on(
         &self,
         member: &Member,
@@ -283,8 +283,8 @@ impl Cluster {
         Ok((node, open))
     }
 
-    /// Calls members in an order that depends on the dataset only, those that are up first, until
-    /// one does not fail in a way that the next may mend.
+    /// Calls members in turn, those that are up first, until the answer is no error that another
+    /// member may mend. The order depends on the dataset only.
     fn on_any<T>(
         &self,
         name: &DatasetName,
@@ -319,8 +319,7 @@ impl Member {
 }
 
 impl View {
-    /// The members of a ring that a node told; those that were known before keep what was seen of
-    /// them.
+    /// Creates a view of a ring. Members known before keep their health and location.
     fn new(ring: Arc<Ring>, told_by: &str, known: &[Arc<Member>]) -> Self {
         let member = |member: &larder_base::Member| {
             let same = |old: &&Arc<Member>| old.id == member.id && old.control == member.control;
@@ -334,7 +333,7 @@ impl View {
         Self { ring, members, told_by: told_by.to_owned() }
     }
 
-    /// Whether a ring is newer than this one; or is the same, and has another address for a member
+    /// Whether a ring is newer than this one, or is the same ring with another address for a member
     /// that is down.
     fn is_outdone_by(&self, ring: &Ring) -> bool {
         let moved = |member: &Arc<Member>| {
@@ -346,7 +345,8 @@ impl View {
         known < told || known == told && self.members.iter().any(moved) && same()
     }
 
-    /// The control addresses of those to ask about this ring: who told it surely goes by it.
+    /// The control addresses to ask about this ring. The node that gave it comes first, as it
+    /// surely uses it.
     fn informants(&self) -> impl Iterator<Item = &str> {
         let up = self.members.iter().filter(|member| member.health.is_up());
         let others = up.map(|member| &*member.control).filter(|&address| address != self.told_by);

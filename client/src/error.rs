@@ -1,10 +1,11 @@
-//! The one error of the client: a coarse kind for programs; what, why and a hint for people.
+//! The error of the client: a coarse kind for programs, and for people the failure, its reason and
+//! a hint.
 
 use std::{error, fmt, sync::Arc};
 
 use larder_base::{Advice, ErrorKind};
 
-/// What went wrong, why, and what to do about it. Cheap to clone.
+/// A failure, its reason, and a hint. Cheap to clone.
 #[derive(Clone)]
 pub struct Error {
     inner: Arc<Inner>,
@@ -20,25 +21,25 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of this kind. `what` is what could not be done: lower case, no full stop.
+    /// An error of this kind. `what` names the failure, in lower case and without a full stop.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         let inner = Inner { kind, what: what.into(), why: None, hint: None, source: None };
         Self { inner: Arc::new(inner) }
     }
 
-    /// The same error with the reason in words.
+    /// Adds the reason in words.
     #[must_use]
     pub fn because(self, why: impl fmt::Display) -> Self {
         self.change(|inner| inner.why = Some(why.to_string()))
     }
 
-    /// The same error with what the user can do about it.
+    /// Adds a hint for the user.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         self.change(|inner| inner.hint = Some(hint.into()))
     }
 
-    /// The same error with the error behind it, whose text becomes the reason unless one is given.
+    /// Adds the underlying error. Its text becomes the reason unless one is given.
     #[must_use]
     pub fn with_source(self, source: impl error::Error + Send + Sync + 'static) -> Self {
         self.change(|inner| {
@@ -47,7 +48,7 @@ impl Error {
         })
     }
 
-    /// The same failure seen from further out: `what` could not be done, because of this.
+    /// Wraps the error: `what` failed, because of this error.
     #[must_use]
     pub fn context(self, what: impl Into<String>) -> Self {
         self.change(|inner| {
@@ -59,27 +60,27 @@ impl Error {
         })
     }
 
-    /// What kind of failure this is.
+    /// The kind of failure.
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
     }
 
-    /// What the caller should do: shorthand for `kind().advice()`.
+    /// The advice to the caller: short for `kind().advice()`.
     pub fn advice(&self) -> Advice {
         self.inner.kind.advice()
     }
 
-    /// What could not be done.
+    /// The failure.
     pub fn what(&self) -> &str {
         &self.inner.what
     }
 
-    /// The reason, where there is one.
+    /// The reason, if there is one.
     pub fn why(&self) -> Option<&str> {
         self.inner.why.as_deref()
     }
 
-    /// What the user can do about it, where that is known.
+    /// The hint for the user, if there is one.
     pub fn advice_text(&self) -> Option<&str> {
         self.inner.hint.as_deref()
     }
@@ -90,7 +91,7 @@ impl Error {
     }
 }
 
-/// The texts of an error and of those behind it, joined unless one repeats the next.
+/// The texts of an error and of its sources, joined. Skips a text that the next one repeats.
 fn chain(error: &(dyn error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -104,7 +105,7 @@ fn chain(error: &(dyn error::Error + 'static)) -> String {
     text
 }
 
-/// `what: why`; the hint is for whoever prints errors in full.
+/// `what: why`, without the hint.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.inner.what)?;
@@ -125,7 +126,7 @@ impl error::Error for Error {
     }
 }
 
-/// A node's error keeps its kind; its message is what went wrong.
+/// Keeps the kind of a node's error. Its message becomes the failure.
 impl From<larder_base::Error> for Error {
     fn from(error: larder_base::Error) -> Self {
         let failed = Self::new(error.kind(), error.message());

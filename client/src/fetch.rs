@@ -1,23 +1,21 @@
-//! Rows of one snapshot, each from the nearest place that has it.
+//! Reads rows of one snapshot, each from the nearest source.
 //!
 //! ```text
 //! rows ─▶ mapped here? ──yes──▶ copied and checked, no lock, no system call
 //!           │ no
 //!           ▼
 //!         by owner: one request per node, all sent before the first answer is read
-//!           │                 │ a node fails: what it did not send goes to the next on the walk
+//!           │                 │ a node fails: its missing rows go to the next owner
 //!           ▼                 ▼
 //!         into the batch    no node left: strict ranged reads of the origin, with one warning
 //! ```
 //!
-//! A row is in the batch only after its checksum was compared, on the bytes as they lie there or on
-//! those that were stored there. What a node says to try again is tried again until the caller's
-//! patience ends.
+//! A row counts as read only after its checksum was compared, on the mapped bytes or on the bytes
+//! in the batch. Answers of "try again" are retried until the call's deadline.
 //!
-//! Thread rule: a [`Fetcher`] is shared by all threads that read; each call works on its caller's
-//! thread. Sockets, locks and threads behind it are those of one process: a forked child starts
-//! with none at its first call. Non-goals: which rows are wanted when (see the sampler and the
-//! loader).
+//! Thread rule: all threads share a [`Fetcher`]. Each call works on its caller's thread. Sockets,
+//! locks and threads belong to one process: a forked child makes its own at its first call.
+//! Non-goals: choosing rows and their order (see the sampler and the loader).
 
 mod check;
 mod failure_policy;
@@ -58,7 +56,7 @@ pub use target::FetchOptions;
 pub(crate) use view::Asking;
 pub use view::RowsView;
 
-/// A shard whose mapped bytes turned out to be damaged is not mapped again before this.
+/// A shard with damaged mapped bytes is not mapped again for this long.
 const ASK_AGAIN_CORRUPT: Duration = Duration::from_secs(60);
 
 /// Reads rows of one snapshot.
@@ -69,8 +67,8 @@ pub struct Fetcher {
 }
 
 impl Fetcher {
-    /// A reader of `manifest`'s snapshot. Nothing is connected before the first row is asked for.
-    /// Without a cluster all rows come from the origin.
+    /// Creates a reader of `manifest`'s snapshot. It connects at the first row. Without a cluster
+    /// all rows come from the origin.
     pub fn new(
         manifest: Manifest,
         name: &DatasetName,
@@ -82,7 +80,7 @@ impl Fetcher {
         Arc::new(Self { target, session: PerProcess::new(), fallback })
     }
 
-    /// The snapshot's index.
+    /// The manifest of the snapshot.
     pub fn manifest(&self) -> &Manifest {
         &self.target.manifest
     }
@@ -92,13 +90,14 @@ impl Fetcher {
         self.target.cluster.as_ref()
     }
 
-    /// Fills `out[k]` with the rows of tensor `tensors[k]`, back to back in the order of `rows`:
-    /// `rows.len() * row_bytes` bytes each, and of ragged tensors as many as the manifest says
-    /// ([`Manifest::row_in_region`]). After an error the buffers hold nothing of use.
+    /// Fills `out[k]` with the rows of tensor `tensors[k]`, back to back in the order of `rows`.
+    /// Each buffer has `rows.len() * row_bytes` bytes. For ragged tensors the manifest gives the
+    /// lengths ([`Manifest::row_in_region`]). After an error the contents of the buffers are
+    /// undefined.
     ///
     /// # Errors
-    /// `InvalidArgument` for rows, tensors or buffers that are not the snapshot's; else what remained
-    /// after every node on the walk and the origin were asked, and patience ended.
+    /// `InvalidArgument` for rows, tensors or buffers that do not fit the snapshot. Otherwise the
+    /// last error, after all owners and the origin failed and the deadline passed.
     pub fn gather(
         &self,
         rows: &[RowRef],
@@ -112,7 +111,7 @@ impl Fetcher {
             .map(|gathered| gathered.sources)
     }
 
-    /// Where rows begin that stand back to back, of those tensors that are ragged.
+    /// For each ragged tensor, the offsets of rows that lie back to back.
     fn begins(
         &self,
         rows: &[RowRef],
@@ -131,9 +130,8 @@ impl Fetcher {
         tensors.iter().map(of).collect()
     }
 
-    /// As [`gather`](Self::gather), but ends with an error soon after it is cancelled; and says
-    /// what it waited for longest. Rows with places go there, and the rest of the buffers is left
-    /// alone.
+    /// As [`gather`](Self::gather), but also reports the longest wait, and fails soon after it is
+    /// cancelled. Rows with places go there, and the remaining bytes of the buffers are left alone.
     pub(crate) fn gather_unless(
         &self,
         placed: Placed<'_>,
@@ -179,15 +177,15 @@ impl Fetcher {
         Ok(gathered)
     }
 
-    /// Learns which nodes own which shards, so that the first rows are asked for at the right ones;
-    /// what can't be learned now is learned in the background when rows are read.
+    /// Learns the owners of all shards, so that the first requests go to the right nodes. If this
+    /// fails, reading rows learns them in the background.
     pub(crate) fn learn_owners(&self) {
         if let Some(cluster) = &self.target.cluster {
             let _ = runtime::block_on(self.target.owner_directory.learn(cluster));
         }
     }
 
-    /// Who owns which shard, as it is now or was when nodes last answered.
+    /// The owners of all shards, as nodes last answered.
     pub(crate) fn placement(&self) -> Option<Placement> {
         let cluster = self.cluster()?;
         self.learn_owners();

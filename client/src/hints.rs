@@ -1,11 +1,10 @@
-//! What to do about an error, where nothing is said of that yet: a node's errors bring no hints,
-//! and are often those of the origin that it asked.
+//! Adds hints to errors without one. Errors of nodes have no hints, and often come from the origin.
 
 use larder_dataset::OriginUri;
 
 use crate::{Cluster, Error, ErrorKind};
 
-/// The error of opening or indexing what lies at `uri`, with its hint.
+/// The error of opening or indexing `uri`, with a hint.
 pub(crate) fn of_opening(error: Error, uri: &OriginUri) -> Error {
     if error.advice_text().is_some() {
         return error;
@@ -25,7 +24,7 @@ pub(crate) fn of_opening(error: Error, uri: &OriginUri) -> Error {
     }
 }
 
-/// The error of reading rows of a dataset that is open, with its hint.
+/// The error of reading rows of an open dataset, with a hint.
 pub(crate) fn of_reading(error: Error, uri: &OriginUri) -> Error {
     if error.advice_text().is_some() {
         return error;
@@ -50,7 +49,7 @@ pub(crate) fn of_reading(error: Error, uri: &OriginUri) -> Error {
     }
 }
 
-/// Says as whom the node of this host reads, when that is what it is refused for.
+/// Adds a hint about the credentials of this host's node, if the origin refuses it.
 pub(crate) fn of_node(error: Error, cluster: &Cluster) -> Error {
     match cluster.host() {
         Some(node) if error.kind() == ErrorKind::PermissionDenied => error.hint(format!(

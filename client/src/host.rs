@@ -1,26 +1,25 @@
-//! One node a host: the processes of a user start it when the first of them needs it, share it, and
-//! the last one out stops it a minute later.
+//! One node per host. The first process of a user that needs it starts it, all processes share it,
+//! and it stops a minute after the last one.
 //!
 //! ```text
 //!   connect to the socket ──▶ ADMIT our prefix ──▶ attached; the connection is the lease
-//!          │ nobody listens
+//!          │ no node listens
 //!   lock the folder ──▶ start a node, which inherits the lock ──▶ connect, as above
 //!          │ locked: a node is starting or stopping
 //!   wait a moment, and again
 //! ```
 //!
-//! Nothing is believed that could be stale: whether a node runs is whether its socket answers, and
-//! whether one may be started is whether the lock is free. The kernel ends both with the process,
-//! so neither a killed starter nor a killed node stands in anybody's way. The lock is one on the
-//! folder itself; the node keeps it for its life, as its standard input.
+//! No state can be stale. A node runs if its socket answers, and may be started if the lock is
+//! free. The kernel ends both with the process, so a killed starter or node blocks no other
+//! process. The lock is on the folder itself. The node keeps it for its life, as its standard
+//! input.
 //!
-//! Which node: one for each user, and for each set of `AWS_*`, `GOOGLE_*` and `AZURE_*` variables.
-//! They say where an address leads and as whom it is read, and the node has those of the process
+//! There is one node for each user and each set of `AWS_*`, `GOOGLE_*` and `AZURE_*` variables.
+//! These decide the target of an address and the account, and the node has those of the process
 //! that started it. See `settings`.
 //!
-//! Thread rule: starting and attaching block the caller, for up to a minute if a node is just
-//! stopping. A forked child attaches for itself. Non-goals: nodes that other hosts use ([`serve`]
-//! starts one).
+//! Thread rule: starting and attaching block the caller, for up to a minute if a node is stopping.
+//! A forked child attaches for itself. Non-goals: nodes for other hosts ([`serve`] starts one).
 
 mod binary;
 mod folder;
@@ -44,48 +43,50 @@ use folder::Folder;
 
 pub use served::{ServeOptions, ServedNode, serve};
 
-/// How often to look whether a node that is starting or stopping has done so.
+/// How often to check whether a node has started or stopped.
 const TICK: Duration = Duration::from_millis(20);
 
-/// How the node of this host is started, if it does not run yet; and which one is meant.
+/// Options to choose the node of this host, and to start it if it does not run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostOptions {
-    /// Memory for shards, such as `8GiB` or `50%` of what is available when it starts. Else
-    /// `LARDER_MEMORY`, else half. Not looked at when a node runs already.
+    /// Memory for shards, such as `8GiB`, or `50%` of the memory available at its start. Default:
+    /// `LARDER_MEMORY`, or half. Ignored if the node runs already.
     pub memory: Option<String>,
-    /// How long the node goes on when no process uses it any more, so that a job that is started
-    /// again finds its data warm. Else `LARDER_HOST_NODE_LINGER`, else a minute.
+    /// How long the node keeps running without users, so that a restarted job finds its data warm.
+    /// Default: `LARDER_HOST_NODE_LINGER`, or a minute.
     pub linger: Option<Duration>,
-    /// Where the program `larder-node` is, unless `LARDER_NODE_BIN` says so. Else it is looked for
-    /// beside the program that runs, and in `PATH`.
+    /// The path of the program `larder-node`. Default: `LARDER_NODE_BIN`, a file beside the running
+    /// program, or `PATH`.
     pub node_bin: Option<PathBuf>,
-    /// Tells apart nodes that would else be one. Else `LARDER_HOST_NODE`.
+    /// Separates nodes that would otherwise be one. Default: `LARDER_HOST_NODE`.
     pub name: Option<String>,
 }
 
-/// The use of the node of this host. The node may stop some time after the last one was dropped.
+/// A lease on the node of this host. The node may stop some time after the last lease is dropped.
 pub struct HostNode {
-    /// Open for as long as this process uses the node.
+    /// Open while this process uses the node.
     _lease: Lease,
     admitted: Admitted,
     log: PathBuf,
     started: bool,
 }
 
-/// Why there is no lease yet.
+/// The reason why there is no lease yet.
 enum NotYet {
-    /// Nobody listens, or nobody who will for long: to be tried again.
+    /// No node listens, or the node is about to stop. Try again.
     Nobody,
-    /// It won't become better by waiting.
+    /// Waiting does not help.
     Refused(Error),
 }
 
 impl HostNode {
-    /// Attaches to the node of this host and lets it read `prefixes`; starts it if there is none.
+    /// Attaches to the node of this host and lets it read `prefixes`. Starts it if needed.
     ///
     /// # Errors
-    /// `NotFound` when there is no program to start; `Unavailable` with the end of its log when it does
-    /// not start; `PermissionDenied` when its folder is not ours alone; what it refuses a prefix for.
+    /// - `NotFound` if the program is missing.
+    /// - `Unavailable`, with the end of its log, if it does not start.
+    /// - `PermissionDenied` if other users have access to its folder.
+    /// - The node's error if it refuses a prefix.
     pub fn start_or_attach(options: &HostOptions, prefixes: &[&str]) -> Result<Self, Error> {
         let folder = Folder::make(options)?;
         let deadline = process::now() + limits::HOST_NODE_TIMEOUT;
@@ -109,10 +110,10 @@ impl HostNode {
         }
     }
 
-    /// Attaches to the node of this host if there is one: to look at it.
+    /// Attaches to the node of this host, to inspect it. `None` if it does not run.
     ///
     /// # Errors
-    /// As [`start_or_attach`](Self::start_or_attach), for want of a node excepted.
+    /// As [`start_or_attach`](Self::start_or_attach), except for a missing node.
     pub fn attach(options: &HostOptions) -> Result<Option<Self>, Error> {
         let Some(folder) = Folder::find(options)? else { return Ok(None) };
         match Self::try_attach(&folder, &[]) {
@@ -144,13 +145,13 @@ impl HostNode {
         self
     }
 
-    /// Its control address, `http://host:port`. Calls need the ticket that came with it.
+    /// Its control address, `http://host:port`. Calls need its ticket.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.admitted.control
     }
 
-    /// What it may use for shards, in bytes.
+    /// Bytes that it may use for shards.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.admitted.memory_bytes
@@ -162,13 +163,13 @@ impl HostNode {
         self.admitted.pid
     }
 
-    /// Where it logs to while it runs.
+    /// The path of its log while it runs.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Whether this very call started it, so that whoever prints a line about that prints one.
+    /// Whether this call started it, so that only one process announces it.
     #[must_use]
     pub fn started(&self) -> bool {
         self.started
@@ -189,7 +190,7 @@ impl From<Failure> for NotYet {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Broken(_) | Failure::Silent => Self::Nobody,
-            // It is stopping, or has no place just now.
+            // It is stopping, or full at the moment.
             Failure::Answer(error)
                 if matches!(
                     error.kind(),
@@ -207,7 +208,7 @@ fn nobody_came(folder: &Folder) -> Error {
     let waited = limits::HOST_NODE_TIMEOUT.as_secs();
     let (path, log) = (folder.path().display(), folder.log());
     Error::new(ErrorKind::Unavailable, "the cache of this host can't be reached")
-        .because(format!("{path} is locked, and nobody answered on its socket for {waited} s"))
+        .because(format!("{path} is locked, and no node answered on its socket for {waited} s"))
         .hint(format!(
             "see {}; 'fuser {path}' names the processes that hold the lock: end the one that hangs",
             log.display()

@@ -1,20 +1,20 @@
 //! The loader: shuffled batches of a dataset, fetched ahead.
 //!
 //! ```text
-//! Job --pass()--> Pass: which samples batch i has        (pure; the order is `sampler`,
-//!                   |                                     which rank reads what `divider`)
+//! Job --pass()--> Pass: the samples of batch i       (pure; `sampler` gives the order,
+//!                   |                                 `divider` the rows of each rank)
 //!                   |
-//!          BatchFetcher::fetch(i): samples -> rows -> one gather a dataset into one buffer, pooled or given
+//!          BatchFetcher: samples -> rows -> one gather per dataset, into one buffer
 //!                   |
 //!          Prefetch: a few threads, a bounded window, outcomes in order
 //!                   |
-//!          Epoch: hands a batch out, and only then counts it: state, digest, stats
+//!          Epoch: hands a batch out, and only then counts it in state, digest and stats
 //! ```
 //!
-//! Thread rule: a [`Loader`] owns no thread; an [`Epoch`] has as many as batches are fetched ahead.
-//! After a fork a loader can be used on both sides, an epoch only in the process that began it.
-//! Non-goals: where rows come from (it is handed a function that reads them); devices and
-//! frameworks.
+//! Thread rule: a [`Loader`] owns no thread. An [`Epoch`] owns one thread for each batch that it
+//! fetches at once. After a fork a loader works on both sides, and an epoch only in the process
+//! that began it. Non-goals: the source of rows (the loader gets a function that reads them),
+//! devices and frameworks.
 
 mod batch;
 mod builder;
@@ -57,8 +57,8 @@ pub use send::{DeviceTensor, OnDevice};
 pub use shuffle::ShuffleMode;
 pub use slowest::SlowBatch;
 
-/// Hands out the samples of a dataset as batches, each declared sample once an epoch, in an order
-/// that seed and epoch alone decide.
+/// Iterates a dataset in batches. Each declared sample comes once per epoch. Seed and epoch alone
+/// decide the order.
 ///
 /// ```no_run
 /// # fn train(_: larder_client::BatchTensor<'_>) {}
@@ -82,13 +82,12 @@ pub struct Loader {
     job: Job,
     fetcher: Arc<BatchFetcher>,
     ahead: Ahead,
-    /// The pass begun last, or the one that a resume prepared.
+    /// The pass that began last, or that a resume prepared.
     pass: Arc<Pass>,
-    /// The pass that a resume prepared, until an epoch of its number has begun.
+    /// The pass that a resume prepared, until an epoch with its number begins.
     resumed: Arc<ArcSwapOption<Pass>>,
-    /// Of `pass`; written by its epoch.
+    /// The progress of `pass`. Its epoch writes it.
     progress: Arc<ArcSwap<Progress>>,
-    /// Of all passes.
     slowest: Arc<Slowest>,
 }
 
@@ -101,35 +100,35 @@ impl Loader {
         Ok(Self { job, fetcher, ahead, pass, resumed, progress, slowest })
     }
 
-    /// Begins an epoch (0, 1, 2, ...) from its start, or where [`resume`](Self::resume) stands if
-    /// it stands in this epoch. Fetching begins at once.
+    /// Begins an epoch (0, 1, 2, ...) and starts to fetch. It begins at the [resumed](Self::resume)
+    /// position if that is in this epoch, otherwise at its start.
     ///
-    /// The loader's state, digest and counts are from now on those of this epoch. An epoch begun
-    /// before may still be iterated; it is just no longer the one that the loader speaks of.
+    /// From now on the loader's state, digest and counts are those of this epoch. An earlier epoch
+    /// can still be iterated, but the loader no longer reports it.
     ///
     /// # Errors
-    /// `ResourceExhausted` when no thread can be started.
+    /// `ResourceExhausted` if the system refuses a thread.
     pub fn epoch(&mut self, epoch: u64) -> Result<Epoch, Error> {
         Epoch::on_host(self.start(epoch)?, None)
     }
 
-    /// As [`epoch`](Self::epoch), for batches in memory of the caller's: a device's framework may
-    /// want them in memory of its own kind. Each batch is gathered into what was given for it, also
-    /// one whose rows could be seen where they lie.
+    /// As [`epoch`](Self::epoch), for batches in memory of the caller, such as a framework's pinned
+    /// memory. Each batch is gathered into its given memory, even if its rows could be viewed in
+    /// place.
     ///
     /// ```no_run
     /// # use larder_client::{Batch, Error, CallerMemory, Loader};
     /// # type Allocate = fn(usize) -> Box<dyn CallerMemory>;
-    /// # fn example(mut loader: Loader, memory_of: Allocate, train: fn(Batch)) -> Result<(), Error> {
+    /// # fn example(mut loader: Loader, alloc: Allocate, train: fn(Batch)) -> Result<(), Error> {
     /// let mut prepared = loader.prepare(0)?;
     /// while let Some(bytes) = prepared.wanted() {
-    ///     prepared.give(memory_of(bytes));
+    ///     prepared.give(alloc(bytes));
     /// }
     /// let mut epoch = prepared.begin()?;
     /// while let Some(batch) = epoch.next() {
     ///     train(batch?);
     ///     while let Some(bytes) = epoch.wanted() {
-    ///         epoch.give(memory_of(bytes));
+    ///         epoch.give(alloc(bytes));
     ///     }
     /// }
     /// # Ok(())
@@ -137,23 +136,24 @@ impl Loader {
     /// ```
     ///
     /// # Errors
-    /// None is known: it is [`PreparedEpoch::begin`] that starts threads.
+    /// No known case. [`PreparedEpoch::begin`] starts the threads.
     pub fn prepare(&mut self, epoch: u64) -> Result<PreparedEpoch, Error> {
         Ok(PreparedEpoch::<OnHost>::new(self.start(epoch)?))
     }
 
-    /// What copies this loader's batches to a device: its own stream, and page-locked buffers for
-    /// as many batches as are fetched at once, and two. To be made once.
+    /// Creates the pump that copies this loader's batches to a device. It has its own stream, and
+    /// one page-locked buffer for each batch that is fetched at once, and two more. Create it once.
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     pub fn pump(&self, device: &Device, way: DeviceWay) -> Result<Arc<Pump>, Error> {
         Pump::new(device, way, self.ahead.threads, self.ahead.batches())
     }
 
-    /// As [`epoch`](Self::epoch), for batches in the memory of a device. Each is copied there while
-    /// the program uses those before it. A program has its streams wait for a batch by
-    /// [`DeviceSlice::begin_use`](crate::DeviceSlice::begin_use).
+    /// As [`epoch`](Self::epoch), for batches in the memory of a device. A batch is copied there
+    /// while the program uses earlier ones.
+    /// [`DeviceSlice::begin_use`](crate::DeviceSlice::begin_use) makes a program's stream wait for
+    /// a batch.
     ///
     /// ```no_run
     /// # use larder_client::{ConsumerStream, Device, DeviceTensor, DeviceWay, Error, Loader};
@@ -171,16 +171,16 @@ impl Loader {
     /// ```
     ///
     /// # Errors
-    /// `ResourceExhausted` when no thread can be started.
+    /// `ResourceExhausted` if the system refuses a thread.
     pub fn epoch_on(&mut self, epoch: u64, pump: &Arc<Pump>) -> Result<Epoch<OnDevice>, Error> {
         pump.check()?;
         Epoch::on_device(self.start(epoch)?, None, Arc::clone(pump))
     }
 
-    /// As [`prepare`](Self::prepare), for device memory of the caller's.
+    /// As [`prepare`](Self::prepare), for device memory of the caller.
     ///
     /// # Errors
-    /// Where the device can't be used: in a forked child, and after it was lost.
+    /// The device can't be used: in a forked child, or after it was lost.
     pub fn prepare_on(
         &mut self,
         epoch: u64,
@@ -190,7 +190,7 @@ impl Loader {
         Ok(PreparedEpoch::<OnDevice>::new(self.start(epoch)?, Arc::clone(pump)))
     }
 
-    /// What an epoch begins with; from now on the loader speaks of that epoch.
+    /// Makes `epoch` the loader's current epoch, and returns the values to begin it with.
     fn start(&mut self, epoch: u64) -> Result<Start, Error> {
         let resumed = self.resumed.load_full().filter(|pass| pass.plan().epoch() == epoch);
         let pass = match resumed {
@@ -208,14 +208,14 @@ impl Loader {
         })
     }
 
-    /// Goes on where a saved state stands: the next [`epoch`](Self::epoch) with the state's number
-    /// begins there, whichever were begun before it or could not begin. Seed and shuffle become
-    /// those of the state. It may have been saved with another world size or batch size; nothing is
-    /// lost or repeated as long as all ranks resume it.
+    /// Continues at a saved state. The next [`epoch`](Self::epoch) with the state's number begins
+    /// at its position, even if other epochs begin first or fail to begin. Seed and shuffle become
+    /// those of the state. The state may come from another world size or batch size: no sample is
+    /// lost or repeated if all ranks resume it.
     ///
     /// # Errors
-    /// `InvalidArgument` for a state of another snapshot, selection or order version; then nothing
-    /// is changed.
+    /// `InvalidArgument` for a state of another snapshot, selection or order version. The loader is
+    /// then unchanged.
     pub fn resume(&mut self, state: LoaderState) -> Result<(), Error> {
         let pass = Arc::new(self.job.pass(state)?);
         self.job.seed = state.plan().seed();
@@ -225,8 +225,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Which samples the batches from `state` on have, for a reader of another kind. Seed and
-    /// shuffle are those of the state; the loader itself stays where it is.
+    /// Lists the samples of the batches from `state` on, for a program with its own reader. Seed
+    /// and shuffle are those of the state. The loader itself does not move.
     ///
     /// # Errors
     /// `InvalidArgument` for a state of another snapshot, selection or order version.
@@ -234,64 +234,64 @@ impl Loader {
         Ok(Schedule::new(self.job.pass(state)?))
     }
 
-    /// Where the job stands after the batch that was handed out last, whatever was fetched ahead.
-    /// At the end of an epoch: at the start of the next.
+    /// The position of the job after the last batch that was handed out. Batches fetched ahead do
+    /// not count. At the end of an epoch it is the start of the next.
     ///
-    /// A program that holds on to batches (copies to a device run behind) saves
-    /// [`Batch::state`] of the batch it used last instead.
+    /// A program that holds batches back (copies to a device run behind) saves the [`Batch::state`]
+    /// of the batch it used last instead.
     #[must_use]
     pub fn state(&self) -> LoaderState {
         self.progress.load().state
     }
 
-    /// What this rank handed out in the epoch begun or resumed last, padding aside.
+    /// The digest of the samples that this rank handed out in the current epoch, without padding.
     #[must_use]
     pub fn digest(&self) -> EpochDigest {
         self.progress.load().digest
     }
 
-    /// What the merged digests of all ranks come to at the end of the epoch begun or resumed last,
-    /// if each declared sample came exactly once (after a resume: each that was left; with
-    /// [`Last::Drop`](sampler::Last): each but for the dropped tail). 2 ns a sample, 30 ns in the
-    /// two special cases.
+    /// The merged digest of all ranks at the end of the current epoch, if each declared sample came
+    /// exactly once. After a resume it covers the remaining samples. With
+    /// [`Last::Drop`](sampler::Last) it excludes the dropped tail. Takes 2 ns a sample, or 30 ns in
+    /// these two cases.
     #[must_use]
     pub fn expected_digest(&self) -> EpochDigest {
         self.pass.expected_digest()
     }
 
-    /// What was handed out since the loader was built, and what it waited for.
+    /// Counts and waiting times since the loader was built.
     #[must_use]
     pub fn stats(&self) -> LoaderStats {
         self.progress.load().stats
     }
 
-    /// The slowest batches since the loader was built, the slowest first, with what each waited
-    /// for: at most 32.
+    /// The at most 32 slowest batches since the loader was built, the slowest first, each with the
+    /// reasons for its wait.
     #[must_use]
     pub fn slowest(&self) -> Vec<SlowBatch> {
         self.slowest.list()
     }
 
-    /// What all ranks call their pass through an epoch: hold it against another rank's by
+    /// The name of the pass through an epoch. Compare it with another rank's by
     /// [`PassName::agrees_with`].
     #[must_use]
     pub fn pass_name(&self, epoch: u64) -> PassName {
         self.job.name(epoch)
     }
 
-    /// The name of an epoch's order: equal on all ranks, or they iterate different ones.
+    /// The name of an epoch's order. Ranks that iterate the same order have equal names.
     #[must_use]
     pub fn plan(&self, epoch: u64) -> PlanId {
         self.job.plan(epoch)
     }
 
-    /// How far samples are shuffled: what `auto` came to.
+    /// The shuffle in use: as set, or as `auto` resolved.
     #[must_use]
     pub fn shuffle(&self) -> Shuffle {
         self.job.shuffle
     }
 
-    /// How many batches this rank gets in an epoch that is iterated from its start.
+    /// The number of batches that this rank gets in an epoch that begins at its start.
     ///
     /// # Errors
     /// As [`resume`](Self::resume).

@@ -1,14 +1,13 @@
-//! Which hosts hold the shards that a job reads, and which ranks run there: what the ranks divide
-//! each global batch by, so that each reads as many rows as can be from the memory of its own host.
+//! The hosts of shards and ranks. The ranks divide each global batch by them, so that each rank
+//! reads as many rows as possible from the memory of its own host.
 //!
-//! Ranks that divide a batch by different tables lose rows and repeat others. So one process makes
-//! one [`Locality`] from what it sees of the cluster, and hands its bytes to all: a ring may
-//! change, and two processes learn of that at different times. It stays what it is for as long as a
-//! loader uses it. Where the cluster has changed meanwhile rows are read from elsewhere; nothing is
-//! lost by that but speed.
+//! Ranks with different tables would lose rows and repeat others. So one process makes one
+//! [`Locality`] from its view of the cluster, and hands its bytes to all ranks. Two processes could
+//! see different rings, because a ring may change. A locality stays fixed while a loader uses it.
+//! If the cluster has changed meanwhile, reads are slower, but no row is lost.
 //!
-//! Thread rule: immutable; a clone is a reference count.
-//! Non-goals: which rank gets which row (see [`RankHosts`]), and bringing the bytes to the ranks.
+//! Thread rule: immutable. A clone costs a reference count. Non-goals: assigning rows to ranks (see
+//! [`RankHosts`]), and sending the bytes to the ranks.
 
 mod codec;
 mod make;
@@ -19,10 +18,10 @@ use larder_base::SnapshotId;
 
 use crate::sampler::{LocalityId, RankHosts};
 
-/// In place of the number of a host: none with a rank.
+/// In place of a host's number: no host with a rank.
 const NOBODY: u16 = u16::MAX;
 
-/// By what ranks divide their global batches: see [`LoaderBuilder::locality`]. Made by
+/// The division of global batches among ranks: see [`LoaderBuilder::locality`]. Created by
 /// [`Dataset::locality`] and [`Mixture::locality`], in one process.
 ///
 /// [`LoaderBuilder::locality`]: crate::LoaderBuilder::locality
@@ -41,15 +40,15 @@ struct Inner {
     tables: Box<[Table]>,
 }
 
-/// Which hosts hold the shards of one snapshot.
+/// The hosts of one snapshot's shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Table {
     snapshot: SnapshotId,
-    /// Of the ring that it was read from.
+    /// The version of the ring that it was read from.
     ring_version: u64,
-    /// Numbers of hosts that each shard has below.
+    /// The number of entries in `hosts` for each shard.
     per_shard: usize,
-    /// Those of one shard after the other, filled up with [`NOBODY`].
+    /// The hosts of each shard in turn, padded with `u16::MAX`.
     hosts: Box<[u16]>,
 }
 
@@ -59,7 +58,7 @@ impl Locality {
         Self { inner: Arc::new(Inner { id, ranks, tables: tables.into() }) }
     }
 
-    /// Of ranks on these hosts, and snapshots of which `holder` says where each shard lies.
+    /// A locality of ranks on these hosts. `holder` gives the host of each shard.
     #[cfg(test)]
     pub(crate) fn made_up(
         hosts: &[u16],
@@ -76,30 +75,30 @@ impl Locality {
         Self::new(ranks, manifests.iter().map(table).collect())
     }
 
-    /// Its name: equal for two exactly when they divide batches alike.
+    /// Its name. Two localities have equal names exactly if they divide batches alike.
     #[must_use]
     pub fn id(&self) -> LocalityId {
         self.inner.id
     }
 
-    /// How the ranks of the job lie on hosts.
+    /// The hosts of the ranks.
     #[must_use]
     pub fn ranks(&self) -> &RankHosts {
         &self.inner.ranks
     }
 
-    /// Of each snapshot, the version of the ring that its placement was read from.
+    /// The ring version that the placement of each snapshot was read from.
     pub fn snapshots(&self) -> impl ExactSizeIterator<Item = (SnapshotId, u64)> {
         self.inner.tables.iter().map(|table| (table.snapshot, table.ring_version))
     }
 
-    /// The number of a snapshot's table, if it is one of so many shards.
+    /// The index of the table of a snapshot with `shards` shards.
     pub(crate) fn table(&self, snapshot: SnapshotId, shards: u32) -> Option<usize> {
         let is_it = |table: &Table| table.snapshot == snapshot && table.shards() == shards as usize;
         self.inner.tables.iter().position(is_it)
     }
 
-    /// The hosts that hold a shard, as numbers; those that are of no host do not count.
+    /// The numbers of the hosts that hold a shard. Numbers that match no host do not count.
     pub(crate) fn holders(&self, table: usize, shard: u32) -> &[u16] {
         let table = &self.inner.tables[table];
         &table.hosts[shard as usize * table.per_shard..][..table.per_shard]

@@ -1,11 +1,11 @@
-//! Memory that is handed to another language: where it lies, and what keeps it there.
+//! Memory handed to another language: its address and its owner.
 //!
-//! A training framework reads and writes tensors in place, under its own rules. So a [`Memory`] is
-//! an address and an owner, with no way to the bytes from here: once it is made, this library
-//! neither reads nor writes them, until the last clone is dropped.
+//! A training framework reads and writes tensors in place, under its own rules. So a [`Memory`]
+//! gives no access to the bytes from Rust. This library does not read or write them until the last
+//! clone is dropped.
 //!
-//! Thread rule: plain data, shared and dropped from any thread.
-//! Non-goals: devices; memory that is read-only to its holder.
+//! Thread rule: plain data, shared and dropped from any thread. Non-goals: devices, and read-only
+//! memory.
 
 use std::{
     any::Any,
@@ -25,7 +25,7 @@ use crate::{
     buffer::{Buffer, BufferPool},
 };
 
-/// Writable bytes that stay where they are as long as a clone of this lives.
+/// Writable bytes that stay in place while a clone of this lives.
 #[derive(Clone)]
 pub struct Memory {
     block: Arc<Block>,
@@ -34,51 +34,51 @@ pub struct Memory {
 }
 
 struct Block {
-    /// Only loaded. Atomic because a bare pointer could not be sent to another thread, which this
-    /// one can: nothing is ever read through it here.
+    /// Only loaded. Atomic because a bare pointer can't be sent to another thread. That is sound
+    /// here: this type never reads through it.
     base: AtomicPtr<u8>,
     bytes: usize,
     owner: Owner,
 }
 
-/// What keeps the bytes where they are, and is not touched.
+/// Keeps the bytes in place. Never touched.
 enum Owner {
     Buffer(Buffer),
     Extent { _lent: PrivateView },
 }
 
 impl Memory {
-    /// All of a buffer, which goes back where it came from when the last clone is dropped.
+    /// A whole buffer. It returns to its source when the last clone is dropped.
     pub(crate) fn buffer(mut buffer: Buffer) -> Self {
         let (base, bytes) = (buffer.as_mut_ptr(), buffer.len());
         Self::new(base, bytes, Owner::Buffer(buffer))
     }
 
-    /// Rows lent by an extent, which get back to it when the last clone is dropped.
+    /// Rows of a private view. They return to the extent when the last clone is dropped.
     pub(crate) fn lent(lent: PrivateView) -> Self {
         Self::new(lent.base().as_ptr(), lent.len(), Owner::Extent { _lent: lent })
     }
 
-    /// A copy of some bytes, which begins at a multiple of 4096.
+    /// Copies bytes to a multiple of 4096.
     ///
     /// # Errors
-    /// `ResourceExhausted` when this process has no memory for it.
+    /// `ResourceExhausted` if this process has no memory left.
     pub fn copied(bytes: &[u8]) -> Result<Self, Error> {
         let mut buffer = BufferPool::new(0).take(bytes.len())?;
         buffer.copy_from_slice(bytes);
         Ok(Self::buffer(buffer))
     }
 
-    /// `bytes` writable bytes at `base`, which `owner` keeps there and does not touch.
+    /// `bytes` writable bytes at `base`. `owner` keeps them in place and does not touch them.
     fn new(base: *mut u8, bytes: usize, owner: Owner) -> Self {
         let block = Arc::new(Block { base: AtomicPtr::new(base), bytes, owner });
         Self { block, offset: 0, bytes }
     }
 
-    /// A part of it, which keeps all of it.
+    /// A part of it, which keeps the whole alive.
     ///
     /// # Panics
-    /// If it reaches beyond the end.
+    /// The part exceeds the memory.
     #[must_use]
     pub fn part(&self, offset: usize, bytes: usize) -> Self {
         let end = offset.checked_add(bytes).expect("a part that can be addressed");
@@ -86,8 +86,8 @@ impl Memory {
         Self { block: Arc::clone(&self.block), offset: self.offset + offset, bytes }
     }
 
-    /// The [`CallerMemory`](crate::CallerMemory) that it is in and at which byte of that it begins,
-    /// if it is a part of what the caller gave.
+    /// The [`CallerMemory`](crate::CallerMemory) that contains it, and its offset there. `None` for
+    /// memory of the library.
     #[must_use]
     pub fn given(&self) -> Option<(&dyn Any, usize)> {
         match &self.block.owner {
@@ -96,8 +96,7 @@ impl Memory {
         }
     }
 
-    /// Where it begins. It may be read and written up to [`len`](Self::len) bytes on, by whoever
-    /// keeps this or a clone.
+    /// Its first byte. The holder of a clone may read and write [`len`](Self::len) bytes from here.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         let base = self.block.base.load(Relaxed).wrapping_add(self.offset);
@@ -130,11 +129,11 @@ pub struct HostTensor {
     pub name: Arc<str>,
     /// The type of an element.
     pub dtype: Dtype,
-    /// Number of rows, then the shape of one sample. Of a ragged tensor: number of elements of all
-    /// rows, then the shape of an element.
+    /// The number of rows, then the shape of one sample. For a ragged tensor: the number of
+    /// elements of all rows, then the shape of an element.
     pub shape: Vec<u64>,
     /// Its elements.
     pub memory: Memory,
-    /// Of a ragged tensor: row `r` is its elements `offsets[r]` to `offsets[r + 1]`.
+    /// For a ragged tensor: row `r` is elements `offsets[r]` to `offsets[r + 1]`.
     pub offsets: Option<Arc<[i64]>>,
 }

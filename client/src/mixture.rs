@@ -1,8 +1,7 @@
-//! Datasets mixed in fixed proportions: what is drawn from which, as one thing to load from.
+//! Datasets mixed in fixed proportions, loaded as one.
 //!
-//! Thread rule: cheap to clone and to share; it reads nothing itself.
-//! Non-goals: single samples of a mixture (read them from its datasets); weights that change while
-//! an epoch runs.
+//! Thread rule: cheap to clone and to share. It reads nothing itself. Non-goals: single samples of
+//! a mixture (read them from its datasets), and weights that change during an epoch.
 
 use std::sync::Arc;
 
@@ -12,17 +11,18 @@ use crate::{
     sampler::{self, Stop, View},
 };
 
-/// Several datasets of which every batch has its share.
+/// Several datasets, each with a share of every batch.
 ///
-/// An epoch draws a fixed number of samples from each dataset; [`Stop`] says how many. A dataset
-/// that is used up begins anew in another order, and goes on from where it stands in the next
-/// epoch, so that its samples come equally often to within one, however long one trains. A state of
-/// its loader is as small as that of a single dataset, and resumes at any world size.
+/// An epoch draws a fixed number of samples from each dataset, as set by [`Stop`]. A used-up
+/// dataset begins anew in another order, and continues at its position in the next epoch. So over
+/// any length of training, the counts of its samples differ by at most one. The state of its loader
+/// is as small as that of a single dataset, and resumes at any world size.
 ///
 /// ```no_run
 /// use larder_client::{Dataset, Mixture, sampler::Stop};
 ///
-/// let (web, code) = (Dataset::open("s3://data/web", None)?, Dataset::open("s3://data/code", None)?);
+/// let web = Dataset::open("s3://data/web", None)?;
+/// let code = Dataset::open("s3://data/code", None)?;
 /// let mixture = Mixture::new([(web, 0.7), (code, 0.3)], 0, Stop::First)?;
 /// let mut loader = mixture.loader().batch_size(256).build()?;
 /// for batch in loader.epoch(0)? {
@@ -39,15 +39,15 @@ pub struct Mixture {
 }
 
 impl Mixture {
-    /// A mixture of `datasets`, each with its weight: its share of all samples is its weight
-    /// divided by the sum of all. `seed` chooses among the equally even ways to interleave them.
+    /// Mixes `datasets` by weight. The share of a dataset is its weight divided by the sum of all.
+    /// `seed` chooses among the equally even ways to interleave them.
     ///
-    /// They need one tensor in common, with the same name, elements and shape. A loader has those
-    /// that all have, unless it is told which.
+    /// The datasets must have a tensor in common, with the same name, elements and shape. By
+    /// default a loader has all tensors in common.
     ///
     /// # Errors
-    /// `InvalidArgument` for weights that say no mixture, see [`sampler::Mixture::new`]; and for datasets that have
-    /// no tensor in common.
+    /// `InvalidArgument` for invalid weights (see [`sampler::Mixture::new`]), and for datasets
+    /// without a common tensor.
     pub fn new(
         datasets: impl IntoIterator<Item = (Dataset, f64)>,
         seed: u64,
@@ -65,24 +65,24 @@ impl Mixture {
         Ok(Self { datasets: datasets.into(), mixture })
     }
 
-    /// Number of samples of an epoch.
+    /// The number of samples in an epoch.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.mixture.len()
     }
 
-    /// What is mixed, in the order in which batches number it.
+    /// The datasets, in the order of their numbers in batches.
     #[must_use]
     pub fn datasets(&self) -> &[Dataset] {
         &self.datasets
     }
 
-    /// How many samples of each dataset an epoch has.
+    /// The number of samples that an epoch draws from each dataset.
     pub fn draws(&self) -> impl ExactSizeIterator<Item = u64> {
         self.mixture.draws()
     }
 
-    /// A loader of its batches; see [`Loader`](crate::Loader). `shuffle` is that within each
+    /// A builder of a loader; see [`Loader`](crate::Loader). Its shuffle applies within each
     /// dataset.
     pub fn loader(&self) -> LoaderBuilder {
         let sources = self.datasets.iter().map(Dataset::source).collect();
@@ -98,7 +98,7 @@ impl Mixture {
         Locality::of(&fetchers, ranks)
     }
 
-    /// As [`Dataset::nodes_here`], of all clusters that the mixture is read through.
+    /// As [`Dataset::nodes_here`], for all clusters of the mixture.
     #[must_use]
     pub fn nodes_here(&self) -> Vec<String> {
         let mut nodes: Vec<_> = self.datasets().iter().flat_map(Dataset::nodes_here).collect();

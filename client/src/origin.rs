@@ -1,11 +1,11 @@
-//! Rows from the origin, when no node answers.
+//! Reads rows from the origin if no node answers.
 //!
-//! Rows that lie side by side in an object are read together. Everything that comes has passed the
-//! strict read of `larder-dataset`: the version of the manifest, exactly the range, exactly its
-//! length; and, where the snapshot was indexed with checksums, those of the rows.
+//! Adjacent rows of an object are read together. All bytes pass the strict read of
+//! `larder-dataset`, which checks the version of the manifest and the exact range and length. If
+//! the snapshot was indexed with checksums, those of the rows are checked too.
 //!
-//! Thread rule: blocks its caller; reads run side by side on the runtime, a bounded number of them.
-//! Non-goals: no retries (the caller goes round again), no caching of rows.
+//! Thread rule: blocks its caller. A bounded number of reads run side by side on the runtime.
+//! Non-goals: retries (the caller repeats the call) and caching.
 
 mod plan;
 mod tables;
@@ -27,12 +27,12 @@ use crate::{
 use plan::{Asked, Read};
 use tables::Tables;
 
-/// How often a byte is moved: out of the connection, into what is collected of it, into the batch.
+/// How often a byte is moved: from the connection, into a collected read, into the batch.
 const COPIES: u64 = 3;
 
-/// The way to the origin with this process's own credentials, made at first use.
+/// The connection to the origin with this process's credentials, made at first use.
 pub(crate) struct Fallback {
-    /// Where the manifest lies, if not beside the data.
+    /// The place of the manifest, if it is not beside the data.
     manifest_at: Option<OriginUri>,
     origin: PerProcess<OnceCell<Origin>>,
     tables: PerProcess<Tables>,
@@ -42,11 +42,11 @@ pub(crate) struct Fallback {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LongestRead {
     pub(crate) waited: Duration,
-    /// Of its first row.
+    /// The shard of its first row.
     pub(crate) shard: u32,
 }
 
-/// What a read brought, and how long that took.
+/// A finished read, and the time it took.
 struct Done {
     read: Read,
     bytes: Vec<u8>,
@@ -58,7 +58,7 @@ impl Fallback {
         Self { manifest_at, origin: PerProcess::new(), tables: PerProcess::new() }
     }
 
-    /// Fetches the rows of a job into the batch.
+    /// Reads the rows of a job into the batch.
     pub(crate) fn read(
         &self,
         manifest: &Manifest,
@@ -84,7 +84,7 @@ impl Fallback {
         let checked = tables.are_there(origin, manifest, self.manifest_at.as_ref()).await?;
         let asked = Asked { rows: wanted.rows, tensors: wanted.tensors };
         let order = asked.in_order(job);
-        // Without checksums rows of several shards may be read together.
+        // Without checksums, rows of several shards may be read together.
         let groups: Vec<&[u32]> = match checked {
             true => order.chunk_by(|&a, &b| asked.shard(a) == asked.shard(b)).collect(),
             false => vec![&order],
@@ -123,7 +123,7 @@ impl Fallback {
 }
 
 impl Done {
-    /// CopyStats the rows to their places.
+    /// Copies the rows to their places.
     fn put(self, wanted: &mut Wanted<'_, '_>) {
         let slot = self.read.slot;
         let mut bytes = 0;
@@ -137,8 +137,8 @@ impl Done {
     }
 }
 
-/// Makes a read, a second time if what came is not what its checksum says: then it is the origin's
-/// bytes that differ, and not what was made of them on the way.
+/// Runs a read, and repeats it once after a checksum mismatch. A second mismatch proves that the
+/// origin's bytes differ, not that the transfer damaged them.
 async fn fetch(origin: &Origin, manifest: &Manifest, read: Read) -> Result<Done, Error> {
     let begun = process::now();
     let mut differs = None;
@@ -156,7 +156,7 @@ async fn fetch(origin: &Origin, manifest: &Manifest, read: Read) -> Result<Done,
         .hint("larder dataset verify says what else differs; index the dataset again if its files were meant to change"))
 }
 
-/// An answer that would be final (denied, changed, gone) is asked for once more, as nodes do.
+/// Asks once more after a final error (denied, changed, gone), as nodes do.
 async fn fetch_confirmed(
     origin: &Origin,
     manifest: &Manifest,

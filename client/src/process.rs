@@ -1,9 +1,9 @@
-//! What belongs to one process and must not be shared with a forked child; and the clock.
+//! Values that belong to one process and must not be shared with a forked child. Also the clock.
 //!
-//! A fork copies sockets, locks and the memory of threads, but not the threads. So everything that
-//! has a socket, a lock or a thread behind it is kept in a [`PerProcess`] cell: the first use in a
-//! child makes its own, and what the parent had is left untouched. Its locks may have been held at
-//! the moment of the fork, by threads that do not exist in the child.
+//! A fork copies sockets, locks and memory, but no threads. So every value with a socket, a lock or
+//! a thread is kept in a [`PerProcess`] cell. The first use in a child makes a new value and leaves
+//! the parent's alone. A thread that the child lacks may have held the parent's locks during the
+//! fork.
 
 use std::{
     convert::Infallible,
@@ -16,22 +16,22 @@ use std::{
 use arc_swap::ArcSwapOption;
 use larder_extent::fork_count;
 
-/// A century: no call is waited for so long.
+/// A century. No call waits that long.
 const FAR_OFF: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// The time now. The one place where the client reads a clock.
+/// The current time. The client reads a clock only here.
 #[expect(clippy::disallowed_methods, reason = "the edge at which time enters")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The moment when so much time has passed: one far off, if it is more than a clock can say.
+/// The moment after `time`. A far-off moment if the clock can't represent it.
 pub(crate) fn after(time: Duration) -> Instant {
     let now = now();
     now.checked_add(time).unwrap_or_else(|| now + FAR_OFF)
 }
 
-/// Time since this library was first used: small numbers, to be kept in atomics.
+/// Time since the first use of this library. Small numbers that fit atomics.
 pub(crate) fn uptime() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     let now = now();
@@ -43,33 +43,33 @@ pub(crate) fn uptime_millis() -> u64 {
     u64::try_from(uptime().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A value of which each process has its own.
+/// A cell with a separate value for each process.
 pub(crate) struct PerProcess<T> {
     slot: ArcSwapOption<Owned<T>>,
 }
 
-/// A value and the process that made it. In any other process dropping it does nothing.
+/// A value and the process that made it. Its drop does nothing in any other process.
 pub struct Owned<T> {
-    /// Its [`fork_count`].
+    /// The [`fork_count`] of that process.
     process: u32,
     value: Option<T>,
 }
 
 impl<T> PerProcess<T> {
-    /// Nothing is made before the first use.
+    /// Creates an empty cell.
     pub(crate) const fn new() -> Self {
         Self { slot: ArcSwapOption::const_empty() }
     }
 
-    /// This process's value, made now if there is none. `make` may run in several threads at once,
-    /// of which one wins; it is handed what the parent process had, if this is the first use since
-    /// a fork.
+    /// Returns this process's value, and makes it at the first use. Several threads may run `make`
+    /// at once, and one result is kept. At the first use after a fork, `make` gets the parent's
+    /// value.
     pub(crate) fn get(&self, make: impl FnOnce(Option<&T>) -> T) -> Arc<Owned<T>> {
         let Ok(owned) = self.try_get(|parents| Ok::<T, Infallible>(make(parents)));
         owned
     }
 
-    /// The same, where making it may fail: then the next use tries again.
+    /// As [`get`](Self::get), if `make` can fail. The next use then tries again.
     pub(crate) fn try_get<E>(
         &self,
         make: impl FnOnce(Option<&T>) -> Result<T, E>,
@@ -91,7 +91,7 @@ impl<T> PerProcess<T> {
 }
 
 impl<T> Owned<T> {
-    /// A value of this process.
+    /// Creates a value of this process.
     pub fn new(value: T) -> Self {
         Self { process: fork_count(), value: Some(value) }
     }

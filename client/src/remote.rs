@@ -1,13 +1,13 @@
-//! Rows from a node over its data connections.
+//! Reads rows from a node over its data connections.
 //!
-//! - [`Connection`]: one socket that said HELLO. One gather at a time goes over it, and its rows
-//!   are received straight into the batch.
-//! - [`Pool`]: the few connections kept to one node. A read takes one, or waits for one.
-//! - [`Failure`]: what can go wrong with a node, by what is to be done about it.
+//! - [`Connection`]: one socket after its HELLO. It carries one gather at a time, and receives its
+//!   rows straight into the batch.
+//! - [`Pool`]: the few connections to one node. A read takes one, or waits for one.
+//! - [`Failure`]: a node's failure, by the reaction to it.
 //!
-//! Thread rule: a connection belongs to the thread that took it out of the pool; the pool's lock is
-//! held for the taking and giving back only. No runtime, no threads here.
-//! Non-goals: which node is asked, and what happens after a failure (see `fetch`).
+//! Thread rule: a connection belongs to the thread that took it from the pool. The pool's lock is
+//! held only to take or return one. No runtime, and no threads of its own. Non-goals: choosing the
+//! node, and the reaction to a failure (see `fetch`).
 
 mod connection;
 mod failure;

@@ -1,13 +1,14 @@
-//! Which node is asked for which row: pure arithmetic on the placement and on who is up.
+//! Chooses the node to ask for a row. Pure arithmetic on the placement and on the members that are
+//! up.
 //!
-//! The first owner of a shard is asked for rows: it fills what nobody has, so that several owners
-//! do not each read one shard of the origin. Where it is down or has failed this read, the next
-//! member on the shard's walk is asked: another owner, then those that fill in an owner's place.
-//! Where none is left the origin is asked.
+//! Rows are asked of the primary owner. It fills shards that no node has, so that several owners do
+//! not each read them from the origin. If it is down or has failed this read, the next member on
+//! the shard's walk is asked: first the other owners, then substitutes. If no member is left, the
+//! origin is asked.
 //!
-//! For its memory an owner on this host is asked, whichever it is: it lends what it has.
+//! Maps are asked of any owner on this host, which shares the shards that it has.
 //!
-//! Thread rule: shared by all threads that read; owners are remembered in atomics.
+//! Thread rule: all reading threads share it. Known owners are kept in atomics.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -16,42 +17,42 @@ use larder_base::{Placement, ShardId};
 /// In place of owners: not looked up yet.
 const UNKNOWN: u32 = u32::MAX;
 
-/// In place of a member's index: none.
+/// In place of a member's index: no member.
 const NOBODY: u16 = u16::MAX;
 
-/// The placement of one snapshot's shards, with the owners that are asked for each, looked up once.
+/// The placement of one snapshot's shards, with the looked-up owners of each.
 pub(crate) struct Router {
     placement: Placement,
-    /// Whose memory can be mapped, by index among the ring's members.
+    /// By member of the ring: whether its memory can be mapped.
     near: Box<[bool]>,
-    /// By shard, [`Asked`] in one number.
+    /// By shard: an [`Asked`], packed into one number.
     asked: Box<[AtomicU32]>,
 }
 
-/// The owners of a shard that are asked for it, as indices into the ring's members.
+/// The owners of a shard to ask, as indices into the ring's members.
 #[derive(Clone, Copy)]
 struct Asked {
-    /// For rows.
+    /// The owner to ask for rows.
     first: u16,
-    /// For its memory, or [`NOBODY`].
+    /// The owner to ask for maps, or `u16::MAX`.
     near: u16,
 }
 
 impl Router {
-    /// Of `shards` shards. `near` says of each member of the ring whether its memory can be mapped.
+    /// Creates a router for `shards` shards. `near` gives for each member of the ring whether its
+    /// memory can be mapped.
     pub(crate) fn new(placement: Placement, near: Box<[bool]>, shards: u32) -> Self {
         debug_assert_eq!(near.len(), placement.ring().members().len());
         let asked = (0..shards).map(|_| AtomicU32::new(UNKNOWN)).collect();
         Self { placement, near, asked }
     }
 
-    /// The version of the ring.
     pub(crate) fn ring_version(&self) -> u64 {
         self.placement.ring().version()
     }
 
-    /// The member to ask for rows of a shard, as an index into the ring's members: its first owner,
-    /// else the first on the walk that is `usable`. `None` when no member is.
+    /// The member to ask for rows of a shard, as an index into the ring's members: the primary
+    /// owner, or the first `usable` member on the walk. `None` if no member is usable.
     pub(crate) fn pick(
         &self,
         shard: u32,
@@ -68,12 +69,12 @@ impl Router {
         walk.find(|&index| usable[index])
     }
 
-    /// Whether there is a member whose memory can be mapped.
+    /// Whether some member's memory can be mapped.
     pub(crate) fn has_lenders(&self) -> bool {
         self.near.contains(&true)
     }
 
-    /// The owner of a shard whose memory can be mapped, as an index into the ring's members.
+    /// The owner of a shard with mappable memory, as an index into the ring's members.
     pub(crate) fn mappable_owner(&self, shard: u32, id: impl Fn() -> ShardId) -> Option<usize> {
         let near = self.asked(shard, id).near;
         (near != NOBODY).then_some(usize::from(near))
@@ -95,7 +96,7 @@ impl Router {
 }
 
 impl Asked {
-    /// Never [`UNKNOWN`]: nobody is not the first owner of anything.
+    /// Never equals [`UNKNOWN`], because the first owner is the index of a member.
     fn packed(self) -> u32 {
         u32::from(self.first) << 16 | u32::from(self.near)
     }

@@ -1,8 +1,8 @@
-//! The async runtime of the control channel and of reads from the origin: one per process, made at
-//! first use, on a thread of its own.
+//! The async runtime of control calls and of reads from the origin. Each process has one, made at
+//! first use, with its own thread.
 //!
-//! The data path does not come here. After a fork the child makes its own; the parent's is left
-//! alone, since shutting it down would wait for threads that the child does not have.
+//! The data path does not use it. A forked child makes its own and leaves the parent's alone:
+//! shutting that down would wait for threads that the child lacks.
 
 use std::{future::Future, sync::Arc, thread};
 
@@ -15,12 +15,12 @@ use crate::{
 
 static RUNTIME: PerProcess<Runtime> = PerProcess::new();
 
-/// Drives the sockets and timers; futures themselves run on the callers' threads.
+/// Drives sockets and timers. The futures themselves run on the callers' threads.
 const WORKERS: usize = 1;
 
 fn runtime() -> Result<Arc<Owned<Runtime>>, Error> {
     RUNTIME.try_get(|_| {
-        // Tokio panics where it finds no descriptor for its signals.
+        // Tokio panics if it finds no file descriptor for its signals.
         files::check()?;
         larder_dataset::install_crypto();
         let mut builder = Builder::new_multi_thread();
@@ -32,16 +32,16 @@ fn runtime() -> Result<Arc<Owned<Runtime>>, Error> {
     })
 }
 
-/// Makes the runtime now, for whoever would take its want for that of a node.
+/// Makes the runtime now, so that its absence is not taken for a failed node.
 ///
 /// # Errors
-/// `ResourceExhausted` if this process has too few file descriptors left for it.
+/// `ResourceExhausted` if this process has too few file descriptors left.
 pub(crate) fn start() -> Result<(), Error> {
     runtime().map(drop)
 }
 
-/// Runs a future to its end on this thread. Inside somebody's async task, where waiting is not
-/// allowed, a thread is borrowed for it.
+/// Runs a future to its end on this thread. Inside an async task, which must not block, it uses
+/// another thread.
 ///
 /// # Errors
 /// As [`start`].
@@ -60,10 +60,10 @@ where
     }))
 }
 
-/// Lets a future run by itself.
+/// Runs a future in the background.
 ///
 /// # Errors
-/// As [`start`]; then it never runs.
+/// As [`start`]. The future then never runs.
 pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
     runtime().map(|runtime| drop(runtime.spawn(future)))
 }

@@ -21,13 +21,14 @@ use std::time::{Duration, Instant};
 
 use larder_base::{Error, ErrorKind, SnapshotId, limits};
 use larder_dataset::{
-    DatasetRef, LeftOut, Manifest, Opened as Resolved, Origin, OriginUri, PathAllowlist, open_in,
+    DatasetError, DatasetRef, LeftOut, Manifest, Opened as Resolved, Origin, OriginError,
+    OriginUri, PathAllowlist, open_in,
 };
-use tokio::{task, time};
+use tokio::time;
 
 use crate::cache::Cache;
 use crate::dataset::{Dataset, ManifestBytes};
-use crate::{clock, errors};
+use crate::{clock, on_thread};
 use open_budget::{NodeOpenBudget, OpenRequest};
 use queue::Queues;
 
@@ -35,7 +36,7 @@ pub(crate) use queue::Turn;
 
 /// The open datasets.
 #[derive(Debug)]
-pub struct Catalog {
+pub(crate) struct Catalog {
     prefixes: Mutex<Vec<OriginUri>>,
     /// Limits reads to those prefixes that are local folders, unless links are followed.
     fence: Option<PathAllowlist>,
@@ -60,13 +61,13 @@ type Reference = (String, Option<OriginUri>);
 
 /// A dataset, and how it was opened.
 #[derive(Debug, Clone)]
-pub struct Opened {
+pub(crate) struct Opened {
     /// The dataset.
-    pub dataset: Arc<Dataset>,
+    pub(crate) dataset: Arc<Dataset>,
     /// It had no manifest, and was indexed for this call.
-    pub indexed_now: bool,
+    pub(crate) indexed_now: bool,
     /// The files that the indexing left out.
-    pub left_out: Vec<LeftOut>,
+    pub(crate) left_out: Vec<LeftOut>,
 }
 
 /// The result of queueing for a dataset.
@@ -86,8 +87,7 @@ impl Opened {
 
 impl Catalog {
     /// Creates an empty catalog for datasets under `prefixes`.
-    #[must_use]
-    pub fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
+    pub(crate) fn new(prefixes: Vec<OriginUri>, cache: Arc<Cache>) -> Self {
         let fence = Some(PathAllowlist::new(&prefixes));
         let (prefixes, state) = (Mutex::new(prefixes), Mutex::default());
         let budget = NodeOpenBudget::new(&cache);
@@ -96,14 +96,12 @@ impl Catalog {
 
     /// Follows links in local folders wherever they lead. For a private node: its user may read
     /// those files anyway.
-    #[must_use]
-    pub fn following_links(self) -> Self {
+    pub(crate) fn following_links(self) -> Self {
         Self { fence: None, ..self }
     }
 
     /// Returns the prefixes that datasets may lie under.
-    #[must_use]
-    pub fn prefixes(&self) -> Vec<OriginUri> {
+    pub(crate) fn prefixes(&self) -> Vec<OriginUri> {
         self.lock_prefixes().clone()
     }
 
@@ -112,7 +110,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `ResourceExhausted` if the node has the most prefixes it may have.
-    pub fn admit(&self, prefix: &OriginUri) -> Result<(), Error> {
+    pub(crate) fn admit(&self, prefix: &OriginUri) -> Result<(), Error> {
         let mut prefixes = self.lock_prefixes();
         if prefixes.iter().any(|known| prefix.starts_with(known)) {
             return Ok(());
@@ -134,7 +132,7 @@ impl Catalog {
     /// - `PermissionDenied` outside the node's prefixes.
     /// - The origin's or the manifest's error.
     /// - `ResourceExhausted` without room for one more dataset, or for its manifest.
-    pub async fn open(
+    pub(crate) async fn open(
         &self,
         wanted: &DatasetRef,
         manifest: Option<&OriginUri>,
@@ -218,22 +216,27 @@ impl Catalog {
     }
 
     /// Returns the open dataset with this snapshot.
-    #[must_use]
-    pub fn get(&self, snapshot: SnapshotId) -> Option<Arc<Dataset>> {
+    pub(crate) fn get(&self, snapshot: SnapshotId) -> Option<Arc<Dataset>> {
         let found = self.lock().open.get(&snapshot).cloned();
         found.inspect(|dataset| dataset.touch(clock::now()))
     }
 
+    /// Returns the open dataset with this snapshot, or `NotFound`.
+    pub(crate) fn opened(&self, snapshot: SnapshotId) -> Result<Arc<Dataset>, Error> {
+        self.get(snapshot).ok_or_else(|| {
+            let message = format!("snapshot {snapshot} is not open here; open it first");
+            Error::new(ErrorKind::NotFound, message)
+        })
+    }
+
     /// Returns all open datasets, by snapshot.
-    #[must_use]
-    pub fn list(&self) -> Vec<Arc<Dataset>> {
+    pub(crate) fn list(&self) -> Vec<Arc<Dataset>> {
         let mut all: Vec<_> = self.lock().open.values().cloned().collect();
         all.sort_unstable_by_key(|dataset| dataset.snapshot());
         all
     }
 
     /// Returns the open datasets that are in use, or were within the hour.
-    #[must_use]
     pub(crate) fn list_used(&self) -> Vec<Arc<Dataset>> {
         let now = clock::now();
         let state = self.lock();
@@ -248,7 +251,7 @@ impl Catalog {
     ) -> Result<Resolved, Error> {
         let origin = self.origin(wanted.uri()).await?;
         let opened = Box::pin(open_in(&origin, wanted, manifest, request)).await;
-        let opened = opened.map_err(errors::of_dataset)?;
+        let opened = opened.map_err(dataset_error)?;
         // A manifest is data too: it may name data outside the prefixes.
         self.check_allowed(opened.manifest.uri())?;
         Ok(opened)
@@ -266,7 +269,7 @@ impl Catalog {
         match known {
             Some(origin) => Ok(origin),
             None => {
-                let origin = Origin::connect(uri).await.map_err(errors::of_origin)?;
+                let origin = Origin::connect(uri).await.map_err(origin_error)?;
                 Ok(origin.within(self.fence.clone()))
             }
         }
@@ -295,9 +298,7 @@ impl Catalog {
                 }
             }
         };
-        let (manifest, extent) = task::spawn_blocking(kept)
-            .await
-            .map_err(|death| Error::new(ErrorKind::Internal, death.to_string()))??;
+        let (manifest, extent) = on_thread(kept).await?;
         let dataset =
             Arc::new(Dataset::new(manifest, extent, location.uri().clone(), origin, clock::now()));
         self.lock().open.insert(snapshot, Arc::clone(&dataset));
@@ -378,6 +379,17 @@ fn reference(wanted: &DatasetRef, manifest: Option<&OriginUri>) -> Reference {
 fn is_idle(dataset: &Arc<Dataset>, now: Instant) -> bool {
     let age = now.saturating_duration_since(dataset.last_used());
     Arc::strong_count(dataset) == 1 && age >= limits::TICKET_IDLE_TIMEOUT
+}
+
+/// Maps an error of opening a dataset to the error that crosses the wire.
+fn dataset_error(error: DatasetError) -> Error {
+    let hint = error.hint();
+    Error::new(ErrorKind::from(&error), error.to_string()).with_hint(hint).with_source(error)
+}
+
+/// Maps an error of reaching an origin to the error that crosses the wire.
+fn origin_error(error: OriginError) -> Error {
+    Error::new(ErrorKind::from(&error), error.to_string()).with_source(error)
 }
 
 fn silent(uri: &OriginUri, patience: Duration) -> Error {

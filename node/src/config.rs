@@ -5,10 +5,8 @@
 //! Credentials never come this way: the origin reads them from the places that its own tools use.
 
 mod cluster;
-mod duration;
-mod member;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,7 +15,7 @@ use larder_base::{Member, parse_size, root_cause};
 use larder_dataset::OriginUri;
 use larder_membership::Timing;
 
-pub use cluster::{ClusterArgs, ClusterConfig, RingShare};
+pub use cluster::{ClusterArgs, ClusterConfig};
 
 /// The cache node: keeps dataset shards in shared memory and serves them.
 #[derive(Debug, Clone, Parser)]
@@ -25,8 +23,8 @@ pub use cluster::{ClusterArgs, ClusterConfig, RingShare};
 pub struct Args {
     /// Memory for shards, such as 64GiB, or a share of the memory available now, such as 50%; the
     /// default is all that the cgroup allows, or half of the machine
-    #[arg(long, env = "LARDER_MEMORY", value_name = "SIZE")]
-    pub memory: Option<String>,
+    #[arg(long, env = "LARDER_MEMORY", value_name = "SIZE", value_parser = parse_memory)]
+    pub memory: Option<Memory>,
 
     /// Fill only objects under this prefix (repeat for more): s3://bucket[/prefix], gs://, az://,
     /// file://
@@ -35,17 +33,18 @@ pub struct Args {
         env = "LARDER_ORIGIN",
         value_name = "URI",
         required_unless_present = "private",
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = OriginUri::parse
     )]
-    pub origin: Vec<String>,
+    pub origin: Vec<OriginUri>,
 
     /// Address for gRPC, /metrics and /healthz; port 0 takes any
-    #[arg(long, env = "LARDER_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
-    pub listen: String,
+    #[arg(long, env = "LARDER_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7070", value_parser = parse_address)]
+    pub listen: SocketAddr,
 
     /// Address for rows; the default is the port after --listen's
-    #[arg(long, env = "LARDER_DATA_LISTEN", value_name = "HOST:PORT")]
-    pub data_listen: Option<String>,
+    #[arg(long, env = "LARDER_DATA_LISTEN", value_name = "HOST:PORT", value_parser = parse_address)]
+    pub data_listen: Option<SocketAddr>,
 
     /// The data address told to clients, when it differs from the one this node listens on
     #[arg(long, env = "LARDER_DATA_ADVERTISE", value_name = "HOST:PORT")]
@@ -73,8 +72,8 @@ pub struct Args {
     pub node_id: Option<String>,
 
     /// A member of the ring, this node among them (repeat): NAME=http://host:port[*WEIGHT]
-    #[arg(long, env = "LARDER_MEMBER", value_name = "MEMBER", value_delimiter = ',')]
-    pub member: Vec<String>,
+    #[arg(long, env = "LARDER_MEMBER", value_name = "MEMBER", value_delimiter = ',', value_parser = cluster::member)]
+    pub member: Vec<Member>,
 
     /// The node's cluster.
     #[command(flatten)]
@@ -89,8 +88,8 @@ pub struct Args {
     pub exit_with_stdin: bool,
 
     /// Stop when no client has been connected to the socket for so long, such as 60s
-    #[arg(long, value_name = "TIME")]
-    pub exit_when_unused: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub exit_when_unused: Option<Duration>,
 
     /// A file to remove when the node ends without an error, such as its log
     #[arg(long, value_name = "PATH")]
@@ -122,23 +121,42 @@ pub enum Memory {
 /// The validated settings.
 #[derive(Debug, Clone)]
 pub struct Config {
-    memory: Option<Memory>,
-    origins: Vec<OriginUri>,
-    listen: SocketAddr,
-    data_listen: SocketAddr,
-    data_advertise: Option<String>,
-    beyond_loopback: bool,
-    socket: SocketConfig,
-    node_id: String,
-    host: String,
-    members: Vec<Member>,
-    cluster: Option<ClusterConfig>,
-    ring_share: RingShare,
-    replicas: Option<u8>,
-    advertise: Option<String>,
-    timing: Timing,
-    private: bool,
-    exit_when_unused: Option<Duration>,
+    /// This node's name on the ring.
+    pub node_id: String,
+    /// Other hosts can connect, without authentication.
+    pub beyond_loopback: bool,
+    /// The memory for shards, if given.
+    pub(crate) memory: Option<Memory>,
+    /// The prefixes that may be filled from the start.
+    pub(crate) origins: Vec<OriginUri>,
+    /// The address for control.
+    pub(crate) listen: SocketAddr,
+    /// The address for rows.
+    pub(crate) data_listen: SocketAddr,
+    /// The data address for clients, if it differs from the one the node listens on.
+    pub(crate) data_advertise: Option<String>,
+    pub(crate) socket: SocketConfig,
+    /// The name of this host.
+    pub(crate) host: String,
+    /// The ring's members as typed. Empty for a ring of this node alone: its port is known only
+    /// once it listens.
+    pub(crate) members: Vec<Member>,
+    /// The node's cluster, if its membership can change.
+    pub(crate) cluster: Option<ClusterConfig>,
+    /// The node's share of the ring relative to the others; `None` sets it by its memory.
+    pub(crate) weight: Option<u32>,
+    /// The domain that fails together with the node beyond its host; empty if unknown.
+    pub(crate) zone: String,
+    /// How many members own a shard, if given.
+    pub(crate) replicas: Option<u8>,
+    /// The host by which other nodes and clients reach this one, if given.
+    pub(crate) advertise: Option<String>,
+    /// The durations that membership waits by.
+    pub(crate) timing: Timing,
+    /// The node serves only its owner's processes.
+    pub(crate) private: bool,
+    /// How long the socket must be without clients before the node stops.
+    pub(crate) exit_when_unused: Option<Duration>,
 }
 
 /// The unix socket and its group.
@@ -168,9 +186,9 @@ impl TryFrom<Args> for Config {
     type Error = ConfigError;
 
     fn try_from(args: Args) -> Result<Self, ConfigError> {
-        let listen = parse_address("--listen", &args.listen)?;
-        let data_listen = match &args.data_listen {
-            Some(text) => parse_address("--data-listen", text)?,
+        let listen = args.listen;
+        let data_listen = match args.data_listen {
+            Some(address) => address,
             None => SocketAddr::new(listen.ip(), port_after(listen.port())?),
         };
         let beyond_loopback = !(listen.ip().is_loopback() && data_listen.ip().is_loopback());
@@ -190,10 +208,11 @@ impl TryFrom<Args> for Config {
             ));
         }
         let node_id = args.node_id.clone().unwrap_or_else(host_name);
-        let members = member::parse_all(&args.member, &node_id, listen)?;
+        cluster::check_ring_share(&args.cluster)?;
+        cluster::check_members(&args.member, &node_id, listen)?;
         Ok(Self {
-            memory: args.memory.as_deref().map(parse_memory).transpose()?,
-            origins: parse_origins(&args.origin)?,
+            memory: args.memory,
+            origins: args.origin,
             listen,
             data_listen,
             data_advertise: args.data_advertise,
@@ -204,141 +223,31 @@ impl TryFrom<Args> for Config {
             },
             node_id,
             host: host_name(),
-            members,
-            ring_share: cluster::ring_share(&args.cluster)?,
+            members: args.member,
+            weight: args.cluster.weight,
+            zone: args.cluster.zone.clone(),
             replicas: args.cluster.replicas,
             advertise: args.cluster.advertise.clone(),
             cluster: cluster::parse(args.cluster)?,
             timing: Timing::REAL.divided(args.divide_timing),
             private: args.private,
-            exit_when_unused: args
-                .exit_when_unused
-                .map(|text| duration::parse_duration("--exit-when-unused", &text))
-                .transpose()?,
+            exit_when_unused: args.exit_when_unused,
         })
     }
 }
 
-impl Config {
-    /// Returns `--memory`, if given.
-    #[must_use]
-    pub fn memory(&self) -> Option<Memory> {
-        self.memory
-    }
-
-    /// Returns the prefixes that may be filled from the start.
-    #[must_use]
-    pub fn origins(&self) -> &[OriginUri] {
-        &self.origins
-    }
-
-    /// Returns the address for control.
-    #[must_use]
-    pub fn listen(&self) -> SocketAddr {
-        self.listen
-    }
-
-    /// Returns the address for rows.
-    #[must_use]
-    pub fn data_listen(&self) -> SocketAddr {
-        self.data_listen
-    }
-
-    /// Returns the data address for clients, if it differs from the one the node listens on.
-    #[must_use]
-    pub fn data_advertise(&self) -> Option<&str> {
-        self.data_advertise.as_deref()
-    }
-
-    /// Returns true if other hosts can connect, without authentication.
-    #[must_use]
-    pub fn beyond_loopback(&self) -> bool {
-        self.beyond_loopback
-    }
-
-    /// The durations that membership waits by.
-    #[must_use]
-    pub fn timing(&self) -> Timing {
-        self.timing
-    }
-
-    /// The unix socket.
-    #[must_use]
-    pub fn socket(&self) -> &SocketConfig {
-        &self.socket
-    }
-
-    /// Returns this node's name on the ring.
-    #[must_use]
-    pub fn node_id(&self) -> &str {
-        &self.node_id
-    }
-
-    /// Returns the name of this host.
-    #[must_use]
-    pub fn host(&self) -> &str {
-        &self.host
-    }
-
-    /// Returns the node's cluster, if its membership can change.
-    #[must_use]
-    pub fn cluster(&self) -> Option<&ClusterConfig> {
-        self.cluster.as_ref()
-    }
-
-    /// Returns the node's share of that cluster's ring.
-    #[must_use]
-    pub fn ring_share(&self) -> &RingShare {
-        &self.ring_share
-    }
-
-    /// Returns how many members own a shard, if given.
-    #[must_use]
-    pub fn replicas(&self) -> Option<u8> {
-        self.replicas
-    }
-
-    /// Returns the host by which other nodes and clients reach this one, if given.
-    #[must_use]
-    pub fn advertise(&self) -> Option<&str> {
-        self.advertise.as_deref()
-    }
-
-    /// Returns true for a node that serves only its owner's processes.
-    #[must_use]
-    pub fn private(&self) -> bool {
-        self.private
-    }
-
-    /// Returns how long the socket must be without clients before the node stops.
-    #[must_use]
-    pub fn exit_when_unused(&self) -> Option<Duration> {
-        self.exit_when_unused
-    }
-
-    /// Returns the ring's members as typed. Empty for a ring of this node alone: its port is known
-    /// only once it listens.
-    #[must_use]
-    pub fn members(&self) -> &[Member] {
-        &self.members
-    }
-}
-
-fn parse_address(setting: &'static str, text: &str) -> Result<SocketAddr, ConfigError> {
-    use std::net::ToSocketAddrs;
-    let wrong = |why: String| ConfigError::new(setting, why);
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     if port.is_none() {
-        return Err(wrong(format!(
-            "{text:?} is not HOST:PORT with a port of at most 65535; write it like 127.0.0.1:7070"
-        )));
+        return Err(
+            "not HOST:PORT with a port of at most 65535; write it like 127.0.0.1:7070".to_owned()
+        );
     }
-    let found = text.to_socket_addrs();
-    let mut found = found.map_err(|why| {
+    let found = text.to_socket_addrs().map_err(|why| {
         let why = root_cause(&why);
-        wrong(format!("{text:?}: the host has no address ({why}); write an IP address instead"))
-    })?;
-    found.next().ok_or_else(|| wrong(format!("{text:?}: the host has no address")))
+        format!("the host has no address ({why}); write an IP address instead")
+    });
+    found?.next().ok_or_else(|| "the host has no address".to_owned())
 }
 
 /// Returns the port after another one, and 0 ("any") after 0.
@@ -350,22 +259,12 @@ fn port_after(port: u16) -> Result<u16, ConfigError> {
     port.checked_add(1).ok_or_else(last)
 }
 
-fn parse_memory(text: &str) -> Result<Memory, ConfigError> {
+fn parse_memory(text: &str) -> Result<Memory, String> {
     let Some(percent) = text.trim().strip_suffix('%') else {
-        let size = parse_size(text).map(Memory::Bytes);
-        return size.map_err(|why| ConfigError::new("--memory", why.to_string()));
+        return parse_size(text).map(Memory::Bytes).map_err(|why| why.to_string());
     };
     let share = percent.parse().ok().filter(|share| (1..=100).contains(share));
-    share
-        .map(Memory::Share)
-        .ok_or_else(|| ConfigError::new("--memory", format!("{text:?} is no share such as 50%")))
-}
-
-fn parse_origins(typed: &[String]) -> Result<Vec<OriginUri>, ConfigError> {
-    typed
-        .iter()
-        .map(|text| OriginUri::parse(text).map_err(|e| ConfigError::new("--origin", e.to_string())))
-        .collect()
+    share.map(Memory::Share).ok_or_else(|| "no share such as 50%".to_owned())
 }
 
 fn host_name() -> String {
@@ -381,19 +280,38 @@ fn default_socket() -> PathBuf {
     run.join("larder/larder.sock")
 }
 
+/// Parses `60s`, `500ms`, `10m` or `2h`: whole numbers with a required unit.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let milliseconds = match unit {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" | "min" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    let number = number.parse::<u64>().ok();
+    let time = milliseconds.zip(number).and_then(|(unit, number)| number.checked_mul(unit));
+    time.map(Duration::from_millis)
+        .ok_or_else(|| "not a time such as 500ms, 60s, 10m or 2h".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn config(typed: &[&str]) -> Result<Config, ConfigError> {
+    fn config(typed: &[&str]) -> Result<Config, String> {
         let args = ["larder-node", "--origin", "s3://bucket/data"].iter().chain(typed);
-        Config::try_from(Args::try_parse_from(args).expect("clap takes it"))
+        let args = Args::try_parse_from(args).map_err(|why| why.to_string())?;
+        Config::try_from(args).map_err(|why| why.to_string())
     }
 
     #[test]
     fn the_data_port_follows_the_control_port() {
         let config = config(&["--listen", "127.0.0.1:9000"]).expect("valid");
-        assert_eq!(config.data_listen().port(), 9001);
+        assert_eq!(config.data_listen.port(), 9001);
         assert_eq!(port_after(0).expect("any"), 0);
         assert!(port_after(u16::MAX).is_err());
     }
@@ -404,13 +322,13 @@ mod tests {
         assert!(refused.to_string().contains("--insecure-listen-beyond-loopback"), "{refused}");
         assert!(config(&["--data-listen", "0.0.0.0:7071"]).is_err());
         let config = config(&["--listen", "0.0.0.0:7070", "--insecure-listen-beyond-loopback"]);
-        assert!(config.expect("accepted").beyond_loopback());
+        assert!(config.expect("accepted").beyond_loopback);
     }
 
     #[test]
     fn shortened_waits_are_refused_beyond_loopback() {
         let shortened = ["--divide-timing", "5"];
-        let timing = config(&shortened).expect("accepted").timing();
+        let timing = config(&shortened).expect("accepted").timing;
         assert_eq!(timing.death_grace, Timing::REAL.death_grace / 5);
         let beyond = ["--listen", "0.0.0.0:7070", "--insecure-listen-beyond-loopback"];
         let refused = config(&[&shortened[..], &beyond].concat()).expect_err("refused");
@@ -427,11 +345,11 @@ mod tests {
 
     #[test]
     fn memory_is_a_size_or_a_share() {
-        let memory = |text| config(&["--memory", text]).map(|config| config.memory());
+        let memory = |text| config(&["--memory", text]).map(|config| config.memory);
         assert_eq!(memory("8GiB").expect("a size"), Some(Memory::Bytes(8 << 30)));
         assert_eq!(memory("50%").expect("a share"), Some(Memory::Share(50)));
         for text in ["0%", "101%", "%", "half"] {
-            assert!(memory(text).expect_err(text).to_string().starts_with("--memory"));
+            assert!(memory(text).expect_err(text).contains("--memory"));
         }
     }
 
@@ -443,7 +361,7 @@ mod tests {
             Args::try_parse_from(typed)
         };
         let config = Config::try_from(typed(&[]).expect("clap takes it")).expect("valid");
-        assert!(config.private() && config.origins().is_empty());
+        assert!(config.private && config.origins.is_empty());
         assert!(typed(&["--socket-group", "staff"]).is_err());
         assert!(typed(&["--insecure-listen-beyond-loopback"]).is_err());
         assert!(Args::try_parse_from(["larder-node"]).is_err(), "others need a prefix");
@@ -453,5 +371,19 @@ mod tests {
     fn a_ring_without_this_node_is_refused() {
         let typed = ["--node-id", "c", "--member", "a=http://h:1", "--member", "b=http://h:2*3"];
         assert!(config(&typed).expect_err("refused").to_string().contains("--node-id"));
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        let cases = [("60s", 60_000), ("500ms", 500), (" 10m ", 600_000), ("2h", 7_200_000)];
+        for (text, milliseconds) in cases {
+            let parsed = parse_duration(text).expect(text);
+            assert_eq!(parsed, Duration::from_millis(milliseconds), "{text}");
+        }
+        for text in ["", "60", "s", "-1s", "1.5s", "1d", "99999999999999999999h"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+            let error = config(&[&format!("--exit-when-unused={text}")]).expect_err(text);
+            assert!(error.contains("--exit-when-unused"), "{error}");
+        }
     }
 }

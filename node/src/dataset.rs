@@ -11,7 +11,7 @@ use larder_store::NoRoom;
 
 /// An open dataset: its manifest in shared memory, and the origin of its bytes.
 #[derive(Debug)]
-pub struct Dataset {
+pub(crate) struct Dataset {
     manifest: Manifest,
     manifest_extent: Arc<Sealed>,
     manifest_uri: OriginUri,
@@ -50,26 +50,22 @@ impl Dataset {
     }
 
     /// Returns the manifest. Its bytes are those of [`manifest_extent`](Self::manifest_extent).
-    #[must_use]
-    pub fn manifest(&self) -> &Manifest {
+    pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
     /// Returns the extent that clients map to read the manifest.
-    #[must_use]
-    pub fn manifest_extent(&self) -> &Arc<Sealed> {
+    pub(crate) fn manifest_extent(&self) -> &Arc<Sealed> {
         &self.manifest_extent
     }
 
     /// Returns the object that the manifest was read from when the dataset was opened.
-    #[must_use]
-    pub fn manifest_uri(&self) -> &OriginUri {
+    pub(crate) fn manifest_uri(&self) -> &OriginUri {
         &self.manifest_uri
     }
 
     /// Returns access to the origin of its bytes.
-    #[must_use]
-    pub fn origin(&self) -> &Origin {
+    pub(crate) fn origin(&self) -> &Origin {
         &self.origin
     }
 
@@ -90,15 +86,23 @@ impl Dataset {
     }
 
     /// Returns the address of the dataset.
-    #[must_use]
-    pub fn uri(&self) -> &OriginUri {
+    pub(crate) fn uri(&self) -> &OriginUri {
         self.manifest.uri()
     }
 
     /// Returns the snapshot of the dataset.
-    #[must_use]
-    pub fn snapshot(&self) -> SnapshotId {
+    pub(crate) fn snapshot(&self) -> SnapshotId {
         self.manifest.snapshot()
+    }
+
+    /// Checks that there is a shard with this index.
+    pub(crate) fn check_shard(&self, shard: u32) -> Result<(), Error> {
+        let count = self.manifest.shard_count();
+        if shard < count {
+            return Ok(());
+        }
+        let message = format!("shard {shard} of a snapshot of {count} shards");
+        Err(Error::new(ErrorKind::NotFound, message))
     }
 
     /// Checks, once per shard, that a shard's id is the one computed from its ranges in the

@@ -13,39 +13,37 @@
 //! runs in tasks of its own, which report with an event. Non-goals: decisions (the agent decides).
 
 mod agreement;
-mod duplicate;
+mod announced;
 mod holdings;
 mod install;
-mod last_uses;
 mod opener;
 mod planning;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use larder_base::{BootId, Member};
+use futures_util::{StreamExt, future, stream};
+use larder_base::{BootId, Member, SnapshotId, limits};
 use larder_coordinator::{Revision, Watch};
-use larder_membership::{
-    Agent, Now, Record,
-    agent::{Alive, Answer, Bootstrap, Effect, Event, Identity, Ticket},
+use larder_membership::agent::{
+    Alive, Answer, Bootstrap, Effect, Event, Identity, LastUses, Shard, Ticket,
 };
+use larder_membership::{Agent, Now, Record};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
 use crate::cache::Priority;
+use crate::fill::Peers;
 use crate::membership::{Inbox, Request, Standing};
 use crate::shared::Shared;
 use agreement::Agreement;
-
-use duplicate::DuplicateNodeDetector;
+use announced::{Announced, DuplicateNodeDetector};
 use holdings::Holdings;
 use install::Installer;
-use larder_membership::Announcement;
 use planning::Planning;
-use std::collections::BTreeMap;
 
-/// Events that wait for the driver; who has one more waits too.
+/// Most events that wait for the driver. A sender of one more waits too.
 const EVENTS_MAX: usize = 256;
 
 /// Where results of effects are reported.
@@ -92,7 +90,7 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> 
     let coordinator = cluster.coordinator();
     let (report, events) = mpsc::channel(EVENTS_MAX);
     let boot = BootId::from_bytes(shared.boot_id);
-    let timing = shared.config.timing();
+    let timing = shared.config.timing;
     let _runtime = shared.runtime.enter();
     let planning = Arc::new(Planning::new(shared, coordinator));
     let driver = Driver {
@@ -121,7 +119,7 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> 
                 boot,
                 founds: founds.then(|| Bootstrap {
                     cluster: std::array::from_fn(|_| fastrand::u8(..)),
-                    replicas: shared.config.replicas().unwrap_or(1),
+                    replicas: shared.config.replicas.unwrap_or(1),
                 }),
             },
             timing,
@@ -136,7 +134,7 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> 
 impl Driver {
     async fn run(mut self) {
         let stopping = self.shared.stopping.clone();
-        let mut tick = time::interval(self.shared.config.timing().tick);
+        let mut tick = time::interval(self.shared.config.timing.tick);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let due = self.agent.due().map(|due| self.started + due);
@@ -200,7 +198,7 @@ impl Driver {
             Effect::AskLastUses { plan, givers, wanted } => {
                 let peers = Arc::clone(&self.shared.peers);
                 self.later(async move {
-                    Event::LastUses(plan, last_uses::of_all(&peers, givers, &wanted).await)
+                    Event::LastUses(plan, last_uses(&peers, givers, &wanted).await)
                 });
             }
             Effect::Drop(shard) => self.holdings.drop_old(shard),
@@ -255,7 +253,7 @@ impl Driver {
     /// Before the first answer, the coordinator counts as away only after it had time to answer.
     fn tell_if_away(&mut self) {
         let away = self.watch.away().is_some();
-        let had_time = self.seen.stamp.is_some() || self.clock() > self.shared.config.timing().turn;
+        let had_time = self.seen.stamp.is_some() || self.clock() > self.shared.config.timing.turn;
         if away && had_time && !std::mem::replace(&mut self.seen.away, true) {
             self.tell(Event::Away);
         }
@@ -285,7 +283,7 @@ impl Driver {
         self.tell(Event::Command(ticket, request.command));
     }
 
-    /// Publishes the current state at the admin handle.
+    /// Publishes the current state for operators.
     fn show(&mut self) {
         let shown = Arc::clone(&self.inbox.standing.borrow());
         let record = self.agent.record().map(|record| match &shown.record {
@@ -327,58 +325,39 @@ async fn reached(at: Option<Instant>) {
     }
 }
 
-/// The newest set of announcements.
-#[derive(Debug, Default)]
-struct Announced {
-    stamp: Option<u64>,
-    nodes: BTreeMap<String, Announcement>,
+/// Asks the sources of the shards `wanted` when each shard was last read, a few in parallel. A
+/// source without a turn in the total time counts with nothing.
+async fn last_uses(
+    peers: &Peers,
+    givers: BTreeMap<String, BTreeSet<SnapshotId>>,
+    wanted: &BTreeMap<Shard, usize>,
+) -> LastUses {
+    let asked = givers.into_iter().map(|(giver, asked)| last_uses_of(peers, giver, asked, wanted));
+    let mut all = LastUses::default();
+    let answers = stream::iter(asked).buffer_unordered(limits::LAST_USES_ASKED_MAX);
+    let merged = answers.for_each(|one| {
+        all.merge(one);
+        future::ready(())
+    });
+    let _ = time::timeout(limits::LAST_USES_ALL_TIMEOUT, merged).await;
+    all
 }
 
-impl Announced {
-    /// Takes a set, unless a newer one was taken before. Returns true if it was taken.
-    fn take(&mut self, alive: &Alive) -> bool {
-        if self.stamp.is_some_and(|stamp| alive.stamp < stamp) {
-            return false;
+async fn last_uses_of(
+    peers: &Peers,
+    giver: String,
+    snapshots: BTreeSet<SnapshotId>,
+    wanted: &BTreeMap<Shard, usize>,
+) -> LastUses {
+    let mut uses = LastUses::default();
+    let note = |snapshot, shard, idle| {
+        // Ignore snapshots that were not requested.
+        if snapshots.contains(&snapshot) {
+            uses.note(Shard { snapshot, shard }, idle, wanted);
         }
-        let said = alive.nodes.iter().filter_map(|(node_id, word)| {
-            Some((node_id.clone(), Announcement::decode(word).ok()?))
-        });
-        (self.stamp, self.nodes) = (Some(alive.stamp), said.collect());
-        true
+    };
+    if let Some(peer) = peers.named(&giver) {
+        peer.last_uses(&snapshots, note).await;
     }
-
-    /// Accepts the next set with any stamp, because the coordinator was away.
-    fn begin_anew(&mut self) {
-        self.stamp = None;
-    }
-
-    /// Returns the announcements, by node id.
-    fn nodes(&self) -> &BTreeMap<String, Announcement> {
-        &self.nodes
-    }
-}
-
-#[cfg(test)]
-mod announced_tests {
-    use larder_base::BootId;
-
-    use super::*;
-
-    fn alive(stamp: u64, node_id: &str) -> Alive {
-        let boot = BootId::from_bytes([1; 16]);
-        let word = Announcement { boot, version: 1, settled: Vec::new() };
-        Alive { stamp, nodes: vec![(node_id.to_owned(), word.encode())] }
-    }
-
-    #[test]
-    fn newer_answer_counts_until_the_watch_catches_up() {
-        let mut announced = Announced::default();
-        assert!(announced.take(&alive(3, "a")));
-        assert!(announced.take(&alive(5, "b")));
-        assert!(!announced.take(&alive(4, "c")), "the watch is behind");
-        assert!(announced.nodes().contains_key("b"));
-        announced.begin_anew();
-        assert!(announced.take(&alive(4, "c")));
-        assert!(announced.nodes().contains_key("c"));
-    }
+    uses
 }

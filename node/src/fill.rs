@@ -1,9 +1,6 @@
 //! Fills: read shards into sealed extents, from a peer that holds them or from the origin.
 //!
-//! A fixed number of workers take fills from the queue, most urgent first. A worker makes a memory
-//! file for the shard, which the budget has admitted already, reads its parts side by side, writes
-//! and hashes what comes as it comes, seals, and compares the checksum if the manifest pins one.
-//! All GETs of all fills share one limit, and all their retries one budget.
+//! A fixed number of workers take fills from the queue, most urgent first. For each fill a worker:
 //!
 //! 1. creates a memory file for the shard, in bytes that the budget has admitted;
 //! 2. reads its parts in parallel, and writes and hashes bytes as they arrive;
@@ -17,14 +14,69 @@
 //! Thread rule: fills are tokio tasks. Blocking threads allocate memory (in huge pages where
 //! available), seal extents, and hash rows that overlap. Non-goals: deciding which shards to fill
 //! (the store admits), serving readers (they wait on the
-//! [`InFlightFill`](crate::in_flight::InFlightFill)).
+//! [`InFlightFill`](crate::cache::InFlightFill)).
 
 mod peer_source;
+mod peers;
 mod read_through;
 mod reader;
 mod retry;
+mod throttle;
 mod worker;
 
-pub use read_through::{ReadThrough, Reservation, RowWanted};
+use larder_base::{Error, ErrorKind};
+use larder_extent::Part;
+
+use crate::cache::extent_error;
+
+pub(crate) use peers::{Holder, Missed, Peer, Peers};
+pub(crate) use read_through::{ReadThrough, RowWanted};
 pub(crate) use reader::Reader;
+pub(crate) use throttle::TransferThrottle;
 pub(crate) use worker::Filler;
+
+/// A sink for the bytes of a read, in their order: a part of a shard that is being filled, or
+/// memory. Readers check and count the bytes.
+pub(crate) trait ByteSink: Send {
+    /// Starts anew. Forgets the bytes put so far.
+    fn begin(&mut self);
+
+    /// Appends the next bytes.
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error>;
+}
+
+impl ByteSink for Part {
+    fn begin(&mut self) {
+        self.restart();
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.write(bytes).map_err(extent_error)
+    }
+}
+
+/// Memory that is filled from front to back.
+pub(crate) struct Piece<'a> {
+    bytes: &'a mut [u8],
+    filled: usize,
+}
+
+impl<'a> Piece<'a> {
+    pub(crate) fn new(bytes: &'a mut [u8]) -> Self {
+        Self { bytes, filled: 0 }
+    }
+}
+
+impl ByteSink for Piece<'_> {
+    fn begin(&mut self) {
+        self.filled = 0;
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let target = self.bytes[self.filled..].get_mut(..bytes.len());
+        let more = || Error::new(ErrorKind::Internal, "a read brought more than it was to");
+        target.ok_or_else(more)?.copy_from_slice(bytes);
+        self.filled += bytes.len();
+        Ok(())
+    }
+}

@@ -2,38 +2,50 @@
 //!
 //! - [`config`]: the settings as typed, and as validated.
 //! - [`node`]: assembles and starts the parts. Start reading here.
-//! - [`cluster`]: the record that nodes agree on; [`placements`]: the shard owners that follow from
-//!   it.
-//! - [`catalog`]: the open datasets, and the prefixes that they must lie under.
-//! - [`cache`]: the shards in memory, their holders, and eviction.
-//! - [`flight`]: one shard that is being filled, and the readers that wait for it.
-//! - [`fill`]: reads shards and single rows from the origin, and shards from other nodes (`peers`).
+//! - `membership`: the cluster and its record, and the owners of shards that follow from it.
+//!   `driver` is the shell around this node's agent; `replication` copies replicas here.
+//! - `catalog`: the open datasets, and the prefixes that they must lie under.
+//! - `cache`: the shards in memory, their holders and eviction, and the fills in flight.
+//! - `fill`: reads shards and single rows from the origin, and shards from other nodes.
+//! - `serve`: the servers; `shared` is the state that they share.
 //!
 //! Thread rule: threads that block serve rows. Fills, indexing and the control plane are tokio
-//! tasks. The two meet in [`cache`] (a lock held for microseconds) and in [`flight`] (a condition
-//! variable). Non-goals: placement (clients route), durability (the origin holds the data).
+//! tasks. The two meet in `cache`: in its lock, held for microseconds, and in the condition
+//! variable of a fill in flight. Non-goals: placement (clients route), durability (the origin holds
+//! the data).
 
-pub mod cache;
-pub mod catalog;
+mod cache;
+mod catalog;
 pub mod config;
-pub mod counters;
-pub mod dataset;
-pub mod fill;
-pub mod in_flight;
-pub mod membership;
-pub mod node;
-pub mod placements;
-pub mod serve;
-pub mod shared;
-
-mod byte_sink;
-mod clock;
+mod dataset;
 mod driver;
-mod errors;
-mod peers;
-mod preflight;
+mod fill;
+mod membership;
+pub mod node;
 mod replication;
-mod resident;
+mod serve;
+mod shared;
 #[cfg(test)]
 mod testing;
-mod throttle;
+
+use larder_base::{Error, ErrorKind};
+use tokio::task;
+
+/// The one place where the node reads the clock. Other code receives `now` as an argument.
+mod clock {
+    use std::time::Instant;
+
+    /// Returns the current time of the monotonic clock.
+    #[expect(clippy::disallowed_methods, reason = "the shell's one reading of the clock")]
+    pub(crate) fn now() -> Instant {
+        Instant::now()
+    }
+}
+
+/// Runs work on a blocking thread. Returns `Internal` if it dies.
+pub(crate) async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let worked = task::spawn_blocking(work).await;
+    worked.unwrap_or_else(|death| Err(Error::new(ErrorKind::Internal, death.to_string())))
+}

@@ -1,35 +1,38 @@
 //! Membership of a cluster: the async shell around the pure state machines.
 //!
-//! - [`coordinator`]: keeps the cluster's agreed state in one place.
-//! - `driver`: the agent's shell. It performs the agent's effects and feeds it events.
-//! - [`handle`]: operators' requests and their view of the cluster.
+//! - [`Cluster`]: this node's place in its cluster, the coordinator of the cluster's record, and
+//!   operators' requests.
+//! - [`Standing`]: the state of the cluster as this node knows it.
+//! - [`Placements`]: the owners of shards, by the ring in use and by the ring before it.
 //!
 //! Thread rule: async, on the node's runtime; disk work goes to blocking threads. Non-goals: the
-//! state machines themselves (`larder-cluster`), placement (`larder-plan`).
+//! state machines (`larder-membership`), and the agent's shell (`driver`).
 
+mod placements;
+
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use larder_base::Error;
+use larder_base::{Error, ErrorKind, limits};
 use larder_coordinator::{Coordinator, EmbeddedCoordinator, EmbeddedOptions, Etcd};
+use larder_membership::agent::{Answer, Command};
+use larder_membership::{Announcement, Record};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::{ClusterConfig, Config};
-use larder_base::{ErrorKind, limits};
-pub use larder_membership::agent::Progress;
-use larder_membership::{
-    Announcement, Record,
-    agent::{Answer, Command},
-};
-use std::collections::BTreeMap;
-use tokio::sync::{mpsc, oneshot, watch};
+
+pub(crate) use larder_membership::agent::Progress;
+pub(crate) use placements::Placements;
 
 /// The cluster that a node belongs to.
 #[derive(Debug)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     coordinator: Arc<dyn Coordinator>,
     seat: Option<Arc<EmbeddedCoordinator>>,
     /// True if this node may found a cluster where there is none.
     founds: bool,
-    handle: AdminHandle,
+    requests: mpsc::Sender<Request>,
+    standing: watch::Receiver<Arc<Standing>>,
     inbox: Mutex<Option<Inbox>>,
 }
 
@@ -39,8 +42,8 @@ impl Cluster {
     ///
     /// # Errors
     /// The state folder or a certificate can't be used.
-    pub async fn start(config: &Config, address: String) -> Result<Option<Self>, Error> {
-        match config.cluster() {
+    pub(crate) async fn start(config: &Config, address: String) -> Result<Option<Self>, Error> {
+        match config.cluster.as_ref() {
             None => Ok(None),
             Some(ClusterConfig::Etcd { options, .. }) => {
                 let coordinator: Arc<dyn Coordinator> = Arc::new(Etcd::start(options)?);
@@ -49,7 +52,7 @@ impl Cluster {
             Some(ClusterConfig::EmbeddedCoordinator { state, token, join }) => {
                 let options = EmbeddedOptions {
                     state: state.clone(),
-                    node_id: config.node_id().to_owned(),
+                    node_id: config.node_id.clone(),
                     address,
                     token: token.clone(),
                     join: join.clone(),
@@ -68,11 +71,13 @@ impl Cluster {
         seat: Option<Arc<EmbeddedCoordinator>>,
         founds: bool,
     ) -> Self {
-        let (handle, inbox) = AdminHandle::new();
-        Self { coordinator, seat, founds, handle, inbox: Mutex::new(Some(inbox)) }
+        let (send, requests) = mpsc::channel(limits::COMMANDS_QUEUED_MAX);
+        let (publish, standing) = watch::channel(Arc::default());
+        let inbox = Mutex::new(Some(Inbox { requests, standing: publish }));
+        Self { coordinator, seat, founds, requests: send, standing, inbox }
     }
 
-    /// What the agent's shell takes over from operators, and whether the agent may found a cluster.
+    /// Returns the inbox for the agent's shell, and whether the agent may found a cluster.
     ///
     /// # Panics
     /// When taken twice.
@@ -81,76 +86,14 @@ impl Cluster {
         (inbox.expect("a node takes part once"), self.founds)
     }
 
-    /// Returns the admin handle for operators' requests.
-    #[must_use]
-    pub fn handle(&self) -> &AdminHandle {
-        &self.handle
-    }
-
     /// Returns the coordinator of the cluster.
-    #[must_use]
-    pub fn coordinator(&self) -> &Arc<dyn Coordinator> {
+    pub(crate) fn coordinator(&self) -> &Arc<dyn Coordinator> {
         &self.coordinator
     }
 
     /// Returns this node's seat, if nodes keep the record themselves.
-    #[must_use]
-    pub fn seat(&self) -> Option<&Arc<EmbeddedCoordinator>> {
+    pub(crate) fn seat(&self) -> Option<&Arc<EmbeddedCoordinator>> {
         self.seat.as_ref()
-    }
-
-    /// Ends the watches of other nodes, so that their connections can close.
-    pub fn stop(&self) {
-        if let Some(seat) = &self.seat {
-            seat.stop();
-        }
-    }
-}
-
-/// The admin handle of one node.
-#[derive(Debug)]
-pub struct AdminHandle {
-    requests: mpsc::Sender<Request>,
-    standing: watch::Receiver<Arc<Standing>>,
-}
-
-/// The state of the cluster as this node knows it.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Standing {
-    /// The newest record that this node saw.
-    pub record: Option<Arc<Record>>,
-    /// The announced nodes, by node id.
-    pub alive: BTreeMap<String, Announcement>,
-    /// Why the coordinator is away, if it is.
-    pub away: Option<Arc<str>>,
-    /// The ring version in use on this node.
-    pub installed: u64,
-    /// Set while too many members are silent at once: only an operator removes members.
-    pub braked: bool,
-    /// The progress of the ring change in flight, for shards that move to this node.
-    pub progress: Option<Progress>,
-}
-
-/// A command, and where its answer goes.
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) command: Command,
-    pub(crate) answer: oneshot::Sender<Result<Answer, String>>,
-}
-
-/// The agent's side of an admin handle.
-#[derive(Debug)]
-pub(crate) struct Inbox {
-    pub(crate) requests: mpsc::Receiver<Request>,
-    pub(crate) standing: watch::Sender<Arc<Standing>>,
-}
-
-impl AdminHandle {
-    /// an admin handle and its other side.
-    pub(crate) fn new() -> (Self, Inbox) {
-        let (send, requests) = mpsc::channel(limits::COMMANDS_QUEUED_MAX);
-        let (standing, look) = watch::channel(Arc::default());
-        (Self { requests: send, standing: look }, Inbox { requests, standing })
     }
 
     /// Passes a command to the agent and waits for its answer, for at most about one minute.
@@ -158,7 +101,7 @@ impl AdminHandle {
     /// # Errors
     /// `InvalidArgument` with the agent's reason if the command is refused; `Unavailable` if the
     /// node stops.
-    pub async fn command(&self, command: Command) -> Result<Answer, Error> {
+    pub(crate) async fn command(&self, command: Command) -> Result<Answer, Error> {
         let stopping = || Error::new(ErrorKind::Unavailable, "the node is stopping; ask another");
         let (answer, answered) = oneshot::channel();
         let request = Request { command, answer };
@@ -168,16 +111,47 @@ impl AdminHandle {
     }
 
     /// Returns the state of the cluster as this node knows it now.
-    #[must_use]
-    pub fn standing(&self) -> Arc<Standing> {
+    pub(crate) fn standing(&self) -> Arc<Standing> {
         Arc::clone(&self.standing.borrow())
     }
 
-    /// Waits until the state differs from `seen`. Returns false when there will be no more changes.
-    pub async fn changed(&self, seen: &Arc<Standing>) -> bool {
-        let mut look = self.standing.clone();
-        look.wait_for(|standing| !Arc::ptr_eq(standing, seen)).await.is_ok()
+    /// Ends the watches of other nodes, so that their connections can close.
+    pub(crate) fn stop(&self) {
+        if let Some(seat) = &self.seat {
+            seat.stop();
+        }
     }
+}
+
+/// The state of the cluster as this node knows it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Standing {
+    /// The newest record that this node saw.
+    pub(crate) record: Option<Arc<Record>>,
+    /// The announced nodes, by node id.
+    pub(crate) alive: BTreeMap<String, Announcement>,
+    /// Why the coordinator is away, if it is.
+    pub(crate) away: Option<Arc<str>>,
+    /// The ring version in use on this node.
+    pub(crate) installed: u64,
+    /// Set while too many members are silent at once: only an operator removes members.
+    pub(crate) braked: bool,
+    /// The progress of the ring change in flight, for shards that move to this node.
+    pub(crate) progress: Option<Progress>,
+}
+
+/// A command, and where its answer goes.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) command: Command,
+    pub(crate) answer: oneshot::Sender<Result<Answer, String>>,
+}
+
+/// The agent's side: operators' requests, and the state that the agent publishes.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) requests: mpsc::Receiver<Request>,
+    pub(crate) standing: watch::Sender<Arc<Standing>>,
 }
 
 #[cfg(test)]

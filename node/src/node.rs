@@ -4,6 +4,8 @@
 //! Thread rule: `start` and `shutdown` block, so call them from ordinary threads. A node creates
 //! its own runtime. One process may hold several nodes.
 
+mod preflight;
+
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,20 +18,15 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Counters};
 use crate::catalog::Catalog;
 use crate::config::{Config, Memory};
-use crate::counters::Counters;
 use crate::driver;
-use crate::fill::{Filler, ReadThrough, Reader};
-use crate::membership::Cluster;
-use crate::peers::Peers;
-use crate::placements::Placements;
-use crate::preflight;
+use crate::fill::{Filler, Peers, ReadThrough, Reader, TransferThrottle};
+use crate::membership::{Cluster, Placements};
 use crate::replication::Copier;
-use crate::serve::{Listeners, Servers};
+use crate::serve::{Listeners, Servers, io_error};
 use crate::shared::Shared;
-use crate::throttle::TransferThrottle;
 
 /// Version of a ring that is a list in the configuration. It never changes while the node runs.
 const STATIC_RING_VERSION: u64 = 1;
@@ -74,13 +71,13 @@ impl Node {
     pub fn start(config: Config) -> Result<Self, Error> {
         larder_dataset::install_crypto();
         let listeners = Listeners {
-            control: bind("--listen", config.listen())?,
-            data: bind("--data-listen", config.data_listen())?,
+            control: bind("--listen", config.listen)?,
+            data: bind("--data-listen", config.data_listen)?,
         };
         let addresses = Addresses {
             listen: listeners.control.local_addr().map_err(io_error("--listen"))?,
             data: listeners.data.local_addr().map_err(io_error("--data-listen"))?,
-            socket: config.socket().path.clone(),
+            socket: config.socket.path.clone(),
         };
         let (me, ring) = place(&config, addresses.listen)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -104,19 +101,13 @@ impl Node {
         &self.addresses
     }
 
-    /// Returns the state that the servers share, for tests and for callers in the same process.
-    #[must_use]
-    pub fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
     /// Runs `then` once no client has used the node's unix socket for the configured time. Never
     /// runs it if no time is configured.
     ///
     /// # Errors
     /// The system refuses a thread.
     pub fn when_unused(&self, then: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        match self.shared.config.exit_when_unused() {
+        match self.shared.config.exit_when_unused {
             Some(span) => self.servers.when_unused(span, then).map_err(io_error("a thread")),
             None => Ok(()),
         }
@@ -144,7 +135,7 @@ fn share(
     cluster: Option<Cluster>,
     runtime: &Runtime,
 ) -> Result<Shared, Error> {
-    let budget = budget(config.memory())
+    let budget = budget(config.memory)
         .map_err(|why| Error::new(ErrorKind::InvalidArgument, format!("--memory: {why}")))?;
     let counters = Arc::new(Counters::default());
     let cache = Cache::start(budget, Arc::clone(&counters)).map_err(io_error("the reaper"))?;
@@ -153,9 +144,9 @@ fn share(
     let handle = runtime.handle().clone();
     let placements = Placements::of_ring(Arc::new(ring));
     let placements = Arc::new(ArcSwap::from_pointee(placements));
-    let catalog = Catalog::new(config.origins().to_vec(), Arc::clone(&cache));
-    let catalog = if config.private() { catalog.following_links() } else { catalog };
-    let peers = Arc::new(Peers::new(config.node_id(), Arc::clone(&placements)));
+    let catalog = Catalog::new(config.origins.clone(), Arc::clone(&cache));
+    let catalog = if config.private { catalog.following_links() } else { catalog };
+    let peers = Arc::new(Peers::new(&config.node_id, Arc::clone(&placements)));
     let throttle = Arc::new(TransferThrottle::default());
     Filler::new(&reader, Arc::clone(&peers), &counters, &throttle)
         .start_workers(&cache, &handle, &stopping);
@@ -187,15 +178,15 @@ fn budget(asked: Option<Memory>) -> Result<Budget, BudgetError> {
 /// Returns this node as a member, and the ring that it uses until it learns a newer one. That ring
 /// has the configured members, or this node alone at the address it listens on.
 fn place(config: &Config, listen: SocketAddr) -> Result<(Member, Ring), Error> {
-    let (id, control) = (config.node_id().to_owned(), control_address(config, listen));
-    let (host, zone) = (host_of(config, listen), config.ring_share().zone.clone());
+    let (id, control) = (config.node_id.clone(), control_address(config, listen));
+    let (host, zone) = (host_of(config, listen), config.zone.clone());
     let me = Member { id, weight: 1, control, host, zone };
-    let (version, members) = match (config.cluster(), config.members()) {
+    let (version, members) = match (config.cluster.as_ref(), &config.members[..]) {
         (Some(_), _) => (UNKNOWN_RING_VERSION, vec![me.clone()]),
         (None, []) => (STATIC_RING_VERSION, vec![me.clone()]),
         (None, members) => (STATIC_RING_VERSION, members.to_vec()),
     };
-    let ring = Ring::new(version, members)?.with_replicas(config.replicas().unwrap_or(1))?;
+    let ring = Ring::new(version, members)?.with_replicas(config.replicas.unwrap_or(1))?;
     Ok((me, ring))
 }
 
@@ -203,7 +194,7 @@ fn place(config: &Config, listen: SocketAddr) -> Result<(Member, Ring), Error> {
 fn weighed(me: Member, shared: &Shared) -> Result<Member, Error> {
     let by_memory = (shared.cache.usage().limit_bytes + WEIGHT_UNIT_BYTES / 2) / WEIGHT_UNIT_BYTES;
     let by_memory = u32::try_from(by_memory.max(1)).unwrap_or(limits::RING_WEIGHT_MAX);
-    let weight = shared.config.ring_share().weight.unwrap_or(by_memory);
+    let weight = shared.config.weight.unwrap_or(by_memory);
     let me = Member { weight, ..me };
     Ring::new(UNKNOWN_RING_VERSION, vec![me.clone()])?;
     Ok(me)
@@ -215,11 +206,11 @@ fn control_address(config: &Config, listen: SocketAddr) -> String {
 }
 
 fn host_of(config: &Config, listen: SocketAddr) -> String {
-    if let Some(host) = config.advertise() {
+    if let Some(host) = config.advertise.as_deref() {
         return host.to_owned();
     }
     match listen.ip() {
-        ip if ip.is_unspecified() => config.host().to_owned(),
+        ip if ip.is_unspecified() => config.host.clone(),
         ip @ std::net::IpAddr::V4(_) => ip.to_string(),
         ip @ std::net::IpAddr::V6(_) => format!("[{ip}]"),
     }
@@ -246,12 +237,5 @@ fn cannot_bind(why: &std::io::Error) -> String {
             "this user may not listen there; choose a port from 1024 on".to_owned()
         }
         _ => format!("{}; choose another address or port", root_cause(why)),
-    }
-}
-
-fn io_error(what: &'static str) -> impl Fn(std::io::Error) -> Error {
-    move |why| {
-        let message = format!("{what}: {}", root_cause(&why));
-        Error::new(ErrorKind::Unavailable, message).with_source(why)
     }
 }

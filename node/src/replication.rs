@@ -13,33 +13,28 @@
 //! take the memory of replicas ([`give_way`]).
 //!
 //! Thread rule: one task per node; the survey of open datasets runs on a blocking thread.
-//! Non-goals: transfers of a ring change (`cluster`), and which owner a client asks (clients, by
+//! Non-goals: transfers of a ring change (`driver`), and which owner a client asks (clients, by
 //! the placement).
 
-mod room;
 mod survey;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use larder_base::{ShardId, SnapshotId, limits};
-use larder_membership::agent::Pulled;
-use tokio::time;
-
-use crate::cache::Priority;
-use crate::clock;
-use crate::peers::Peer;
-use crate::placements::Placements;
-use crate::resident::ensure_resident;
-use crate::shared::Shared;
-
-use room::free;
-use survey::{Lacking, Survey};
-
-use crate::peers::{Missed, Peers};
 use futures_util::{StreamExt, stream};
-pub(crate) use room::give_way;
+use larder_base::{ErrorKind, Ring, ShardId, SnapshotId, limits};
+use larder_membership::agent::Pulled;
+use tokio::{task, time};
+
+use crate::cache::{Awaited, Cache, Found, Priority, Waited};
+use crate::clock;
+use crate::dataset::Dataset;
+use crate::fill::{Peer, Peers};
+use crate::membership::{Cluster, Placements};
+use crate::shared::Shared;
+use survey::{Lacking, Spare, Survey};
 
 /// How often the task checks for missing replicas and free memory.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -118,7 +113,7 @@ impl Copier {
             if free(&self.shared.cache) < survey.promised {
                 if refused {
                     let (ring, wanted) = (placements.ring(), survey.promised);
-                    let made = room::make(&self.shared, ring, survey.spare, wanted).await;
+                    let made = make(&self.shared, ring, survey.spare, wanted).await;
                     let pause = if made { Duration::ZERO } else { VAIN_INTERVAL };
                     self.make_room_at = clock::now() + pause;
                 }
@@ -130,7 +125,7 @@ impl Copier {
 
     /// Returns true while shards move, or old copies are about to be dropped.
     fn is_changing(&self) -> bool {
-        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.handle().standing());
+        let standing = self.shared.cluster.as_ref().map(Cluster::standing);
         let record = standing.as_ref().and_then(|standing| standing.record.as_ref());
         record.is_some_and(|record| record.change.is_some() || record.settling.is_some())
     }
@@ -242,10 +237,111 @@ async fn one(
             shards.push((id, idle));
         }
     };
-    let asked = snapshots.iter().copied().take(limits::LAST_USES_SNAPSHOTS_MAX);
-    let asking = time::timeout(limits::LAST_USES_TIMEOUT, peer.last_uses(asked, note));
-    if let Err(missed) = asking.await.unwrap_or(Err(Missed::Silent)) {
-        tracing::debug!(peer = %peer.id(), %missed, "it does not list all that it holds");
-    }
+    peer.last_uses(snapshots, note).await;
     Held { peer, shards }
+}
+
+/// Fills a shard unless it is here: from a node that has it, else from the origin.
+pub(crate) async fn ensure_resident(
+    cache: &Arc<Cache>,
+    dataset: &Arc<Dataset>,
+    index: u32,
+    priority: Priority,
+) -> Pulled {
+    match cache.find(dataset, &[index], priority).pop() {
+        Some(Found::Resident(_)) => Pulled::Verified,
+        Some(Found::InFlight(flight)) => {
+            let landed = task::spawn_blocking(move || landed(&flight)).await;
+            landed.unwrap_or(Pulled::Failed)
+        }
+        Some(Found::NotKept) | None => Pulled::NoRoom,
+    }
+}
+
+/// Waits for the end of a fill. Blocks.
+fn landed(flight: &Awaited) -> Pulled {
+    match flight.wait_for_all(limits::FILL_DEADLINE) {
+        Waited::Sealed(_) => Pulled::Verified,
+        Waited::Failed(why) => failed(why.kind()),
+        Waited::Ready(_) | Waited::TimedOut => Pulled::Failed,
+    }
+}
+
+/// Maps the error kind of a failed fill to the outcome of a pull.
+pub(crate) fn failed(kind: ErrorKind) -> Pulled {
+    match kind {
+        ErrorKind::DataChanged | ErrorKind::NotFound => Pulled::Gone,
+        _ => Pulled::Failed,
+    }
+}
+
+/// Returns the free bytes of the budget.
+fn free(cache: &Cache) -> u64 {
+    let usage = cache.usage();
+    let used = usage.resident.bytes + usage.filling.bytes + usage.orphaned.bytes;
+    usage.limit_bytes.saturating_sub(used)
+}
+
+/// Evicts replicas until `wanted` bytes are free. Keeps those for which `stay` (given the shard and
+/// its primary owner) is true. Returns true if it evicted any, or if `wanted` bytes are free.
+pub(crate) async fn give_way(
+    shared: &Arc<Shared>,
+    wanted: u64,
+    stay: impl Fn(&ShardId, &str) -> bool,
+) -> bool {
+    if free(&shared.cache) >= wanted {
+        return true;
+    }
+    let placements = shared.placements.load_full();
+    let Some(mut survey) = Survey::make(shared, &placements).await else { return false };
+    let ring = placements.ring();
+    survey.spare.retain(|spare| !stay(&spare.id, name(ring, spare.first)));
+    make(shared, ring, survey.spare, wanted).await || free(&shared.cache) >= wanted
+}
+
+/// Evicts from `spare` until `wanted` bytes are free. Returns true if it evicted any.
+async fn make(shared: &Shared, ring: &Ring, spare: Vec<Spare>, wanted: u64) -> bool {
+    let spare = idle(&shared.cache, spare, shared.config.timing.dataset_in_use);
+    // The primary owners of the longest idle replicas.
+    let mut asked = Vec::new();
+    for spare in &spare {
+        if asked.len() < limits::LAST_USES_ASKED_MAX && !asked.contains(&spare.first) {
+            asked.push(spare.first);
+        }
+    }
+    let snapshots: BTreeSet<_> = spare.iter().map(|spare| spare.snapshot).collect();
+    let of_interest: HashSet<ShardId> = spare.iter().map(|spare| spare.id).collect();
+    let names: Vec<&str> = asked.into_iter().map(|first| name(ring, first)).collect();
+    let held = ask_all(&shared.peers, &names, &snapshots, &of_interest).await;
+    let held: HashMap<&str, HashSet<ShardId>> = held
+        .iter()
+        .map(|held| (held.peer.id(), held.shards.iter().map(|(id, _)| *id).collect()))
+        .collect();
+    let (mut room, mut gone) = (free(&shared.cache), HashSet::new());
+    for Spare { id, bytes, first, .. } in spare {
+        if room >= wanted {
+            break;
+        }
+        let is_elsewhere = held.get(name(ring, first)).is_some_and(|held| held.contains(&id));
+        // Several snapshots may share a shard.
+        if is_elsewhere && !gone.contains(&id) && shared.cache.let_go(id) {
+            gone.insert(id);
+            room = room.saturating_add(bytes);
+        }
+    }
+    tracing::debug!(gone = gone.len(), wanted, "copies gave way");
+    !gone.is_empty()
+}
+
+fn name(ring: &Ring, index: u16) -> &str {
+    &ring.members()[usize::from(index)].id
+}
+
+/// Returns those that no client has read for `idle_min` and no process maps, longest idle first.
+fn idle(cache: &Cache, mut spare: Vec<Spare>, idle_min: Duration) -> Vec<Spare> {
+    let idle: HashMap<ShardId, Duration> = cache.idle_times().into_iter().collect();
+    let idle = |spare: &Spare| idle.get(&spare.id).copied().unwrap_or_default();
+    spare.retain(|spare| idle(spare) >= idle_min);
+    spare.sort_by_cached_key(|spare| (Reverse(idle(spare)), spare.id));
+    spare
 }

@@ -15,9 +15,7 @@
 //! Non-goals: deciding which shards to keep (the cache), reading the origin (fills), encryption.
 
 mod acceptor;
-mod byte_pool;
 mod peer;
-mod slow_reader;
 
 mod data;
 mod gather;
@@ -30,37 +28,26 @@ mod metrics;
 mod control;
 mod http;
 
+use std::io;
 use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use larder_base::{BootId, Error, ErrorKind, Ticket, limits};
+use larder_base::{BootId, Error, ErrorKind, Ticket, limits, root_cause};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::Semaphore;
 
+use crate::cache::Counter;
 use crate::clock;
 use crate::shared::Shared;
 use acceptor::Connections;
-use byte_pool::BytePool;
 use local::Clients;
-
-use crate::counters::Counter;
-use gather::Ended;
-use larder_extent::crc::crc32c;
-use larder_wire::data::{Features, Part, ReadPart};
-use nix::{
-    errno::Errno,
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::eventfd::{EfdFlags, EventFd},
-};
-use peer::Peer;
-use staging::Scratch;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd},
-    sync::atomic::AtomicBool,
-};
+use staging::BytePool;
 
 /// How long connections may take to end after they were told to.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -68,11 +55,11 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The sockets of a node, bound before anything else starts, so that the ring names the bound
 /// ports.
 #[derive(Debug)]
-pub struct Listeners {
+pub(crate) struct Listeners {
     /// For gRPC, `/metrics` and `/healthz`.
-    pub control: TcpListener,
+    pub(crate) control: TcpListener,
     /// For rows.
-    pub data: TcpListener,
+    pub(crate) data: TcpListener,
 }
 
 /// The state that all servers share.
@@ -105,7 +92,7 @@ pub(crate) struct Context {
 
 /// The servers of a node.
 #[derive(Debug)]
-pub struct Servers {
+pub(crate) struct Servers {
     context: Arc<Context>,
     socket: local::SocketFile,
     http: http::Server,
@@ -116,24 +103,20 @@ impl Servers {
     ///
     /// # Errors
     /// The unix socket can't be created, or the system refuses a thread.
-    pub fn start(shared: &Arc<Shared>, listeners: Listeners) -> Result<Self, Error> {
-        let failed = |what: &'static str| {
-            move |why: io::Error| {
-                Error::new(ErrorKind::Unavailable, format!("{what}: {why}")).with_source(why)
-            }
-        };
-        let (socket, unix) = local::SocketFile::bind(shared.config.socket())?;
-        let bound = listeners.data.local_addr().map_err(failed("--data-listen"))?;
-        let advertised = shared.config.data_advertise().map(str::to_owned);
+    pub(crate) fn start(shared: &Arc<Shared>, listeners: Listeners) -> Result<Self, Error> {
+        let (socket, unix) = local::SocketFile::bind(&shared.config.socket)?;
+        let bound = listeners.data.local_addr().map_err(io_error("--data-listen"))?;
+        let advertised = shared.config.data_advertise.clone();
         let data_address = advertised.unwrap_or_else(|| bound.to_string());
-        let control = listeners.control.local_addr().map_err(failed("--listen"))?;
+        let control = listeners.control.local_addr().map_err(io_error("--listen"))?;
         let socket_path = socket.path().to_owned();
         let context = Context::new(shared, data_address, format!("http://{control}"), socket_path)
-            .map_err(failed("the servers"))?;
+            .map_err(io_error("the servers"))?;
         let context = Arc::new(context);
-        data::start(&context, &context.data, listeners.data).map_err(failed("--data-listen"))?;
-        local::start(&context, &context.local, unix).map_err(failed("--socket"))?;
-        let http = http::Server::start(&context, listeners.control).map_err(failed("--listen"))?;
+        data::start(&context, &context.data, listeners.data).map_err(io_error("--data-listen"))?;
+        local::start(&context, &context.local, unix).map_err(io_error("--socket"))?;
+        let http =
+            http::Server::start(&context, listeners.control).map_err(io_error("--listen"))?;
         Ok(Self { context, socket, http })
     }
 
@@ -142,7 +125,7 @@ impl Servers {
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn when_unused(
+    pub(crate) fn when_unused(
         &self,
         span: Duration,
         then: impl FnOnce() + Send + 'static,
@@ -156,7 +139,7 @@ impl Servers {
     }
 
     /// Stops accepting, and waits at most `grace` for requests in flight. Blocks.
-    pub fn drain(&self, grace: Duration) {
+    pub(crate) fn drain(&self, grace: Duration) {
         let deadline = clock::now() + grace;
         let left = || deadline.saturating_duration_since(clock::now());
         self.socket.remove();
@@ -273,51 +256,13 @@ impl Drop for Ongoing<'_> {
     }
 }
 
-/// The requesting node.
-#[derive(Debug)]
-struct Asker {
-    name: String,
-    /// The features agreed in HELLO.
-    features: Features,
-}
-
-/// Sends the bytes if the shard is here. This does not count as a use of the shard or its dataset:
-/// the requesting node is about to have its own copy.
-fn answer_part(
-    context: &Context,
-    peer: &Peer,
-    request: u64,
-    (wanted, asker): (ReadPart, &Asker),
-    scratch: &mut Scratch,
-) -> Result<(), Ended> {
-    let ReadPart { snapshot, shard, tensor, offset, bytes } = wanted;
-    let dataset = context.shared.catalog.get(snapshot).ok_or_else(|| absent("its snapshot"))?;
-    if shard >= dataset.manifest().shard_count() {
-        return Err(absent("a shard of that number").into());
+/// Maps an error of the system to the error for the operator. `what` names the setting, or the
+/// thing that failed.
+pub(crate) fn io_error(what: &'static str) -> impl Fn(io::Error) -> Error {
+    move |why| {
+        let message = format!("{what}: {}", root_cause(&why));
+        Error::new(ErrorKind::Unavailable, message).with_source(why)
     }
-    let sealed = context.shared.cache.resident(&dataset, shard).ok_or_else(|| absent("it"))?;
-    let tensors = dataset.manifest().tensors().len();
-    let region = (tensor as usize) < tensors;
-    let region = if region { sealed.region(tensor as usize) } else { &[] };
-    let begin = usize::try_from(offset).unwrap_or(usize::MAX);
-    let end = begin.saturating_add(bytes as usize);
-    let payload = region.get(begin..end).ok_or_else(|| {
-        let message = format!(
-            "bytes {offset}..+{bytes} of tensor {tensor} of shard {shard}, which does not have them"
-        );
-        Error::new(ErrorKind::InvalidArgument, message)
-    })?;
-    let may_say = asker.features.contains(Features::RESTS);
-    let rests = if may_say { context.shared.throttle.rests_for(&asker.name) } else { 0 };
-    let part = Part { digest: sealed.digest(), crc32c: crc32c(payload), rests };
-    part.encode(request, u64::from(bytes), scratch.frame());
-    peer.send_both(scratch.frame_bytes(), payload)?;
-    context.activity.peer_bytes.add(u64::from(bytes));
-    Ok(())
-}
-
-fn absent(what: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("this node does not have {what}"))
 }
 
 /// A stop event that is given once: a descriptor that becomes readable and is never read.

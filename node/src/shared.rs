@@ -6,42 +6,38 @@ use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Counters};
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::counters::Counters;
-use crate::fill::ReadThrough;
-use crate::membership::Cluster;
-use crate::peers::Peers;
-use crate::placements::Placements;
-use crate::throttle::TransferThrottle;
+use crate::fill::{Peers, ReadThrough, TransferThrottle};
+use crate::membership::{Cluster, Placements};
 
 /// The parts of a node that its servers use. One per node, behind an `Arc`.
 #[derive(Debug)]
-pub struct Shared {
+pub(crate) struct Shared {
     /// The configuration.
-    pub config: Config,
+    pub(crate) config: Config,
     /// Drawn at every start, to tell a restarted node from one that was silent.
-    pub boot_id: [u8; 16],
+    pub(crate) boot_id: [u8; 16],
     /// The datasets that are open.
-    pub catalog: Catalog,
+    pub(crate) catalog: Catalog,
     /// The shards.
-    pub cache: Arc<Cache>,
+    pub(crate) cache: Arc<Cache>,
     /// Reads rows of shards that are not kept.
-    pub read_through: ReadThrough,
+    pub(crate) read_through: ReadThrough,
     /// The other nodes of the ring.
     pub(crate) peers: Arc<Peers>,
     /// Counts of fills since the start.
-    pub counters: Arc<Counters>,
+    pub(crate) counters: Arc<Counters>,
     /// The throttle of background transfers.
     pub(crate) throttle: Arc<TransferThrottle>,
     /// Which node owns which shards, as far as this node knows.
-    pub placements: Arc<ArcSwap<Placements>>,
+    pub(crate) placements: Arc<ArcSwap<Placements>>,
     /// The cluster with changing membership, if this node belongs to one.
-    pub cluster: Option<Cluster>,
+    pub(crate) cluster: Option<Cluster>,
     /// The runtime for async work.
-    pub runtime: Handle,
+    pub(crate) runtime: Handle,
     /// Cancelled when the node stops: it accepts no connections and finishes the requests in
     /// flight.
-    pub stopping: CancellationToken,
+    pub(crate) stopping: CancellationToken,
 }

@@ -16,17 +16,12 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Awaited, Cache, Found};
+use crate::cache::{Awaited, Cache, Counters, Found, Priority, Waited};
+use crate::catalog::Catalog;
 use crate::clock;
-use crate::counters::Counters;
-use crate::in_flight::Waited;
-use crate::peers::Peers;
-use crate::placements::Placements;
-use crate::{
-    cache::Priority,
-    fill::{Filler, ReadThrough, Reader},
-};
-use crate::{catalog::Catalog, dataset::Dataset};
+use crate::dataset::Dataset;
+use crate::fill::{Filler, Peers, ReadThrough, Reader};
+use crate::membership::Placements;
 
 /// Longer than any wait of a passing test, so that a failing test ends.
 const PATIENCE: Duration = Duration::from_secs(30);

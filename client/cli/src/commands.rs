@@ -1,19 +1,24 @@
-//! The commands. Each has one file, with its arguments, its code and its result.
+//! The commands. Each has one file, with its arguments, its code and its result. `completions` and
+//! `exit-codes` are here.
 
 mod bench;
-mod completions;
 mod dataset;
 mod demo;
 mod doctor;
-mod exit_codes;
 mod explain;
 mod node;
 mod operator;
 mod ring;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use clap_complete::Shell;
+use serde::Serialize;
 
-use crate::{context::Context, error::Failure};
+use crate::{
+    context::Context,
+    error::Failure,
+    output::{Page, Report, Table},
+};
 
 /// The commands of the tool.
 #[derive(Debug, Subcommand)]
@@ -36,9 +41,9 @@ pub(crate) enum Command {
     /// Measure your dataset: from the origin, over the network, from memory on this host
     Bench(bench::Arguments),
     /// Print a completion script for a shell
-    Completions(completions::Arguments),
+    Completions(CompletionsArguments),
     /// List the exit codes and their meanings
-    #[command(long_about = exit_codes::TEXT)]
+    #[command(long_about = exit_codes_text())]
     ExitCodes,
 }
 
@@ -56,7 +61,82 @@ pub(crate) fn run(
         Command::Doctor(arguments) => doctor::run(context, &arguments),
         Command::Demo(arguments) => demo::run(context, &arguments),
         Command::Bench(arguments) => bench::run(context, &arguments),
-        Command::Completions(arguments) => completions::run(context, &arguments, program),
-        Command::ExitCodes => exit_codes::run(context),
+        Command::Completions(arguments) => completions(context, &arguments, program),
+        Command::ExitCodes => exit_codes(context),
+    }
+}
+
+/// Prints a completion script.
+///
+/// bash: larder completions bash > ~/.local/share/bash-completion/completions/larder
+/// zsh: larder completions zsh > ~/.zfunc/_larder
+/// fish: larder completions fish > ~/.config/fish/completions/larder.fish
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct CompletionsArguments {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+fn completions(
+    context: &Context,
+    arguments: &CompletionsArguments,
+    mut program: clap::Command,
+) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut program, "larder", &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    if context.output.is_json() {
+        let shell = arguments.shell.to_string();
+        return context.output.print_json(&serde_json::json!({ "shell": shell, "script": script }));
+    }
+    context.output.write(&script)
+}
+
+/// Every exit code and its meaning.
+const EXIT_CODES: [(u8, &str); 8] = [
+    (0, "done"),
+    (
+        1,
+        "failed, for a reason that has no code of its own; also: a check of 'larder doctor' failed",
+    ),
+    (2, "wrong usage: what was typed can't be meant"),
+    (3, "not found: no such bucket, dataset, tag, tensor, sample, node or file"),
+    (4, "not allowed: credentials are missing, or the origin or a node refuses"),
+    (5, "not reachable now: a node or the origin does not answer; the same command may work later"),
+    (6, "data changed since it was indexed, or is corrupt"),
+    (130, "interrupted"),
+];
+
+/// The text of [`EXIT_CODES`] for the help of the command.
+fn exit_codes_text() -> String {
+    let lines = EXIT_CODES.iter().map(|(code, meaning)| format!("\n  {code:<3}  {meaning}"));
+    format!("Exit codes of every command:\n{}", lines.collect::<String>())
+}
+
+#[derive(Debug, Serialize)]
+struct ExitCodes {
+    exit_codes: Vec<Code>,
+}
+
+#[derive(Debug, Serialize)]
+struct Code {
+    code: u8,
+    meaning: &'static str,
+}
+
+fn exit_codes(context: &Context) -> Result<(), Failure> {
+    let exit_codes = EXIT_CODES.iter().map(|&(code, meaning)| Code { code, meaning }).collect();
+    context.output.print(&ExitCodes { exit_codes })
+}
+
+impl Report for ExitCodes {
+    fn show(&self, page: &mut Page) {
+        let mut table = Table::new(">CODE | MEANING");
+        for code in &self.exit_codes {
+            table.row([code.code.to_string(), code.meaning.to_owned()]);
+        }
+        page.table(table);
     }
 }

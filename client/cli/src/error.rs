@@ -75,15 +75,6 @@ impl Failure {
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        match exit {
-            Exit::Failed => 1,
-            Exit::Usage => 2,
-            Exit::NotFound => 3,
-            Exit::Denied => 4,
-            Exit::Unavailable => 5,
-            Exit::Data => 6,
-            Exit::Interrupted => 130,
-        }
-        .into()
+        (exit as u8).into()
     }
 }

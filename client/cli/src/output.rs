@@ -4,7 +4,6 @@
 //! On a terminal tables have rules and words have colour. In a pipe they are plain aligned columns.
 
 mod page;
-mod table;
 pub(crate) mod units;
 
 use std::io::{self, IsTerminal, Write};
@@ -16,8 +15,7 @@ use crate::{
     global::{Colour, Format, Global},
 };
 
-pub(crate) use page::{Ink, Page};
-pub(crate) use table::{Align, Table};
+pub(crate) use page::{Ink, Page, Table};
 
 /// A result that can be printed.
 pub(crate) trait Report: Serialize {

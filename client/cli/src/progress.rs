@@ -1,9 +1,9 @@
 //! Shows the progress of long work on standard error: amount, speed and remaining time. It is drawn
 //! on a terminal only; in a pipe nothing is written.
 
-use std::{collections::BTreeMap, fmt::Write, time::Duration};
+use std::{fmt::Write, time::Duration};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::output::Output;
 
@@ -29,6 +29,11 @@ impl Progress {
             bar.enable_steady_tick(TICK);
         }
         Self { bar }
+    }
+
+    /// Whether it is on a terminal.
+    pub(crate) fn is_drawn(&self) -> bool {
+        !self.bar.is_hidden()
     }
 
     /// Names a step without a count.
@@ -68,64 +73,6 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
-    }
-}
-
-/// Bars drawn at once; a terminal has no room for more.
-const BARS_MAX: usize = 16;
-
-/// Several bars below a title. They are removed on drop.
-#[derive(Debug)]
-pub(crate) struct Board {
-    all: MultiProgress,
-    title: ProgressBar,
-    bars: BTreeMap<String, ProgressBar>,
-    drawn: bool,
-}
-
-impl Board {
-    pub(crate) fn start(output: &Output) -> Self {
-        let drawn = output.shows_progress();
-        let target =
-            if drawn { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let all = MultiProgress::with_draw_target(target);
-        let title = all.add(ProgressBar::no_length());
-        title.set_style(style("{spinner} {msg}"));
-        if drawn {
-            title.enable_steady_tick(TICK);
-        }
-        Self { all, title, bars: BTreeMap::new(), drawn }
-    }
-
-    /// Whether the bars are drawn on a terminal.
-    pub(crate) fn is_drawn(&self) -> bool {
-        self.drawn
-    }
-
-    pub(crate) fn title(&self, text: &str) {
-        self.title.set_message(text.to_owned());
-    }
-
-    /// Sets one of the bars. A new name gets a bar while there is room.
-    pub(crate) fn set(&mut self, name: &str, done: u64, total: u64, text: &str) {
-        if !self.bars.contains_key(name) && self.bars.len() < BARS_MAX {
-            let bar = self.all.add(ProgressBar::new(total));
-            bar.set_style(style("  {prefix:12}  [{bar:30}] {msg}"));
-            bar.set_prefix(name.to_owned());
-            self.bars.insert(name.to_owned(), bar);
-        }
-        if let Some(bar) = self.bars.get(name) {
-            bar.set_length(total);
-            bar.set_position(done);
-            bar.set_message(text.to_owned());
-        }
-    }
-}
-
-impl Drop for Board {
-    fn drop(&mut self) {
-        self.bars.values().for_each(ProgressBar::finish_and_clear);
-        self.title.finish_and_clear();
     }
 }
 

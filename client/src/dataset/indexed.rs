@@ -1,4 +1,4 @@
-//! What is told of a prefix that had no manifest, and was indexed because somebody opened it.
+//! The report of a prefix that had no manifest, and was indexed when it was opened.
 
 use std::fmt;
 
@@ -7,21 +7,21 @@ use larder_dataset::{Manifest, Opened};
 
 use crate::OpenDataset;
 
-/// What came of indexing a prefix that was opened.
+/// The report of indexing an opened prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedNow {
-    /// Files that its samples lie in.
+    /// Files with samples.
     pub files: u32,
-    /// Where the manifest was written.
+    /// The address of the new manifest.
     pub manifest: String,
-    /// The first of what was left out, each with the reason.
+    /// The first files that were left out, each with the reason.
     pub left_out: Vec<String>,
-    /// How much was left out.
+    /// How many files were left out.
     pub left_out_count: u64,
 }
 
 impl IndexedNow {
-    /// What came of it here; `None` if it had a manifest.
+    /// The report of indexing by this process. `None` if there was a manifest.
     #[must_use]
     pub fn of(opened: &Opened) -> Option<Self> {
         let left_out = opened.left_out.iter().map(ToString::to_string);
@@ -33,7 +33,7 @@ impl IndexedNow {
         })
     }
 
-    /// What came of it on a node; `None` if it had a manifest.
+    /// The report of indexing by a node. `None` if there was a manifest.
     pub(super) fn by_node(manifest: &Manifest, opened: OpenDataset) -> Option<Self> {
         opened.indexed_now.then(|| Self {
             files: manifest.object_count(),
@@ -44,13 +44,13 @@ impl IndexedNow {
     }
 }
 
-/// As many as are named, each on one line.
+/// The entries to name, each on one line.
 fn first(left_out: impl Iterator<Item = String>) -> Vec<String> {
     let named = left_out.take(limits::LEFT_OUT_TOLD_MAX);
     named.map(|one| printable_line(&one).into_owned()).collect()
 }
 
-/// What is said of the prefix: `had no manifest and was indexed now: 2 files, ...`.
+/// For example `had no manifest and was indexed now: 2 files, ...`.
 impl fmt::Display for IndexedNow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { files, manifest, left_out, left_out_count } = self;

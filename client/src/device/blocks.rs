@@ -1,17 +1,15 @@
-//! Device memory for batches: blocks of the loader's own, used again, or blocks that the caller
-//! gave.
+//! Device memory for batches: reused blocks of the loader, or blocks that the caller gives.
 //!
 //! ```text
 //!  idle ──take──▶ Block ──send──▶ written ──users──▶ dropped ──▶ idle, until its users are done
 //! ```
 //!
-//! A block remembers the event after which its bytes are there, and an event for each use that
-//! ended. The next copy into the block waits for these on the device; no thread does. A block that
-//! the caller gave is held until its copy is done, and then dropped: its framework orders what
-//! comes after.
+//! A block remembers the event of the copy into it, and an event for each use that ended. The next
+//! copy into the block waits for these on the device, without a waiting thread. A block of the
+//! caller is held until its copy is done, and then dropped: its framework orders all later work.
 //!
-//! Thread rule: shared by the tensors of a batch, and dropped in any thread.
-//! Non-goals: queueing copies (see [`Pump`](super::Pump)).
+//! Thread rule: the tensors of a batch share a block and drop it in any thread. Non-goals: queueing
+//! copies (see [`Pump`](super::Pump)).
 
 use std::{
     any::Any,
@@ -24,23 +22,24 @@ use std::{
 use super::{ConsumerStream, DeviceMemory, Driver, Event, lot::Lot, planted};
 use crate::{Error, ErrorKind, deadline::CancelToken, process};
 
-/// How long a loader that finds the device full waits for memory under copies that still run.
+/// If the device is full, a loader waits this long for memory under running copies.
 const PARKED_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Device memory that the caller gives for one batch. Dropped when no copy writes to it and no
-/// tensor is in it any more, in any thread.
+/// Device memory that the caller gives for one batch. Dropped in any thread, once no copy writes to
+/// it and no tensor uses it.
 pub trait CallerBlock: Any + Send + Sync {
-    /// The device address at which it begins: a multiple of 256.
+    /// The device address of its first byte: a multiple of 256.
     fn address(&self) -> u64;
 
     /// Its bytes.
     fn bytes(&self) -> usize;
 
-    /// The stream after whose work it is free now, and after whose work its owner uses it again.
+    /// The stream of its owner. The memory is free after the work queued on it now, and the owner
+    /// reuses the memory on it.
     fn stream(&self) -> ConsumerStream;
 }
 
-/// The blocks of a loader that lie idle.
+/// The idle blocks of a loader.
 pub(super) struct Blocks {
     driver: Arc<dyn Driver>,
     lot: Arc<Lot>,
@@ -50,25 +49,24 @@ pub(super) struct Blocks {
 
 struct Idle {
     memory: Arc<dyn DeviceMemory>,
-    /// Until these are done the device may still use it.
+    /// The device may use the memory until these are done.
     until: Vec<Event>,
 }
 
 /// Device memory of one batch.
 pub(crate) struct Block {
     home: Arc<Blocks>,
-    /// Taken when dropped.
     memory: Option<Home>,
     address: u64,
     bytes: usize,
-    /// Events that the copy into it waits for.
+    /// The copy into it waits for these events.
     ready: Vec<Event>,
-    /// The event after which its bytes are there.
+    /// The event of the copy into it.
     written: Option<Event>,
     uses: Mutex<Uses>,
 }
 
-/// Where a block is from.
+/// The source of a block.
 enum Home {
     Own(Arc<dyn DeviceMemory>),
     Caller(Box<dyn CallerBlock>),
@@ -78,9 +76,9 @@ enum Home {
 #[derive(Default)]
 struct Uses {
     live: Vec<ConsumerStream>,
-    /// The last end of a use on each stream: it comes after those before.
+    /// The last end of a use on each stream. It implies the earlier ones.
     ended: BTreeMap<ConsumerStream, Event>,
-    /// The end of a use could not be recorded, so the block never counts as free again.
+    /// The end of a use could not be recorded. The block never counts as free again.
     is_lost: bool,
 }
 
@@ -89,10 +87,10 @@ impl Blocks {
         Arc::new(Self { driver, lot, idle_max, idle: Mutex::default() })
     }
 
-    /// A block of `bytes` bytes: an idle one if there is any that is large enough.
+    /// Takes a block of `bytes` bytes, an idle one if one is large enough.
     ///
     /// # Errors
-    /// `ResourceExhausted` when the device has not so much memory.
+    /// `ResourceExhausted` if the device has too little free memory.
     pub(super) fn take(
         self: &Arc<Self>,
         bytes: usize,
@@ -100,7 +98,7 @@ impl Blocks {
     ) -> Result<Block, Error> {
         let idle = {
             let mut idle = self.lock();
-            // The one that was given back first is the one whose users are most likely done.
+            // The block that was returned first is the most likely to be free.
             let index = idle.iter().position(|idle| idle.memory.bytes() >= bytes);
             index.map(|index| idle.remove(index))
         };
@@ -112,8 +110,8 @@ impl Blocks {
         Ok(self.block(Home::Own(memory), address, bytes, until))
     }
 
-    /// A block of `bytes` bytes in memory that the caller gave, and that is free after `ready`.
-    /// None if that is not so large.
+    /// A block of `bytes` bytes in memory of the caller, which is free after `ready`. `None` if it
+    /// is too small.
     pub(super) fn given(
         self: &Arc<Self>,
         memory: Box<dyn CallerBlock>,
@@ -136,7 +134,7 @@ impl Blocks {
         Block { home, memory: Some(memory), address, bytes, ready, written: None, uses }
     }
 
-    /// New memory. Where there is none left, idle blocks and parked ones are freed first.
+    /// Allocates memory. If the device is full, frees idle and parked blocks first.
     fn make(&self, bytes: usize, cancel: &CancelToken) -> Result<Arc<dyn DeviceMemory>, Error> {
         let is_full = |error: &Error| error.kind() == ErrorKind::ResourceExhausted;
         let mut made = self.driver.memory(bytes);
@@ -154,8 +152,7 @@ impl Blocks {
         made
     }
 
-    /// Keeps memory for the next block. Beyond `idle_max`, the smallest is freed after its last
-    /// use.
+    /// Keeps memory for the next block. Beyond `idle_max`, frees the smallest after its last use.
     fn put_back(&self, memory: Arc<dyn DeviceMemory>, until: Vec<Event>) {
         let mut idle = self.lock();
         idle.push(Idle { memory, until });
@@ -189,7 +186,7 @@ impl Drop for Blocks {
 }
 
 impl Block {
-    /// Where it begins, as the device counts.
+    /// The device address of its first byte.
     pub(crate) fn address(&self) -> u64 {
         self.address
     }
@@ -198,27 +195,26 @@ impl Block {
         self.bytes
     }
 
-    /// The number of its device.
     pub(crate) fn ordinal(&self) -> u32 {
         self.home.driver.ordinal()
     }
 
-    /// Events that must be done before a copy writes to it.
+    /// The events that must be done before a copy writes to it.
     pub(super) fn ready(&self) -> &[Event] {
         &self.ready
     }
 
-    /// Its bytes are there after this event. The copy has waited for all events of `ready`.
+    /// Notes that the bytes are complete after this event. The copy has waited for all of `ready`.
     pub(super) fn written_at(&mut self, event: Event) {
         self.written = Some(event);
         self.ready.clear();
     }
 
-    /// Has a stream of the program wait until the bytes are there. The program uses them on that
-    /// stream until [`end_use`](Self::end_use).
+    /// Makes a stream of the program wait for the bytes. The program uses them on that stream until
+    /// [`end_use`](Self::end_use).
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     pub(crate) fn begin_use(&self, stream: ConsumerStream) -> Result<(), Error> {
         self.home.driver.check()?;
         if let Some(written) = &self.written
@@ -230,17 +226,18 @@ impl Block {
         Ok(())
     }
 
-    /// A copy into it may run, and no event says until when: it is never used again, nor freed.
+    /// Marks the block as never to be reused or freed: a copy into it may run, and no event marks
+    /// its end.
     pub(super) fn lose(&mut self) {
         self.uses().is_lost = true;
     }
 
-    /// Whether the device can be used, in this process.
+    /// Checks that the device is usable in this process.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.home.driver.check()
     }
 
-    /// The stream that its memory belongs to, if the caller gave it.
+    /// The stream of the memory's owner, if the caller gave the memory.
     pub(crate) fn owner_stream(&self) -> Option<ConsumerStream> {
         match self.memory.as_ref()? {
             Home::Own(_) => None,
@@ -248,9 +245,9 @@ impl Block {
         }
     }
 
-    /// The memory that the caller gave, if it is in that. Call this after each stream that uses it
-    /// waits for the copy: later work on those streams runs after the copy, so Larder need not hold
-    /// the memory.
+    /// Releases memory that the caller gave. `None` for memory of the loader. Call this after each
+    /// stream that uses the memory waits for the copy. Later work on those streams then runs after
+    /// the copy, so Larder need not hold the memory.
     pub(crate) fn release(mut self) -> Option<Box<dyn CallerBlock>> {
         match self.memory.take()? {
             Home::Caller(memory) => Some(memory),
@@ -261,8 +258,8 @@ impl Block {
         }
     }
 
-    /// The program queues no more work on these bytes on that stream. Called when the program drops
-    /// what it had.
+    /// Ends a use on a stream: the program queues no more work on these bytes there. Called when
+    /// the program drops its tensor.
     pub(crate) fn end_use(&self, stream: ConsumerStream) {
         if !self.home.lot.is_of_this_process() {
             return;
@@ -278,10 +275,10 @@ impl Block {
         }
     }
 
-    /// CopyStats a part of it back to the host, after all work that is queued on it now. Waits.
+    /// Copies a part to the host after all work on the block queued so far. Waits.
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     pub(crate) fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Error> {
         assert!(offset + out.len() <= self.bytes, "bytes of this block");
         let driver = &self.home.driver;

@@ -1,13 +1,13 @@
-//! GPUs by the CUDA driver.
+//! GPUs, by the CUDA driver.
 //!
-//! The driver is found when a device is opened, and not before: without one everything else works.
-//! Each device is opened once in a process, in its primary context, which torch and JAX use too.
+//! The driver is loaded when a device is first opened. Without a driver everything else works. A
+//! process opens each device once, in its primary context, which torch and JAX use too.
 //!
-//! [`Cuda::did`] looks at the result of each call. After a sticky error the device is lost: no call
-//! reaches the driver any more, not even to free memory.
+//! [`Cuda::did`] checks the result of each call. After a sticky error the device is lost: no
+//! further call reaches the driver, not even to free memory.
 //!
-//! Thread rule: any thread. Each call binds the context to its thread first.
-//! Non-goals: rules of order and lifetime (see [`pump`](super::pump)).
+//! Thread rule: any thread. Each call first binds the context to its thread. Non-goals: rules of
+//! order and lifetime (see [`pump`](super::pump)).
 
 mod library;
 mod memory;
@@ -34,12 +34,12 @@ use crate::{Error, ErrorKind, process::PerProcess};
 use library::{Fault, Library};
 use thread::{Entered, Restore};
 
-/// `CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED`: whether pages that the process can only
-/// read are registered.
+/// `CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED`: whether the driver registers pages that
+/// the process can only read.
 const REGISTERS_READ_ONLY: sys::CUdevice_attribute =
     sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
 
-/// A GPU in use by this process.
+/// A GPU that this process uses.
 pub(super) struct Cuda {
     context: Guarded<Arc<CudaContext>>,
     state: Arc<State>,
@@ -51,14 +51,14 @@ pub(super) struct Cuda {
 /// Whether the driver may be called.
 struct State {
     name: String,
-    /// Its [`fork_count`].
+    /// The [`fork_count`] of the process that opened the device.
     process: u32,
     /// The sticky error that ended the device.
     lost: OnceLock<Error>,
 }
 
-/// Something of the driver's, which is freed by its drop. In a forked child, and after the device
-/// was lost, it is left alone.
+/// A resource of the driver, freed by its drop. In a forked child, and after the device was lost,
+/// the drop leaves it alone.
 struct Guarded<T> {
     value: Option<T>,
     state: Arc<State>,
@@ -68,7 +68,7 @@ struct Guarded<T> {
 #[derive(Default)]
 struct Opened {
     devices: Mutex<BTreeMap<u32, WeakDevice>>,
-    /// Registered pages are those of all devices.
+    /// Shared, because registered pages serve all devices.
     registrar: OnceLock<Arc<Registrar>>,
 }
 
@@ -77,7 +77,8 @@ struct WeakDevice {
     lot: Weak<super::Lot>,
 }
 
-/// The fork count of the process that called the driver first, and one; 0 before.
+/// One more than the fork count of the process that called the driver first. 0 before the first
+/// call.
 static CALLED_IN: AtomicU32 = AtomicU32::new(0);
 
 static OPENED: PerProcess<Opened> = PerProcess::new();
@@ -122,7 +123,7 @@ pub(super) fn list() -> Result<Vec<DeviceFacts>, Error> {
     (0..library.devices).map(|ordinal| facts(ordinal, &library)).collect()
 }
 
-/// Finds the driver, in a process that may call it.
+/// Finds the driver. Fails in a forked child of a process that called it.
 fn begin() -> Result<Library, Fault> {
     let (process, first) = (fork_count() + 1, CALLED_IN.load(Relaxed));
     if first != 0 && first != process {
@@ -136,7 +137,7 @@ fn begin() -> Result<Library, Fault> {
 }
 
 impl Fault {
-    /// `what` can't be done because of this.
+    /// The error that `what` fails for this reason.
     fn into_error(self, what: &str) -> Error {
         match self {
             Self::Absent(why, hint) | Self::Unusable(why, hint) => {
@@ -183,12 +184,11 @@ impl Cuda {
         })
     }
 
-    /// The context, current on this thread.
+    /// Makes the context current on this thread.
     fn enter(&self) -> Result<Entered<'_>, Error> {
         Entered::new(&self.context, &self.state)
     }
 
-    /// The result of a call of the driver.
     fn did<T>(&self, call: &str, result: Result<T, DriverError>) -> Result<T, Error> {
         self.state.did(call, result)
     }
@@ -282,7 +282,7 @@ impl Driver for Cuda {
     }
 }
 
-/// Sticky errors: the driver returns them from now on.
+/// Whether the driver returns this error from now on.
 fn is_sticky(code: sys::CUresult) -> bool {
     use sys::CUresult as Code;
     matches!(
@@ -307,12 +307,10 @@ fn is_sticky(code: sys::CUresult) -> bool {
     )
 }
 
-/// The error of a failed call of the driver.
 fn failure(what: &str, call: &str, error: DriverError) -> Error {
     Error::new(ErrorKind::Internal, what).because(format!("{call} returned {}", name_of(error)))
 }
 
-/// CUDA's name for an error.
 fn name_of(error: DriverError) -> String {
     let name = error.error_name().ok().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|| format!("error {}", error.0 as u32))

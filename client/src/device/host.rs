@@ -1,9 +1,9 @@
-//! A device that is none: its memory is memory of this process, its streams are threads.
+//! A device without hardware: its memory is memory of this process, and its streams are threads.
 //!
-//! A copy runs on the thread of its stream and reads its source when it runs, as a device does. So
-//! memory that is rewritten too early shows as wrong bytes here as well.
+//! A copy runs on the thread of its stream and reads its source only then, as on a GPU. So memory
+//! that is rewritten too early causes wrong bytes here as well.
 //!
-//! Thread rule: one thread a stream, which ends with it. Non-goals: speed.
+//! Thread rule: one thread per stream, which ends with the stream. Non-goals: speed.
 
 use std::{
     collections::BTreeMap,
@@ -20,10 +20,10 @@ use larder_extent::{Attached, Companion, fork_count};
 use super::{ConsumerStream, DeviceMemory, Driver, Event, Moment, PageLocked, Stream, Transfer};
 use crate::{Error, ErrorKind};
 
-/// Tasks of a stream in line.
+/// The most tasks that a stream queues.
 const TASKS_MAX: usize = 4096;
 
-/// Addresses are of no memory of this process.
+/// No memory of this process has such addresses.
 const FIRST_ADDRESS: u64 = 1 << 50;
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
@@ -33,22 +33,21 @@ pub(super) struct Host {
     process: u32,
 }
 
-/// State of all streams.
+/// The state that all streams share.
 struct Shared {
-    /// Memory, by its address.
+    /// By address.
     memory: Mutex<BTreeMap<u64, Bytes>>,
     streams: Mutex<BTreeMap<ConsumerStream, SyncSender<Task>>>,
     next: AtomicU64,
 }
 
-/// A piece of work of a stream.
 enum Task {
     Copy(Arc<Transfer>),
     Record(Arc<Done>),
     Wait(Arc<Done>),
 }
 
-/// Whether a moment has come.
+/// Whether an event is done.
 #[derive(Default)]
 struct Done {
     done: Mutex<bool>,
@@ -77,7 +76,6 @@ impl Host {
         host
     }
 
-    /// Starts the thread of a stream.
     fn start(&self, number: ConsumerStream) -> SyncSender<Task> {
         let (tasks, received) = sync_channel(TASKS_MAX);
         lock(&self.shared.streams).insert(number, tasks.clone());
@@ -99,13 +97,13 @@ impl Host {
     }
 }
 
-/// Runs tasks until there are no more, or one can't be run.
+/// Runs tasks until the channel closes or `run` returns false.
 fn for_each(tasks: &Receiver<Task>, run: impl Fn(Task) -> bool) {
     while tasks.recv().is_ok_and(&run) {}
 }
 
 impl Shared {
-    /// Whether there may be more to run.
+    /// Runs a task. Returns whether the stream continues.
     fn run(&self, task: Task) -> bool {
         match task {
             Task::Copy(transfer) => {
@@ -120,7 +118,7 @@ impl Shared {
         true
     }
 
-    /// The memory that an address lies in, and how far from its beginning.
+    /// The memory that contains an address, and the offset in it.
     fn find(&self, address: u64) -> (Bytes, usize) {
         let memory = lock(&self.memory);
         let (base, bytes) =

@@ -1,13 +1,13 @@
-//! Memory under copies that are still running: parked until the events of its copies are done.
+//! Memory under running copies, parked until the events of its copies are done.
 //!
-//! A loop may end, a batch may be dropped and an epoch may be left while the device still copies.
-//! The memory of such a copy goes to the lot. Threads that take memory sweep the lot: they free all
-//! memory whose copies are done. While anything is parked, a thread of the lot sweeps too. So a
+//! The program may leave a loop or drop a batch or an epoch while the device still copies. The
+//! memory of such a copy goes to the lot. Each thread that takes memory sweeps the lot: it frees
+//! all memory under finished copies. While anything is parked, a thread of the lot sweeps too, so a
 //! program that stops using Larder gets its memory back.
 //!
-//! After the device was lost, or in a forked child, nothing is freed any more.
+//! After the device was lost, and in a forked child, the lot frees nothing.
 //!
-//! Thread rule: any thread parks and sweeps. Memory is dropped after the lock.
+//! Thread rule: any thread parks and sweeps. Memory is dropped after the lock is released.
 //! Non-goals: making the program wait for the device.
 
 use std::{
@@ -22,24 +22,24 @@ use larder_extent::fork_count;
 
 use super::{Driver, Event, planted};
 
-/// How often the thread of a lot looks while something is parked.
+/// How often the thread of a lot sweeps while memory is parked.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A thread that has nothing to look at ends after this.
+/// An idle thread of a lot ends after this.
 const LINGER: Duration = Duration::from_millis(100);
 
 pub(crate) struct Lot {
     driver: Arc<dyn Driver>,
     state: Mutex<State>,
     parked: Condvar,
-    /// Its [`fork_count`].
+    /// The [`fork_count`] of the process that created it.
     process: u32,
 }
 
 #[derive(Default)]
 struct State {
     parked: Vec<Parked>,
-    /// Whether a thread looks.
+    /// A thread sweeps.
     is_watched: bool,
 }
 
@@ -73,7 +73,7 @@ impl Lot {
         }
     }
 
-    /// Frees what is done.
+    /// Frees memory under finished copies.
     pub(super) fn sweep(&self) {
         if !self.is_of_this_process() {
             return;
@@ -87,7 +87,7 @@ impl Lot {
                 Err(_) if self.driver.check().is_err() => {
                     lost.push(state.parked.swap_remove(index));
                 }
-                // Also if it can't be asked now.
+                // An event that can't be queried now stays too.
                 Ok(false) | Err(_) => index += 1,
             }
         }
@@ -96,7 +96,7 @@ impl Lot {
         if self.driver.check().is_ok() { drop(done) } else { mem::forget(done) }
     }
 
-    /// Frees what is done, after a moment in which more may be. Whether anything was parked before.
+    /// Sweeps again after a short wait. Returns whether memory was parked before.
     pub(super) fn sweep_once_more(&self) -> bool {
         if !self.is_of_this_process() || self.lock().parked.is_empty() {
             return false;
@@ -106,13 +106,13 @@ impl Lot {
         true
     }
 
-    /// Whether this process made it: a forked child has none of the threads, and maybe not the
-    /// lock.
+    /// Whether this process created it. A forked child lacks its threads, and may find the lock
+    /// held.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.process == fork_count()
     }
 
-    /// Starts a thread that looks. It keeps the lot while anything is parked.
+    /// Starts the sweeping thread, which keeps the lot alive while memory is parked.
     fn watch(self: &Arc<Self>) {
         let lot = Arc::clone(self);
         let thread = thread::Builder::new().name("larder-device".to_owned());
@@ -121,12 +121,12 @@ impl Lot {
             while lot.look() {}
         };
         if thread.spawn(look).is_err() {
-            // Those that take memory look instead.
+            // Threads that take memory sweep instead.
             self.lock().is_watched = false;
         }
     }
 
-    /// Looks once, and waits for a while. Whether there may be more to look at.
+    /// Sweeps once, and waits. Returns whether to sweep again.
     fn look(&self) -> bool {
         self.sweep();
         let state = self.lock();
@@ -144,7 +144,7 @@ impl Lot {
 
 impl Drop for Lot {
     fn drop(&mut self) {
-        // No thread could be started to sweep: the copies may still run.
+        // No thread could be started to sweep, and the copies may still run.
         mem::forget(mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner)));
     }
 }

@@ -1,8 +1,9 @@
-//! Mistakes that are planted, one at a time, to see that the tests find them.
+//! Bugs planted one at a time, to check that the tests find them.
 //!
-//! A test names a mistake in the environment. Only builds with the feature `testing` look there.
+//! A test names a bug in an environment variable, which only builds with the feature `testing`
+//! read.
 //!
-//! Thread rule: read once. Non-goals: products, which have none of these.
+//! Thread rule: read once. Non-goals: released builds, which contain none of them.
 
 use std::{mem, sync::Arc};
 
@@ -10,19 +11,19 @@ use super::{Source, Transfer};
 
 /// The consumer's stream does not wait for the batch.
 pub(super) const NO_CONSUMER_WAIT: &str = "no consumer wait";
-/// A block is written to although its last user is not done.
+/// A block is written to before its last user is done.
 pub(super) const BLOCK_REUSED_EARLY: &str = "block reused early";
-/// Nothing is held until its copies are done.
+/// Copies hold no memory.
 pub(super) const HOLD_NOTHING: &str = "buffer rewritten early";
-/// The lease of an extent ends when its copies are queued.
+/// The lease of an extent ends once its copies are queued.
 pub(super) const LEASE_ENDED: &str = "lease ended at queueing";
-/// A registration ends when its copies are queued.
+/// A registration ends once its copies are queued.
 pub(super) const UNREGISTERED: &str = "unregistered early";
-/// A lost device is polled for ever.
+/// A lost device is polled forever.
 #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "the other driver loses no device"))]
 pub(super) const IS_COMPLETE_POLLED: &str = "is_complete polled";
 
-/// Whether this mistake is planted in this process.
+/// Whether this process has this bug.
 #[cfg(feature = "testing")]
 pub(super) fn is(mistake: &str) -> bool {
     static PLANTED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
@@ -35,7 +36,7 @@ pub(super) const fn is(_mistake: &str) -> bool {
     false
 }
 
-/// The part of a transfer that is held, if a mistake about that is planted.
+/// The part of a transfer that stays held under a planted bug.
 pub(super) fn let_go(transfer: Arc<Transfer>) -> Arc<Transfer> {
     let (lease_ended, unregistered) = (is(LEASE_ENDED), is(UNREGISTERED));
     if !lease_ended && !unregistered {

@@ -1,17 +1,17 @@
 //! The copies of one loader: its stream, its page-locked buffers and its blocks.
 //!
-//! The rules, each of which has a test:
+//! Its rules, each with a test:
 //!
 //! 1. A buffer, a registration and a lease are held until the event of their last copy is done.
-//! 2. The consumer's stream waits for the event of a batch; the training loop does not.
-//! 3. A block is written to only after its last user is done, as the device sees it.
-//! 4. Memory that is let go of under a running copy is parked, and not freed.
+//! 2. The consumer's stream waits for the event of a batch. The training loop does not.
+//! 3. A block is written to only after the device has finished its last use.
+//! 4. Memory dropped under a running copy is parked instead of freed.
 //! 5. A forked child calls no driver function.
-//! 6. After a device was lost every call ends with that error, and nothing more is freed.
+//! 6. After a device was lost, every call fails with that error, and no memory is freed.
 //! 7. A loader page-locks at most [`BUFFERS_BESIDE`] buffers more than it has threads.
 //!
-//! Thread rule: the threads that fetch queue copies side by side, on one stream.
-//! Non-goals: which rows go where (see `loader::send`).
+//! Thread rule: the threads that fetch queue copies side by side on one stream. Non-goals: the
+//! places of rows (see `loader::send`).
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -23,19 +23,18 @@ use super::{
 };
 use crate::{Error, ErrorKind, deadline::CancelToken};
 
-/// Page-locked buffers beside those that threads gather into: one that is copied, and one in line.
+/// Page-locked buffers beside those that threads gather into: one being copied, and one queued.
 const BUFFERS_BESIDE: usize = 2;
 
-/// How bytes get to a device.
+/// The way of bytes to a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DeviceWay {
-    /// Direct where it can be and pays, else staged.
+    /// Direct where possible and worthwhile, otherwise staged.
     #[default]
     Auto,
-    /// Gathered into a page-locked buffer, and copied from there.
+    /// Gathered into a page-locked buffer, then copied.
     Staged,
-    /// Copied from the pages of the cache, which the driver registers. Short rows are staged all
-    /// the same.
+    /// Copied from the cache's pages, which the driver registers. Short rows are still staged.
     Direct,
 }
 
@@ -56,7 +55,7 @@ impl FromStr for DeviceWay {
     }
 }
 
-/// CopyStats the batches of one loader to a device.
+/// Copies the batches of one loader to a device.
 pub struct Pump {
     device: Device,
     way: DeviceWay,
@@ -65,17 +64,18 @@ pub struct Pump {
     blocks: Arc<Blocks>,
 }
 
-/// A block that the caller gave, and the moment from which it may be written to.
+/// A block that the caller gave, and the event after which it may be written.
 pub struct ReadyBlock {
     memory: Box<dyn CallerBlock>,
     ready: Event,
 }
 
 impl Pump {
-    /// For a loader of so many threads, of which `ahead` batches may lie on the device.
+    /// Creates the pump of a loader with `threads` threads, of which `ahead` batches may be on the
+    /// device.
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     pub(crate) fn new(
         device: &Device,
         way: DeviceWay,
@@ -86,7 +86,7 @@ impl Pump {
         driver.check()?;
         let buffers = threads + BUFFERS_BESIDE;
         let staging = Staging::new(Arc::clone(driver), Arc::clone(lot), buffers);
-        // One more than lie on the device: the one in use.
+        // One for each batch on the device, and one in use.
         let blocks = Blocks::new(Arc::clone(driver), Arc::clone(lot), ahead + 1);
         let stream = driver.stream()?;
         Ok(Arc::new(Self { device: device.clone(), way, stream, staging, blocks }))
@@ -98,13 +98,13 @@ impl Pump {
         &self.device
     }
 
-    /// How bytes get there, as asked for.
+    /// The way that the caller chose.
     #[must_use]
     pub fn way(&self) -> DeviceWay {
         self.way
     }
 
-    /// Why pages of the cache are not registered, if some were refused.
+    /// The first reason why pages of the cache were not registered.
     #[must_use]
     pub fn refused(&self) -> Option<Error> {
         match self.way {
@@ -113,10 +113,10 @@ impl Pump {
         }
     }
 
-    /// Memory of the caller's for one batch.
+    /// Accepts memory of the caller for one batch.
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     pub fn given(&self, memory: Box<dyn CallerBlock>) -> Result<ReadyBlock, Error> {
         let driver = &self.device.driver;
         driver.check()?;
@@ -124,22 +124,22 @@ impl Pump {
         Ok(ReadyBlock { memory, ready })
     }
 
-    /// Whether the device can be used, in this process.
+    /// Checks that the device is usable in this process.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.device.driver.check()
     }
 
-    /// Makes the calling thread one of Larder's own.
+    /// Marks the calling thread as one of Larder's.
     pub(crate) fn adopt_thread(&self) {
         self.device.driver.adopt_thread();
     }
 
-    /// A page-locked buffer; waits for one, unless `cancel` is used.
+    /// Takes a page-locked buffer. Waits for one until `cancel` is cancelled.
     pub(crate) fn stage(&self, bytes: usize, cancel: &CancelToken) -> Result<Staged, Error> {
         self.staging.take(bytes, cancel)
     }
 
-    /// A block, in memory of the caller's if that is large enough.
+    /// Takes a block, in memory of the caller if it is large enough.
     pub(crate) fn block(
         &self,
         bytes: usize,
@@ -152,16 +152,17 @@ impl Pump {
         given.map_or_else(|| self.blocks.take(bytes, cancel), Ok)
     }
 
-    /// The registration of an extent, if it has one; else it gets one soon, unless that is refused.
+    /// The registration of an extent. Without one, queues the extent for registration unless it was
+    /// refused.
     pub(crate) fn registration(&self, extent: &Arc<Attached>) -> Option<Companion> {
         let Device { registrar, driver, .. } = &self.device;
         registrar.get(extent, driver)
     }
 
-    /// The same, waiting for it.
+    /// Waits for the registration of an extent.
     ///
     /// # Errors
-    /// When it is refused.
+    /// The extent is refused.
     pub(crate) fn registered(
         &self,
         extent: &Arc<Attached>,
@@ -171,7 +172,7 @@ impl Pump {
         registrar.wait_for(extent, driver, cancel)
     }
 
-    /// Queues the copies into a block, and holds what they read until they are done.
+    /// Queues the copies into a block, and holds the memory that they read until they are done.
     pub(crate) fn send(&self, transfer: Transfer, block: &mut Block) -> Result<(), Error> {
         let driver = &self.device.driver;
         driver.check()?;
@@ -181,7 +182,7 @@ impl Pump {
         }
         let transfer = Arc::new(transfer);
         let queued = self.stream.copy(&transfer);
-        // Also if not all were queued.
+        // Also if only some were queued.
         match self.stream.record() {
             Ok(event) => {
                 block.written_at(Arc::clone(&event));
@@ -189,7 +190,7 @@ impl Pump {
             }
             Err(error) => {
                 std::mem::forget(transfer);
-                // The copy may run, and no event says until when.
+                // The copy may run, and no event marks its end.
                 block.lose();
                 return queued.and(Err(error));
             }

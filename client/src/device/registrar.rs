@@ -1,16 +1,16 @@
-//! Registrations of mapped extents: the driver page-locks them where they lie, so that a device
-//! reads the cache itself.
+//! Registrations of mapped extents. The driver page-locks an extent in place, so that a device
+//! reads the cache directly.
 //!
-//! A batch asks for the registration of each extent that it reads. An extent without one is put in
-//! line, and the batch is staged. A thread registers one extent after the other. First it compares
-//! all checksums of the extent, because no code looks at the bytes later.
+//! A batch asks for the registration of each extent that it reads. An extent without one is queued,
+//! and the batch is staged. A thread registers one extent at a time. It first verifies all
+//! checksums of the extent, because no code checks the bytes later.
 //!
-//! A registration is bound to its extent (see [`Attached::accompany`]): it ends before the extent
-//! is unmapped. Beyond a budget, the least recently used extents are unregistered, unless they are
-//! in use.
+//! A registration is bound to its extent (see [`Attached::accompany`]) and ends before the extent
+//! is unmapped. Over budget, the least recently used extents are unregistered, unless they are in
+//! use.
 //!
-//! Thread rule: any thread asks. One thread registers, and ends when nothing is left in line.
-//! Non-goals: which rows pay to be copied directly.
+//! Thread rule: any thread asks. One thread registers, and ends when the queue is empty. Non-goals:
+//! choosing the rows to copy directly.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -26,36 +26,34 @@ use larder_extent::{Attached, Companion, fork_count};
 use super::Driver;
 use crate::{Error, ErrorKind, deadline::CancelToken, process};
 
-/// An extent that was used within this time is not unregistered to make room: it would be next in
-/// line.
+/// An extent used within this time is never unregistered to make room. It would be queued again at
+/// once.
 const IN_USE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Registrar {
     state: Mutex<State>,
-    /// An extent was registered, or refused.
+    /// An extent was registered or refused.
     settled: Condvar,
     bytes_max: u64,
-    /// Its [`fork_count`].
+    /// The [`fork_count`] of the process that created it.
     process: u32,
 }
 
 #[derive(Default)]
 struct State {
-    /// By address of the extent.
     known: BTreeMap<usize, Known>,
     line: VecDeque<(Weak<Attached>, Arc<dyn Driver>)>,
     is_running: bool,
-    /// The first refusal.
     refused: Option<Error>,
 }
 
-/// An extent that was asked for.
+/// An extent that a batch has asked for.
 struct Known {
     extent: Weak<Attached>,
     bytes: u64,
     used: Duration,
     stand: Stand,
-    /// When it was put in line.
+    /// When it was queued.
     asked: Duration,
 }
 
@@ -76,12 +74,12 @@ impl Registrar {
         Arc::new(Self { state, settled, bytes_max, process })
     }
 
-    /// Why an extent was not registered, if one was not.
+    /// The first reason why an extent was not registered.
     pub(super) fn refused(&self) -> Option<Error> {
         if self.process == fork_count() { self.lock().refused.clone() } else { None }
     }
 
-    /// The registration of an extent. Without one, the extent is put in line.
+    /// The registration of an extent. Without one, queues the extent.
     pub(super) fn get(
         self: &Arc<Self>,
         extent: &Arc<Attached>,
@@ -93,10 +91,10 @@ impl Registrar {
         }
     }
 
-    /// The same, waiting until it is registered.
+    /// Waits for the registration of an extent.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason why it is refused.
     pub(super) fn wait_for(
         self: &Arc<Self>,
         extent: &Arc<Attached>,
@@ -121,7 +119,7 @@ impl Registrar {
         }
     }
 
-    /// The stand of an extent that a batch uses now. `None` in a forked child.
+    /// The state of an extent that a batch uses now. `None` in a forked child.
     fn stand(
         self: &Arc<Self>,
         extent: &Arc<Attached>,
@@ -150,7 +148,7 @@ impl Registrar {
         Some(Stand::InLine)
     }
 
-    /// Starts a thread if extents are in line and none runs.
+    /// Starts a thread if extents are queued and no thread runs.
     fn keep_running(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         if state.line.is_empty() || mem::replace(&mut state.is_running, true) {
             return;
@@ -159,12 +157,12 @@ impl Registrar {
         let registrar = Arc::clone(self);
         let thread = thread::Builder::new().name("larder-register".to_owned());
         if thread.spawn(move || while registrar.register_next() {}).is_err() {
-            // The extents stay in line until a thread can be started.
+            // The extents stay queued until a thread starts.
             self.lock().is_running = false;
         }
     }
 
-    /// Registers the next in line. Whether there was one.
+    /// Registers the next extent of the queue. Returns whether there was one.
     fn register_next(&self) -> bool {
         let next = {
             let mut state = self.lock();
@@ -197,7 +195,7 @@ impl Registrar {
         self.settled.notify_all();
     }
 
-    /// Unregisters what was not used for longest, until an extent fits the budget.
+    /// Unregisters the least recently used extents until `extent` fits the budget.
     fn make_room(&self, extent: &Attached, now: Duration) -> Result<(), Error> {
         loop {
             let mut state = self.lock();
@@ -213,7 +211,7 @@ impl Registrar {
                 return Err(over_budget(self.bytes_max));
             };
             drop(state);
-            // CopyStats that run keep their registration.
+            // Running copies keep their registration.
             if let Some(extent) = known.extent.upgrade() {
                 drop(extent.accompany(None));
             }
@@ -230,7 +228,7 @@ impl Known {
         self.extent.as_ptr() == Arc::as_ptr(extent) && self.extent.strong_count() > 0
     }
 
-    /// Whether it found no room a while ago.
+    /// Whether it found no room, some time ago.
     fn is_to_be_asked_again(&self, now: Duration) -> bool {
         let no_room = |error: &Error| error.kind() == ErrorKind::ResourceExhausted;
         matches!(&self.stand, Stand::Refused(error) if no_room(error)) && self.asked + IN_USE < now
@@ -258,12 +256,11 @@ fn over_budget(bytes_max: u64) -> Error {
         .hint("shuffle in windows, which use fewer shards at a time")
 }
 
-/// Bytes that may be registered at once.
+/// The most bytes that are registered at once.
 fn budget() -> u64 {
     limits::REGISTERED_BYTES_MAX.min(memory_bytes() / 4)
 }
 
-/// Bytes of memory of this host.
 fn memory_bytes() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
@@ -284,7 +281,6 @@ mod tests {
         Arc::new(Host::new())
     }
 
-    /// An extent of this many bytes.
     fn extent(bytes: u64) -> Arc<Attached> {
         let layout = Layout::new(&[Region::Blocks { bytes }]).unwrap();
         let id = ExtentId::from_bytes([7; 16]);
@@ -297,7 +293,7 @@ mod tests {
         Arc::new(Attached::shared(sealed.open_for_peer().unwrap(), id).unwrap())
     }
 
-    /// Asks for an extent at a time, and waits until it is registered or refused.
+    /// Asks for an extent at a given time, and waits until it is registered or refused.
     fn ask(registrar: &Arc<Registrar>, extent: &Arc<Attached>, now: Duration) -> Stand {
         loop {
             match registrar.stand(extent, &driver(), now).unwrap() {

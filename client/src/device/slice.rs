@@ -1,14 +1,14 @@
-//! Bytes of a block, as a tensor has them.
+//! A range of a block: the bytes of a tensor.
 //!
-//! Thread rule: plain data, shared and dropped in any thread.
-//! Non-goals: the type and shape of elements.
+//! Thread rule: plain data, shared and dropped in any thread. Non-goals: type and shape of
+//! elements.
 
 use std::{fmt, sync::Arc};
 
 use super::{Block, CallerBlock, ConsumerStream};
 use crate::Error;
 
-/// Bytes in device memory, which stay there as long as a clone of this lives.
+/// Bytes in device memory. They stay while a clone of this lives.
 #[derive(Clone)]
 pub struct DeviceSlice {
     block: Arc<Block>,
@@ -17,16 +17,16 @@ pub struct DeviceSlice {
 }
 
 impl DeviceSlice {
-    /// All of a block.
+    /// The whole block.
     pub(crate) fn whole(block: Arc<Block>) -> Self {
         let bytes = block.bytes();
         Self { block, offset: 0, bytes }
     }
 
-    /// A part of it, which keeps all of the block.
+    /// A part of it, which keeps the whole block alive.
     ///
     /// # Panics
-    /// If it reaches beyond the end.
+    /// The part exceeds the slice.
     #[must_use]
     pub fn part(&self, offset: usize, bytes: usize) -> Self {
         let end = offset.checked_add(bytes).expect("a part that can be addressed");
@@ -34,7 +34,7 @@ impl DeviceSlice {
         Self { block: Arc::clone(&self.block), offset: self.offset + offset, bytes }
     }
 
-    /// The device address at which it begins.
+    /// The device address of the first byte.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.block.address() + self.offset as u64
@@ -58,12 +58,12 @@ impl DeviceSlice {
         self.block.ordinal()
     }
 
-    /// Has a stream of the program wait for the bytes, and the block's own stream too. Then hands
-    /// the block back to the caller that gave it. `None` if it is a block of Larder's own, or other
-    /// slices of it are alive.
+    /// Makes a stream of the program and the block's own stream wait for the bytes. Then returns
+    /// the block to the caller that gave it. `None` if the block is Larder's, or if other slices of
+    /// it are alive.
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     pub fn take_given(self, stream: ConsumerStream) -> Result<Option<Box<dyn CallerBlock>>, Error> {
         self.begin_use(stream)?;
         if let Some(owner) = self.block.owner_stream().filter(|&owner| owner != stream) {
@@ -72,7 +72,7 @@ impl DeviceSlice {
         Ok(Arc::into_inner(self.block).and_then(Block::release))
     }
 
-    /// Whether the device can be used, in this process.
+    /// Checks that the device is usable in this process.
     ///
     /// # Errors
     /// In a forked child, and after the device was lost.
@@ -80,28 +80,28 @@ impl DeviceSlice {
         self.block.check()
     }
 
-    /// Has a stream of the program wait, on the device, until the bytes are there. Each such call
-    /// needs an [`end_use`](Self::end_use), if the block is one of Larder's own.
+    /// Makes a stream of the program wait, on the device, for the bytes. For a block of Larder,
+    /// each call needs an [`end_use`](Self::end_use).
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     pub fn begin_use(&self, stream: ConsumerStream) -> Result<(), Error> {
         self.block.begin_use(stream)
     }
 
-    /// Says that all uses on this stream are queued. Larder writes to the bytes after the stream is
-    /// done with them.
+    /// Declares that all uses on this stream are queued. Larder writes to the bytes after the
+    /// stream has finished them.
     pub fn end_use(&self, stream: ConsumerStream) {
         self.block.end_use(stream);
     }
 
-    /// CopyStats the bytes back to the host, after all uses that are queued now. Waits for that.
+    /// Copies the bytes to the host after all uses queued so far. Waits.
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     ///
     /// # Panics
-    /// If `out` is not as long.
+    /// `out` has another length.
     pub fn read(&self, out: &mut [u8]) -> Result<(), Error> {
         assert_eq!(out.len(), self.bytes, "the target is as long as the slice");
         if out.is_empty() { Ok(()) } else { self.block.read(self.offset, out) }

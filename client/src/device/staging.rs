@@ -1,11 +1,12 @@
-//! Page-locked buffers of one loader: a fixed number, each used again when its copy is done.
+//! The page-locked buffers of one loader: a fixed number, each reused when its copy is done.
 //!
-//! Page-locking memory takes tens of milliseconds, so a buffer is kept for the life of the loader.
-//! The number of buffers bounds the page-locked memory: a thread that wants one more waits for a
-//! copy to end.
+//! Page-locking memory takes tens of milliseconds, so the loader keeps each buffer for its
+//! lifetime. The number of buffers bounds the page-locked memory. A thread that wants one more
+//! waits for a copy to end.
 //!
-//! Thread rule: threads that fetch take buffers; any thread drops them. The lock is held for
-//! moments. Non-goals: which copies read a buffer. The [`Lot`] holds it until they are done.
+//! Thread rule: threads that fetch take buffers, and any thread drops them. The lock is held
+//! briefly. Non-goals: tracking the copies that read a buffer. The [`Lot`] holds it until they are
+//! done.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -16,13 +17,13 @@ use std::{
 use super::{Driver, PageLocked, lot::Lot};
 use crate::{Error, deadline::CancelToken};
 
-/// How often a thread that waits for a buffer looks whether a copy has ended.
+/// How often a thread that waits for a buffer checks whether a copy has ended.
 const LOOK: Duration = Duration::from_micros(500);
 
 pub(super) struct Staging {
     driver: Arc<dyn Driver>,
     lot: Arc<Lot>,
-    /// Buffers at most.
+    /// The most buffers.
     buffers_max: usize,
     buffers: Mutex<Buffers>,
     returned: Condvar,
@@ -31,13 +32,12 @@ pub(super) struct Staging {
 #[derive(Default)]
 struct Buffers {
     idle: Vec<Box<dyn PageLocked>>,
-    /// In use, or being made.
+    /// In use, or being allocated.
     used: usize,
 }
 
-/// A page-locked buffer in use. Goes back when dropped.
+/// A page-locked buffer in use. Its drop returns it.
 pub(crate) struct Staged {
-    /// Taken when dropped.
     memory: Option<Box<dyn PageLocked>>,
     bytes: usize,
     home: Arc<Staging>,
@@ -46,7 +46,7 @@ pub(crate) struct Staged {
 /// The next step of a thread that wants a buffer.
 enum Turn {
     Idle(Box<dyn PageLocked>),
-    /// It may make a buffer, after this one was freed.
+    /// It may allocate a buffer, after freeing this one.
     Make(Option<Box<dyn PageLocked>>),
     Wait,
 }
@@ -57,10 +57,11 @@ impl Staging {
         Arc::new(Self { driver, lot, buffers_max, buffers, returned })
     }
 
-    /// A buffer of `bytes` bytes. Waits while all buffers are in use, unless `cancel` is used.
+    /// Takes a buffer of `bytes` bytes. Waits while all buffers are in use, until `cancel` is
+    /// cancelled.
     ///
     /// # Errors
-    /// The driver's: within [`LOOK`] when the device is lost.
+    /// Errors of the driver. A lost device is noticed within [`LOOK`].
     pub(super) fn take(
         self: &Arc<Self>,
         bytes: usize,
@@ -133,8 +134,7 @@ impl DerefMut for Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         let memory = self.memory.take();
-        // In a forked child the lock may be held for ever, by a thread that the child does not
-        // have.
+        // In a forked child, a thread that the child lacks may hold the lock forever.
         if self.home.lot.is_of_this_process() {
             self.home.put_back(memory);
         } else {

@@ -1,6 +1,6 @@
-//! For tests of other crates: the pump without a loader.
+//! The pump without a loader, for tests of other crates.
 //!
-//! Thread rule: as the pump's. Non-goals: products; only the feature `testing` has this.
+//! Thread rule: as the pump's. Non-goals: released builds. Only the feature `testing` contains it.
 
 use std::{ops::Range, sync::Arc};
 
@@ -18,11 +18,11 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A rig with the pump of a loader of so many threads, of which `ahead` batches may lie on the
+    /// A rig with the pump of a loader of `threads` threads, of which `ahead` batches may be on the
     /// device.
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     pub fn new(device: &Device, threads: usize, ahead: usize) -> Result<Self, Error> {
         Ok(Self { pump: Pump::new(device, DeviceWay::Direct, threads, ahead)? })
     }
@@ -33,11 +33,10 @@ impl Rig {
         &self.pump
     }
 
-    /// Sends bytes by way of a page-locked buffer, into a block that was given or one of the
-    /// pump's.
+    /// Sends bytes through a page-locked buffer into a given block, or into one of the pump.
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     pub fn send(&self, bytes: &[u8], given: Option<ReadyBlock>) -> Result<DeviceSlice, Error> {
         let mut buffer = self.pump.stage(bytes.len(), &CancelToken::never())?;
         buffer.copy_from_slice(bytes);
@@ -47,10 +46,10 @@ impl Rig {
         self.queue(transfer, block)
     }
 
-    /// Sends parts of an extent's bytes, back to back, from where they lie.
+    /// Sends parts of an extent, back to back, straight from its pages.
     ///
     /// # Errors
-    /// The driver's, also when it does not register the extent.
+    /// Errors of the driver. Also if it does not register the extent.
     pub fn send_parts(
         &self,
         extent: &Arc<Attached>,
@@ -76,22 +75,21 @@ impl Rig {
     }
 }
 
-/// Reads a slice on a stream of the program's, as a kernel there would: it waits for nothing but
-/// what the stream was told to wait for.
+/// Reads a slice on a stream of the program, as a kernel would. Waits only for the events that the
+/// stream was told to wait for.
 ///
 /// # Errors
-/// The driver's.
+/// Errors of the driver.
 pub fn read_on(stream: &OwnStream, slice: &DeviceSlice) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; slice.len()];
     stream.0.read(slice.address(), &mut bytes)?;
     Ok(bytes)
 }
 
-/// Writes to a slice on a stream of the program's, as a kernel there would, and does not wait for
-/// it.
+/// Writes to a slice on a stream of the program, as a kernel would. Does not wait for it.
 ///
 /// # Errors
-/// The driver's.
+/// Errors of the driver.
 pub fn write_on(
     stream: &OwnStream,
     slice: &DeviceSlice,
@@ -107,19 +105,19 @@ pub fn write_on(
     Ok(())
 }
 
-/// Device memory of a program's own.
+/// Device memory of a program.
 pub struct OwnMemory(Arc<dyn DeviceMemory>);
 
 impl OwnMemory {
-    /// So many bytes.
+    /// Allocates `bytes` bytes.
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     pub fn new(device: &Device, bytes: usize) -> Result<Self, Error> {
         device.driver.memory(bytes).map(Self)
     }
 
-    /// The device address at which it begins.
+    /// The device address of its first byte.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.0.address()
@@ -132,7 +130,7 @@ impl OwnMemory {
     }
 }
 
-/// Whether this process has a GPU open: one that copies, or whose memory is in use.
+/// Whether this process has a GPU open, because it copies or because memory of it is in use.
 #[must_use]
 pub fn has_gpu_open() -> bool {
     #[cfg(feature = "cuda")]

@@ -1,6 +1,6 @@
-//! The control calls of a client, each with its time limit, over one channel a node.
+//! The control calls of a client, each with its time limit, over one channel per node.
 //!
-//! Channels belong to the process that made them: their sockets are driven by its runtime.
+//! A channel belongs to the process that made it, because the process's runtime drives its socket.
 
 mod exceptions;
 mod pieces;
@@ -37,8 +37,8 @@ use super::{DatasetName, OpenDataset};
 use crate::{Error, process::PerProcess, remote};
 use pieces::Pieces;
 
-/// How often a connection with a call on it is asked for a sign of life: a node that is gone is
-/// noticed within two seconds, also by calls that may take long.
+/// The keep-alive interval of a connection with a call on it. A lost node is noticed within two
+/// seconds, even by long calls.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The channels of this process, by control address.
@@ -47,7 +47,7 @@ pub(super) struct Control {
     pass: ArcSwap<Pass>,
 }
 
-/// Shows a ticket with every call, to nodes that serve one user only.
+/// Adds a ticket to every call, for nodes that serve one user only.
 #[derive(Clone)]
 pub(super) struct Pass(Option<BinaryMetadataValue>);
 
@@ -66,7 +66,7 @@ impl Interceptor for Pass {
     }
 }
 
-/// Shows the token of a cluster too, by which an operator is known.
+/// Also adds the token of a cluster, which proves an operator.
 #[derive(Clone)]
 pub(super) struct Entitled {
     pass: Pass,
@@ -83,25 +83,23 @@ impl Interceptor for Entitled {
     }
 }
 
-/// What makes an operator's calls to one node.
 pub(super) type OperatorClient = AdminClient<InterceptedService<Channel, Entitled>>;
 
-/// What makes the calls to one node.
 type Client = NodeClient<InterceptedService<Channel, Pass>>;
 
 impl Control {
-    /// For nodes that ask for no ticket.
+    /// For nodes that need no ticket.
     pub(super) fn new() -> Self {
         Self { channels: PerProcess::new(), pass: ArcSwap::from_pointee(Pass(None)) }
     }
 
-    /// For the private node that gave this ticket out.
+    /// For the private node that issued this ticket.
     pub(super) fn with_ticket(ticket: Ticket) -> Self {
         Self { channels: PerProcess::new(), pass: ArcSwap::from_pointee(Pass::showing(ticket)) }
     }
 
-    /// The ring of a private node that has taken the place of an earlier one, whose channels and
-    /// ticket are forgotten.
+    /// Fetches the ring of a private node that replaced an earlier one. Forgets the earlier node's
+    /// channels and ticket.
     pub(super) async fn meet(&self, address: &str, ticket: Ticket) -> Result<Ring, Error> {
         self.pass.store(Arc::new(Pass::showing(ticket)));
         let channels = self.channels.get(|_| Mutex::default());
@@ -149,7 +147,8 @@ impl Control {
         })
     }
 
-    /// A manifest in pieces. A node that announces one and sends another is found out by its hash.
+    /// Fetches a manifest in pieces. Its hash exposes a node that sends another manifest than
+    /// announced.
     pub(super) async fn manifest(
         &self,
         address: &str,
@@ -178,7 +177,6 @@ impl Control {
         Ok(client.max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX))
     }
 
-    /// What makes an operator's calls to one node.
     pub(super) fn operator(
         &self,
         address: &str,
@@ -201,7 +199,7 @@ impl Control {
     }
 }
 
-/// Connects at its first call, and again after it broke.
+/// Connects at the first call, and again after the connection breaks.
 fn channel(address: &str) -> Result<Channel, Error> {
     let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|error| {
         Error::new(ErrorKind::InvalidArgument, format!("{address} is not an address"))
@@ -215,7 +213,7 @@ fn channel(address: &str) -> Result<Channel, Error> {
     Ok(endpoint.connect_lazy())
 }
 
-/// The answer to a call, which may take `limit`.
+/// Waits for the answer to a call, at most `limit`.
 pub(super) async fn within<T>(
     address: &str,
     limit: Duration,
@@ -229,7 +227,8 @@ pub(super) async fn within<T>(
     }
 }
 
-/// A status has a cause only if the transport made it: else a node answered, in words of its own.
+/// Converts a status. Only a status of the transport has a cause. Any other is the answer of a
+/// node, with its own message.
 pub(super) fn from_status(address: &str, status: &Status) -> Error {
     let kind = status::kind(status.code());
     if let Some(cause) = error::Error::source(status) {
@@ -250,7 +249,6 @@ fn not_that(address: &str, snapshot: SnapshotId) -> Error {
     Error::new(ErrorKind::DataLoss, what)
 }
 
-/// Whether a text is `http://host:port`.
 pub(super) fn is_address(text: &str) -> bool {
     text.parse::<Uri>().is_ok_and(|uri| {
         uri.scheme_str() == Some("http")

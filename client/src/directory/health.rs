@@ -1,4 +1,4 @@
-//! Whether a member is taken to be up. Atomics only: asked for at every batch.
+//! The health of a member. Atomics only, because every batch checks it.
 //!
 //! ```text
 //!   up ──fail──▶ down until T ──T passes, one caller probes──▶ down until T' (longer) ──▶ ...
@@ -6,7 +6,7 @@
 //!    └────recover─────┘   a probe was answered
 //! ```
 //!
-//! Waits double from one failure to the next until something was really read from the member: one
+//! Waits double from one failure to the next, until a read from the member succeeds. So a member
 //! that answers probes but fails reads is asked ever more rarely.
 
 use std::{
@@ -16,15 +16,15 @@ use std::{
 
 use larder_base::limits;
 
-/// The wait before the first probe: a node that was restarted is back within about this time.
+/// The wait before the first probe. A restarted node is back within about this time.
 const PROBE_AFTER_MIN: Duration = Duration::from_millis(250);
 
-/// The health of one member. Times are since any fixed moment.
+/// The health of one member. Times count from any fixed moment.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// Milliseconds at which a probe is due; 0 while the member is up.
+    /// The time in milliseconds of the next probe. 0 while the member is up.
     probe_at: AtomicU64,
-    /// Failures since something was read.
+    /// Failures since the last successful read.
     failures: AtomicU32,
 }
 
@@ -33,7 +33,7 @@ impl Health {
         self.probe_at.load(Relaxed) == 0
     }
 
-    /// The member refused, broke off or was silent. True for the one caller who noticed first.
+    /// Notes that the member refused, hung up or was silent. True for the first caller only.
     pub(crate) fn fail(&self, now: Duration) -> bool {
         let failures = self.failures.load(Relaxed).saturating_add(1);
         let noticed =
@@ -44,7 +44,7 @@ impl Health {
         noticed
     }
 
-    /// Whether the caller should probe the member now: true for one caller each time it is due.
+    /// Whether the caller should probe the member now. True for one caller each time.
     pub(crate) fn claim_probe(&self, now: Duration) -> bool {
         let probe_at = self.probe_at.load(Relaxed);
         if probe_at == 0 || millis(now) < probe_at {
@@ -59,12 +59,12 @@ impl Health {
         claimed
     }
 
-    /// A probe was answered: the member may be asked again.
+    /// Notes that a probe was answered: the member may be asked again.
     pub(crate) fn recover(&self) {
         self.probe_at.store(0, Relaxed);
     }
 
-    /// Something was read from the member.
+    /// Notes a successful read from the member.
     pub(crate) fn succeed(&self) {
         if self.failures.load(Relaxed) != 0 {
             self.failures.store(0, Relaxed);

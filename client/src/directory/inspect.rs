@@ -1,5 +1,5 @@
-//! What every member says about itself, for operators' tools: all are asked at once, and one that
-//! is silent costs the others nothing.
+//! Questions of operators' tools to every member. Asks all at once, so a silent member does not
+//! delay the others.
 
 use std::{future::Future, sync::Arc};
 
@@ -10,6 +10,7 @@ use larder_wire::control::{
     DatasetStatus, Failure, ListDatasetsRequest, ListFailuresRequest, ListShardsRequest,
     NodeDescription, ShardState,
 };
+use serde::Serialize;
 
 use super::{
     Cluster, Member, MemberState,
@@ -17,38 +18,38 @@ use super::{
 };
 use crate::{Error, runtime};
 
-/// Pages of one listing that are read before it counts as endless.
+/// A listing with more pages counts as endless.
 const PAGES_MAX: usize = 1024;
 
-/// What one member said, or why it did not.
+/// The answer of one member, or its error.
 #[derive(Debug)]
 pub struct Answer<T> {
-    /// The member, as the ring knows it.
+    /// The member.
     pub member: MemberState,
     /// Its answer.
     pub answer: Result<T, Error>,
 }
 
-/// How the shards of a snapshot stand on one member.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Counts of a snapshot's shards on one member, by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ShardCounts {
-    /// Wait for their fill.
+    /// Waiting for their fill.
     pub queued: u64,
-    /// Their parts are arriving.
+    /// Being filled.
     pub filling: u64,
     /// Sealed and served.
     pub resident: u64,
-    /// Given up, but still mapped by some process.
+    /// Evicted, but still mapped by a process.
     pub orphaned: u64,
 }
 
 impl Cluster {
-    /// The version of the ring; 0 before a node answered.
+    /// The version of the ring. 0 until a node has answered.
     pub fn ring_version(&self) -> u64 {
         self.view().map_or(0, |view| view.ring.version())
     }
 
-    /// Every member's description of itself.
+    /// Asks every member for its description.
     pub fn describe(&self) -> Vec<Answer<NodeDescription>> {
         self.ask_all(|control, member| async move { control.describe(&member.control).await })
     }
@@ -58,12 +59,12 @@ impl Cluster {
         self.ask_all(|control, member| async move { control.datasets(&member.control).await })
     }
 
-    /// The fills that gave up lately on every member, the newest first, and how many ever did.
+    /// The latest failed fills of every member, the newest first, and how many ever failed.
     pub fn failures(&self) -> Vec<Answer<(Vec<Failure>, u64)>> {
         self.ask_all(|control, member| async move { control.failures(&member.control).await })
     }
 
-    /// How the shards of one snapshot stand on every member; of all snapshots if none is named.
+    /// The states of a snapshot's shards on every member. Without a snapshot, of all shards.
     pub fn shards(&self, snapshot: Option<SnapshotId>) -> Vec<Answer<ShardCounts>> {
         self.ask_all(move |control, member| async move {
             control.shard_counts(&member.control, snapshot).await

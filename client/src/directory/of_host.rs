@@ -1,9 +1,9 @@
-//! The node of this host as a cluster of one: a process that uses it keeps it running, and starts
-//! it again when it ended before its time.
+//! The node of this host as a cluster of one. A process that uses the node keeps it running, and
+//! starts it again if it ends early.
 //!
-//! A node that was killed takes its port and its tickets with it; the next one has others, and
-//! whoever attaches first starts it, so that all processes of the host meet on one node again.
-//! Until then rows come from the origin.
+//! A killed node loses its port and its tickets, and its successor has others. The first process
+//! that attaches again starts the successor, so that all processes of the host share one node
+//! again. Until then rows come from the origin.
 
 use std::sync::{
     Arc,
@@ -22,31 +22,32 @@ use crate::{
     process::{self, PerProcess},
 };
 
-/// The node of this host, and how one is come by.
+/// The node of this host, and the means to start it.
 pub(super) struct OfHost {
     options: HostOptions,
-    /// What it has to read for this process: nothing if that only looks at it.
+    /// The prefixes that this process reads. Empty if it only inspects the node.
     prefixes: Vec<String>,
     node: ArcSwap<HostNode>,
-    /// Whether somebody in this process is attaching: it may take long.
+    /// A thread of this process is attaching, which may take long.
     attaching: PerProcess<AtomicBool>,
 }
 
 impl Cluster {
-    /// The node of this host, which is alone on its ring: started if it does not run, kept running
-    /// for as long as the cluster is used, and allowed to read `prefixes`.
+    /// The cluster of this host's node, which is alone on its ring. Starts the node if it does not
+    /// run, keeps it running while the cluster is used, and lets it read `prefixes`.
     ///
     /// # Errors
-    /// Those of [`HostNode::start_or_attach`]; `Unavailable` when the node has ended meanwhile.
+    /// As [`HostNode::start_or_attach`], and `Unavailable` if the node has ended meanwhile.
     pub fn of_host(options: HostOptions, prefixes: Vec<String>) -> Result<Arc<Self>, Error> {
         let node = attach(&options, &prefixes)?;
         Self::with_host_node(node, options, prefixes)
     }
 
-    /// The node of this host if it runs: to look at it. None is started if that ends.
+    /// The cluster of this host's node, to inspect it. `None` if it does not run. Never starts a
+    /// node.
     ///
     /// # Errors
-    /// Those of [`HostNode::attach`].
+    /// As [`HostNode::attach`].
     pub fn of_running_host(options: HostOptions) -> Result<Option<Arc<Self>>, Error> {
         let Some(node) = HostNode::attach(&options)? else { return Ok(None) };
         Self::with_host_node(node, options, Vec::new()).map(Some)
@@ -66,12 +67,12 @@ impl Cluster {
         Ok(Arc::new(cluster))
     }
 
-    /// The node of this host, if it is that which is used.
+    /// The node of this host, if this is its cluster.
     pub fn host(&self) -> Option<Arc<HostNode>> {
         self.host.as_ref().map(|host| host.node.load_full())
     }
 
-    /// Attaches to the node of this host again, or to the one that is started in its place.
+    /// Attaches to the node of this host again, or to its successor.
     pub(super) async fn attach_again(self: Arc<Self>) {
         let reading = self.host.as_ref().filter(|host| !host.prefixes.is_empty());
         let Some(host) = reading else { return };

@@ -1,11 +1,10 @@
-//! An operator's calls to a cluster whose members can change: how it stands, plans, commands.
+//! An operator's calls to a cluster that can change its members: status, plans, commands.
 //!
-//! Any node of the cluster answers. What only asks goes to the next node when one is silent; what
-//! changes something goes once, to a node that was just heard, so that what becomes of it is said
-//! by who did it.
+//! Any node of the cluster answers. A query goes to the next node if one is silent. A command goes
+//! once, to a node that was just heard, so that the node that runs it also reports the result.
 //!
-//! Thread rule: shared freely; calls block the caller, each in bounded time.
-//! Non-goals: deciding; showing. The cluster does the one, a tool the other.
+//! Thread rule: shared freely. Calls block the caller for a bounded time. Non-goals: decisions (the
+//! cluster makes them) and display (a tool does it).
 
 use std::{future::Future, sync::Arc};
 
@@ -29,49 +28,49 @@ use super::{
 };
 use crate::{Error, runtime};
 
-/// Somebody who looks after a cluster.
+/// An operator of a cluster.
 pub struct Operator {
     cluster: Arc<Cluster>,
     token: Option<BinaryMetadataValue>,
     asked_by: String,
 }
 
-/// A plan, and what it does.
+/// A plan, and its effects.
 #[derive(Debug, Clone)]
 pub struct PlannedChange {
-    /// What it does.
+    /// Its effects.
     pub figures: PlanFigures,
-    /// The plan, to be kept and applied as it is: at most [`limits::PLANNED_BYTES_MAX`].
+    /// The plan, to be kept and applied unchanged. At most [`limits::PLANNED_BYTES_MAX`].
     pub bytes: Bytes,
 }
 
-/// What one node says about itself.
+/// The answers of one node about itself.
 #[derive(Debug)]
 pub struct Seen {
     /// Its name.
     pub id: String,
     /// Its description.
     pub description: Result<NodeDescription, Error>,
-    /// How it stands in the cluster, in brief.
+    /// A summary of its state in the cluster.
     pub standing: Result<ClusterStatus, Error>,
 }
 
 impl Operator {
-    /// Somebody who calls themselves `asked_by` and shows the cluster's token, if it has one.
+    /// An operator named `asked_by`, with the cluster's token if it has one.
     pub fn new(cluster: Arc<Cluster>, token: Option<&str>, asked_by: String) -> Self {
         let token = token.map(|token| BinaryMetadataValue::from_bytes(token.trim().as_bytes()));
         Self { cluster, token, asked_by }
     }
 
-    /// The cluster as the first node that answers sees it.
+    /// The cluster as the first answering node sees it.
     ///
     /// # Errors
-    /// The node's; `Unavailable` when none answers.
+    /// Errors of the node, and `Unavailable` if no node answers.
     pub fn status(&self) -> Result<ClusterStatus, Error> {
         runtime::block_on(self.first())?.map(|(_, status)| status)
     }
 
-    /// The latest changes that are over, the oldest first.
+    /// The latest finished changes, the oldest first.
     ///
     /// # Errors
     /// As [`status`](Self::status).
@@ -82,7 +81,7 @@ impl Operator {
         }))?
     }
 
-    /// What each of these nodes (names and control addresses) says about itself, all asked at once.
+    /// Asks all of these nodes (names and control addresses) about themselves at once.
     pub fn look(&self, nodes: &[(String, String)]) -> Vec<Seen> {
         let seen = nodes.iter().map(async |(id, address)| {
             let described = self.cluster.control.describe(address);
@@ -99,10 +98,10 @@ impl Operator {
         })
     }
 
-    /// What would move. Nothing is changed.
+    /// Computes the moves of a change. Changes nothing.
     ///
     /// # Errors
-    /// As [`status`](Self::status); `DataLoss` for a plan that does not come whole.
+    /// As [`status`](Self::status), and `DataLoss` if the plan arrives incomplete.
     pub fn plan(&self, request: &PlanChangeRequest) -> Result<PlannedChange, Error> {
         runtime::block_on(self.on_any(|address, mut client| async move {
             let call = client.plan_change(request.clone());
@@ -113,11 +112,12 @@ impl Operator {
         }))?
     }
 
-    /// Begins a change by a plan, or, with `check_only`, says what it does and whether it can be
-    /// begun. `rate` is bytes a second over all nodes.
+    /// Begins a change by a plan. With `check_only`, only reports its effects and whether it can
+    /// begin. `rate` is bytes per second over all nodes.
     ///
     /// # Errors
-    /// The node's, with `DataChanged` when the ring has moved on; `Unavailable` when none answers.
+    /// Errors of the node, with `DataChanged` if the ring has changed since. `Unavailable` if no
+    /// node answers.
     pub fn apply(
         &self,
         plan: &Bytes,
@@ -137,11 +137,11 @@ impl Operator {
         })
     }
 
-    /// Does one thing to the cluster.
+    /// Sends one command to the cluster.
     ///
     /// # Errors
-    /// The node's, with `DataChanged` when the cluster is not in a state for it; `Unavailable` when none
-    /// answers.
+    /// Errors of the node, with `DataChanged` if the cluster's state does not allow it.
+    /// `Unavailable` if no node answers.
     pub fn command(&self, command: command_request::Command) -> Result<(), Error> {
         let request = CommandRequest { asked_by: self.asked_by.clone(), command: Some(command) };
         self.on_one(async move |address, mut client| {
@@ -150,11 +150,11 @@ impl Operator {
         .map(drop)
     }
 
-    /// Makes the node called `on`, or the first that answers, the coordinator in place of one that
-    /// is lost for good.
+    /// Makes the node named `on`, or the first that answers, the coordinator. For a coordinator
+    /// that is lost for good.
     ///
     /// # Errors
-    /// `NotFound` when no node is called so; the node's.
+    /// `NotFound` if no node has this name, and errors of the node.
     pub fn take_over(
         &self,
         on: Option<&str>,
@@ -179,7 +179,7 @@ impl Operator {
         })?
     }
 
-    /// Where a shard belongs and how it stands, by every member of the ring.
+    /// The owners and the state of a shard, by every member of the ring.
     pub fn explain(
         &self,
         snapshot: Option<SnapshotId>,
@@ -206,7 +206,7 @@ impl Operator {
         self.cluster.control.operator(address, self.token.clone())
     }
 
-    /// Where nodes may be: as the user said, then as the ring says.
+    /// Possible control addresses: first those of the user, then those of the ring.
     fn addresses(&self) -> Vec<String> {
         let mut addresses = self.cluster.addresses.clone();
         for member in self.cluster.members() {
@@ -224,7 +224,7 @@ impl Operator {
         within(address, limit, call).await
     }
 
-    /// The first node that answers, and what it says of the cluster.
+    /// The first node that answers, and its view of the cluster.
     async fn first(&self) -> Result<(String, ClusterStatus), Error> {
         self.on_any(|address, _| async move {
             let status = self.stands(&address, false).await?;
@@ -233,7 +233,7 @@ impl Operator {
         .await
     }
 
-    /// Asks one node after the other until one does not fail in a way that the next may mend.
+    /// Asks one node after the other, until the answer is no error that another node may mend.
     async fn on_any<T, F>(&self, ask: impl Fn(String, OperatorClient) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -251,7 +251,7 @@ impl Operator {
         Err(failed.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "no node is known")))
     }
 
-    /// Tells one node that was just heard.
+    /// Sends a call to one node that was just heard.
     fn on_one<T: Send, F>(
         &self,
         tell: impl FnOnce(String, OperatorClient) -> F + Send,

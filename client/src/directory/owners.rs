@@ -1,24 +1,23 @@
-//! Whom to ask for which shard of one snapshot, as far as this process has learned it.
+//! The owners of one snapshot's shards, as far as this process knows them.
 //!
-//! The ring alone does not say it: some shards have other owners than its walk names, by a table
-//! for each snapshot and version of the ring. So a reader goes over to a newer ring only together
-//! with the table that belongs to it, and goes by what it had until then; where shards have several
-//! owners, once it is known which of them are on this host.
+//! The ring alone does not give them: a table for each snapshot and ring version lists the
+//! exceptions. So a reader moves to a newer ring only together with its table, and uses the old
+//! ring until then. If shards have several owners, it also waits to learn which owners are on this
+//! host.
 //!
 //! ```text
-//!                         ┌───────────────────────────────────────────────────┐
-//!   nothing ─▶ the ring alone, for now ─▶ a ring with its exceptions ─▶ those of a newer ring ─▶ ...
-//!                         ▲                         │
-//!                         └─────────────────────────┘ nobody on it is up, and there is a newer one
+//!                 ┌──────────────────────────────────────────┐
+//! nothing ─▶ the ring alone ─▶ a ring with exceptions ─▶ a newer ring with exceptions ─▶ ...
+//!                 ▲                      │
+//!                 └──────────────────────┘ all its members are down, and a newer ring exists
 //! ```
 //!
-//! A shard that is asked for elsewhere than at its owner is served all the same: who learns late
-//! costs moves and balance, never rows. Hence nobody waits here but who opens a dataset: everything
-//! else is asked in the background, one call at a time in each process, ever more rarely while none
-//! is answered.
+//! A node that does not own a shard serves it too. A late reader costs moves and balance, never
+//! rows. So only opening a dataset waits for the table. All other lookups run in the background,
+//! one call at a time per process, and ever more rarely while no member answers.
 //!
-//! Thread rule: shared freely, without a lock. What was learned is inherited by a forked child.
-//! Non-goals: who is up (see `health`), planning.
+//! Thread rule: shared freely, without a lock. A forked child inherits the directory. Non-goals:
+//! health (see `health`), planning.
 
 use std::sync::{
     Arc,
@@ -38,14 +37,14 @@ use crate::{
     runtime,
 };
 
-/// Members asked for exceptions before that is put off.
+/// The most members asked for exceptions before a later try.
 const INFORMANTS_MAX: usize = 3;
 
-/// The members of a ring, and which of them own the shards of one snapshot.
+/// The members of a ring, and the owners of one snapshot's shards.
 pub(crate) struct Directory {
     view: Arc<View>,
     placement: Placement,
-    /// Whether a member said which exceptions there are. Else it is the ring alone, for now.
+    /// A member has given the exceptions. Otherwise this is the ring alone, for now.
     is_settled: bool,
 }
 
@@ -64,22 +63,22 @@ impl Directory {
         &self.view.members
     }
 
-    /// Whether it may be gone by until the exceptions to the newest ring are known.
+    /// Whether it may be used until the exceptions to the newest ring are known.
     fn will_do(&self, newest: &Arc<View>) -> bool {
         Arc::ptr_eq(&self.view, newest) || self.members().iter().any(|member| member.health.is_up())
     }
 }
 
-/// The directory of one snapshot, kept true.
+/// The directory of one snapshot, kept up to date.
 pub(crate) struct OwnerDirectory {
     snapshot: SnapshotId,
-    /// How many it has.
+    /// The number of its shards.
     shards: u32,
-    /// Absent before the ring is known.
+    /// Absent until the ring is known.
     directory: ArcSwapOption<Directory>,
-    /// Of the members together, when asked for exceptions.
+    /// The health of the members together, for questions about exceptions.
     answers: Health,
-    /// Whether somebody in this process is asking.
+    /// A thread of this process is asking.
     asking: PerProcess<AtomicBool>,
 }
 
@@ -90,8 +89,8 @@ impl OwnerDirectory {
         Arc::new(Self { snapshot, shards, directory, answers, asking })
     }
 
-    /// Whom to ask now, if any node ever said who is there. What is missing of the newest is
-    /// learned in the background. Costs two loads when nothing is.
+    /// The current directory, if a node ever answered. Learns missing parts of the newest ring in
+    /// the background. Costs two atomic loads if nothing is missing.
     pub(crate) fn directory(self: &Arc<Self>, cluster: &Arc<Cluster>) -> Option<Arc<Directory>> {
         let (newest, current) = (cluster.view()?, self.directory.load_full());
         let current = match current {
@@ -112,18 +111,18 @@ impl OwnerDirectory {
         self.directory.load_full()
     }
 
-    /// Asks for the exceptions to the newest ring, and goes over to it.
+    /// Asks for the exceptions to the newest ring, and moves to it.
     pub(crate) async fn learn(&self, cluster: &Cluster) {
         let Some(view) = cluster.view() else { return };
         match self.ask(cluster, &view).await {
             Ok(placement) => {
                 self.answers.succeed();
                 if placement.replicas() > 1 {
-                    // Of several owners the one on this host is asked.
+                    // Of several owners, the reader asks the one on this host.
                     cluster.locate_new(&view).await;
                 }
-                // If there is a newer ring by now that is learned next: to go over twice moves
-                // more.
+                // If an even newer ring is known by now, that one is learned next. Moving twice
+                // would cost more moves.
                 if cluster.view().is_some_and(|newest| Arc::ptr_eq(&newest, &view)) {
                     let directory = Directory { view, placement, is_settled: true };
                     self.directory.store(Some(Arc::new(directory)));
@@ -160,8 +159,8 @@ impl OwnerDirectory {
         }
     }
 
-    /// The placement on a ring, as its members say. Where they answer, but with nothing of use, the
-    /// ring alone has to do: they may be of an earlier version, which knows no exceptions.
+    /// The placement on a ring, as its members report it. If they answer without exceptions, uses
+    /// the ring alone: they may run an earlier version.
     async fn ask(&self, cluster: &Cluster, view: &View) -> Result<Placement, Error> {
         let (mut useless, mut silent) = (None, None);
         for address in view.informants().take(INFORMANTS_MAX) {
@@ -179,12 +178,12 @@ impl OwnerDirectory {
                 }
                 Ok(Placement::of_ring(Arc::clone(&view.ring)))
             }
-            (None, silent) => Err(silent.expect("who told the ring is asked at least")),
+            (None, silent) => Err(silent.expect("the node that gave the ring is asked")),
         }
     }
 }
 
-/// Whether a node that failed a call so may yet tell of exceptions, or goes by another ring.
+/// Whether a node that failed this way may later give exceptions, or uses another ring.
 fn may_answer_later(kind: ErrorKind) -> bool {
     matches!(
         kind,

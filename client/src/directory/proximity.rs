@@ -1,13 +1,12 @@
-//! Which members are on the host of this process: those whose socket answers here.
+//! Finds the members on the host of this process, by their sockets.
 //!
-//! What a member calls its host says nothing sure about that. A list of members names addresses, a
-//! node behind another address is known by that, containers of one host have names of their own,
-//! and the same name may be given twice. A socket that can be connected to is on this host, and the
-//! id of the node's present start, which it tells there as by its control address, proves that it
-//! is this member's and not that of a node elsewhere with the same path. It is also just what
-//! matters: whoever answers there lends its memory.
+//! A member's host name proves nothing: the record may hold another address or name, containers of
+//! one host have their own names, and two hosts may share a name. A socket that accepts a
+//! connection is on this host. It is the member's if it reports the id of the node's current start,
+//! the same as at the control address. A node of another host may listen at the same path. Only a
+//! node that answers on such a socket can share its memory.
 //!
-//! Thread rule: atomics only. Asking blocks nobody but who opens a dataset or wants to know.
+//! Thread rule: atomics only. Blocks only calls that open a dataset or ask for locations.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -28,7 +27,7 @@ use tokio::task;
 use super::{Cluster, Member, View};
 use crate::{local, runtime};
 
-/// Where a member was found to be.
+/// The location of a member.
 #[derive(Debug, Default)]
 pub(crate) struct HostProximity(AtomicU8);
 
@@ -37,7 +36,7 @@ const ELSEWHERE: u8 = 1;
 const HERE: u8 = 2;
 
 impl HostProximity {
-    /// Whether the member is on this host, as far as is known.
+    /// Whether the member is on this host, as far as known.
     pub(crate) fn is_here(&self) -> bool {
         self.0.load(Acquire) == HERE
     }
@@ -52,23 +51,21 @@ impl HostProximity {
 }
 
 impl Cluster {
-    /// The members on the host of this process, by id in the order of the ring; none while no node
-    /// answers.
+    /// The ids of the members on this host, in the order of the ring. Empty while no node answers.
     pub fn nodes_here(&self) -> Vec<String> {
         let Ok(view) = self.learn() else { return Vec::new() };
-        // A node may have been started since it was looked for.
+        // A node may have started since the last look.
         let _ = runtime::block_on(self.locate(&view, |proximity| !proximity.is_here()));
         let here = view.members.iter().filter(|member| member.proximity.is_here());
         here.map(|member| member.id.clone()).collect()
     }
 
-    /// Finds out where those members are of which it is not known. One that does not answer stays
-    /// so.
+    /// Locates members with unknown location. A member that does not answer stays unknown.
     pub(super) async fn locate_new(&self, view: &View) {
         self.locate(view, |proximity| !proximity.is_known()).await;
     }
 
-    /// Asks members where their sockets are, all at once, and tries those.
+    /// Asks members for their socket paths, all at once, and tries these.
     async fn locate(&self, view: &View, wanted: impl Fn(&HostProximity) -> bool) {
         let members = view.members.iter();
         let members = members.filter(|member| member.health.is_up() && wanted(&member.proximity));
@@ -91,7 +88,7 @@ impl Cluster {
     }
 }
 
-/// The nodes that answer at these paths: on hosts set up alike all say the same one.
+/// The nodes that answer at these paths. Hosts with the same setup share a path.
 fn answers(paths: HashSet<PathBuf>) -> HashMap<PathBuf, (String, BootId)> {
     let ask = |path: PathBuf| {
         let answer = local::who_answers(&path);

@@ -1,8 +1,8 @@
-//! Keeping what is known of a cluster true: who its members are, which of them answer, and what the
-//! user is told when all are gone and when they are back.
+//! Keeps the knowledge of a cluster up to date: its members, their health, and the messages when
+//! all are gone or back.
 //!
-//! Everything but [`Cluster::learn`] happens in the background, when it is due and somebody uses
-//! the cluster: a cluster that nobody uses is left alone.
+//! All work but [`Cluster::learn`] runs in the background, when it is due and the cluster is in
+//! use. An unused cluster gets no calls.
 
 use std::sync::{
     Arc,
@@ -15,17 +15,17 @@ use larder_base::{ErrorKind, Ring, limits};
 use super::{Cluster, Member, View, control::Control};
 use crate::{Error, process, runtime};
 
-/// Members asked for a newer ring before that is put off.
+/// The most members asked for a newer ring before a later try.
 const REFRESH_MEMBERS_MAX: usize = 3;
 
-/// Addresses asked for the ring side by side: one that is gone holds up few others.
+/// Addresses asked for the ring side by side, so that a dead one delays few others.
 const ADDRESSES_ASKED_AT_ONCE: usize = 8;
 
 impl Cluster {
-    /// The members, asking the addresses now if none is known.
+    /// The members. Asks the addresses now if none is known.
     ///
     /// # Errors
-    /// `Unavailable` when none answers.
+    /// `Unavailable` if no node answers.
     pub(super) fn learn(&self) -> Result<Arc<View>, Error> {
         match self.view() {
             Some(view) => Ok(view),
@@ -33,8 +33,8 @@ impl Cluster {
         }
     }
 
-    /// What is due by now is started in the background: a look at the ring, probes of members that
-    /// are down. Costs a clock reading when nothing is.
+    /// Starts due work in the background: a query of the ring, and probes of members that are down.
+    /// Costs a clock reading if nothing is due.
     pub(crate) fn keep_up(self: &Arc<Self>) {
         let now = process::uptime();
         let Some(view) = self.view() else {
@@ -60,7 +60,7 @@ impl Cluster {
         }
     }
 
-    /// Says, once until nodes are back, that the origin is read because no node helps.
+    /// Warns, once until nodes are back, that rows come from the origin.
     pub(crate) fn report_outage(&self, what: impl std::fmt::Display, why: Option<&Error>) {
         if self.outage.swap(true, AcqRel) {
             return;
@@ -69,15 +69,14 @@ impl Cluster {
         tracing::warn!(%what, why, "no node answers: it is read from the origin, which is slower");
     }
 
-    /// A node gave what it was asked for.
+    /// Notes that a node served rows.
     pub(crate) fn report_service(&self) {
         if self.outage.load(Relaxed) && self.outage.swap(false, AcqRel) {
             tracing::info!("nodes answer again: rows come from them");
         }
     }
 
-    /// A member has a ring that is newer than ours: it is asked for that, in the background and
-    /// once.
+    /// Fetches a newer ring from the member that has it, once and in the background.
     pub(crate) fn heard_of_ring(self: &Arc<Self>, version: u64, member: &Arc<Member>) {
         if self.heard.fetch_max(version, AcqRel) < version {
             let member = Arc::clone(member);
@@ -93,7 +92,7 @@ impl Cluster {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        // What can't be begun now is due again after a while.
+        // Work that can't start now will be due again.
         let _ = runtime::spawn(work(Arc::clone(self)));
     }
 
@@ -104,11 +103,11 @@ impl Cluster {
         }
     }
 
-    /// Learns the ring from whichever address answers.
+    /// Learns the ring from the first address that answers.
     async fn introduce(&self) -> Result<Arc<View>, Error> {
         let (ring, told_by) = first_ring(&self.control, &self.addresses).await?;
         let view = Arc::new(View::new(Arc::new(ring), told_by, &[]));
-        // Whoever was faster stays: its members may be in use.
+        // The first ring stays, because its members may be in use.
         let before = self.view.compare_and_swap(&None::<Arc<View>>, Some(Arc::clone(&view)));
         self.introduction.recover();
         self.asked_at.store(process::uptime_millis(), Relaxed);
@@ -126,8 +125,8 @@ impl Cluster {
         }
     }
 
-    /// Takes over a newer ring, if a member knows one. When all members are gone the addresses are
-    /// asked, behind which other nodes may stand by now.
+    /// Adopts a newer ring, if a member has one. If all members are gone, asks the addresses, which
+    /// may now lead to other nodes.
     pub(crate) async fn refresh(&self) {
         let Some(view) = self.view() else { return };
         let up: Vec<_> = view.members.iter().filter(|member| member.health.is_up()).collect();
@@ -149,7 +148,7 @@ impl Cluster {
         }
     }
 
-    /// Takes over a ring, unless what is known by now is as good.
+    /// Adopts a ring, unless the known one is as good.
     fn turn_to(&self, ring: Ring, told_by: &str) {
         let ring = Arc::new(ring);
         let before = self.view.rcu(|view| match view {
@@ -164,7 +163,7 @@ impl Cluster {
     }
 }
 
-/// The ring, and the address that told it.
+/// The ring, and the address that gave it.
 async fn first_ring<'a>(
     control: &Control,
     addresses: &'a [String],

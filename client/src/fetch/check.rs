@@ -1,4 +1,4 @@
-//! What a gather asks for, held against the snapshot before anything is done.
+//! Checks the arguments of a gather against the snapshot.
 
 use larder_base::{ErrorKind, limits};
 use larder_dataset::{Manifest, Tensor};
@@ -11,22 +11,20 @@ use crate::{
 
 /// The tensors of a gather.
 pub(super) struct Checked<'a> {
-    /// As the wire numbers them.
+    /// By their index in the wire format.
     pub(super) tensors: Vec<u16>,
     pub(super) lengths: Vec<Lengths<'a>>,
-    /// Bytes of a row of all tensors of which all rows have as many.
+    /// Bytes of one row, over all tensors of fixed row length.
     even_bytes: u64,
-    /// Bytes of all rows of the others.
+    /// Bytes of all rows of ragged tensors.
     ragged_bytes: u64,
 }
 
 impl Checked<'_> {
-    /// Bytes of all `rows` rows.
     pub(super) fn bytes(&self, rows: usize) -> u64 {
         rows as u64 * self.even_bytes + self.ragged_bytes
     }
 
-    /// Bytes of the rows at these places.
     pub(super) fn bytes_at(&self, places: &[u32]) -> u64 {
         let ragged = self.lengths.iter().filter(|lengths| matches!(lengths, Lengths::Ragged(_)));
         let ragged: usize = ragged.map(|lengths| lengths.sum(places)).sum();
@@ -34,7 +32,7 @@ impl Checked<'_> {
     }
 }
 
-/// The tensors as they are gathered, if the buffers are for the rows, all of which exist.
+/// Checks that the buffers fit the tensors and rows. All rows exist.
 pub(super) fn check<'a>(
     manifest: &Manifest,
     placed: Placed<'a>,
@@ -77,7 +75,7 @@ pub(super) fn check<'a>(
     Ok(Checked { tensors: numbers, lengths, even_bytes, ragged_bytes })
 }
 
-/// Bytes of each row, if a buffer is for rows of that length.
+/// Returns the bytes of each row, if the buffer fits rows of that length.
 fn check_even(placed: Placed<'_>, tensor: &Tensor, out: usize) -> Result<usize, Error> {
     let bytes = usize::try_from(tensor.row_bytes()).unwrap_or(0);
     if bytes > 0 && out.is_multiple_of(bytes) && placed.fits(out / bytes) {
@@ -87,8 +85,8 @@ fn check_even(placed: Placed<'_>, tensor: &Tensor, out: usize) -> Result<usize, 
     refused(format!("{rows} rows of {bytes} bytes of tensor {name} do not fill {out} bytes"))
 }
 
-/// Bytes of all rows of a ragged tensor, and where each begins, if the buffer is for these very
-/// rows.
+/// Returns the bytes of all rows of a ragged tensor and their offsets, if the buffer fits exactly
+/// these rows.
 fn check_ragged<'a>(
     manifest: &Manifest,
     placed: Placed<'a>,
@@ -114,7 +112,7 @@ fn check_ragged<'a>(
     refused(format!("{rows} rows of tensor {name}, {bytes} bytes, do not fill {out} bytes"))
 }
 
-/// Whether all rows exist.
+/// Checks that all rows exist.
 pub(super) fn check_rows(
     manifest: &Manifest,
     rows: &[RowRef],
@@ -135,10 +133,10 @@ pub(super) fn check_rows(
     }
 }
 
-/// Where rows begin that stand back to back, and where the last ends: by place, the bytes of each.
+/// The offsets of rows that lie back to back, by place, and the end of the last.
 ///
 /// # Errors
-/// `ResourceExhausted` if they are more than a batch may have, together with `before` bytes of others.
+/// `ResourceExhausted` if they and `before` bytes of other rows exceed the limit of a batch.
 pub(crate) fn begins(
     tensor: &str,
     lengths: impl ExactSizeIterator<Item = u64>,

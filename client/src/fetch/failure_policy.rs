@@ -1,46 +1,45 @@
-//! What a node's failure means for the gather that met it: pure, so that the rules can be read in
-//! one place.
+//! Decides how a gather reacts to a node's failure. Pure, so that all rules are in one place.
 
 use larder_base::{Advice, ErrorKind};
 
 use crate::remote::Failure;
 
-/// What a node did wrong in one gather.
+/// The failures of a node in one gather.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FailurePolicy {
-    /// It is asked for nothing more.
+    /// The gather sends it no more requests.
     pub(super) out: bool,
-    /// A connection from before broke: it was allowed that once.
+    /// A reused connection broke, which is tolerated once.
     broke: bool,
-    /// It did not know us, and was told.
+    /// It did not know this client, and the dataset was opened again.
     reopened: bool,
-    /// It sent a damaged row.
     corrupt: bool,
 }
 
-/// What is to be done about a failure.
+/// The reaction to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The connection had only outlived its node: the same node is asked over a new one.
+    /// The connection had outlived its node. Ask the same node over a new connection.
     Reconnect,
-    /// The node does not know us any more: the dataset is opened on it again.
+    /// The node no longer knows this client. Open the dataset on it again.
     Reopen,
-    /// The same is asked again after a wait.
+    /// Ask again after a wait.
     Wait,
-    /// A row came damaged: it is asked for again, and must be checked before it is sent.
+    /// A row was damaged. Ask for it again, with a check before it is sent.
     Recheck,
-    /// Bytes of the origin are not those that the snapshot pins; another node may have sound ones.
+    /// The origin's bytes differ from those that the snapshot pins. Another node may have good
+    /// ones.
     Lost,
     /// This gather asks other nodes.
     PassOver,
     /// All gathers ask other nodes until this one answers a probe.
     Down,
-    /// Nobody will answer this.
+    /// No node can answer this.
     Fatal,
 }
 
 impl FailurePolicy {
-    /// Counts a failure. `used` says whether the connection had served before.
+    /// Counts a failure. `used` is true if the connection had served before.
     pub(super) fn judge(&mut self, failure: &Failure, used: bool) -> Verdict {
         let verdict = match failure {
             Failure::Broken(_) if used && !self.broke => Verdict::Reconnect,
@@ -72,7 +71,7 @@ impl FailurePolicy {
         verdict
     }
 
-    /// After a wait all is forgiven but damage.
+    /// Forgets all failures but damage, after a wait.
     pub(super) fn forgive(&mut self) {
         *self = Self { corrupt: self.corrupt, ..Self::default() };
     }

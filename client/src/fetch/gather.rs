@@ -1,11 +1,11 @@
-//! One gather that needs more than what is mapped: rounds of asking nodes, until all rows are in.
+//! A gather of rows that are not mapped: asks nodes in rounds until all rows are in.
 //!
 //! ```text
 //!   work ──assign──▶ jobs by node ──exchange──▶ rows in the batch
 //!    ▲                    │ no node left             │
-//!    │                    ▼                          │ a node failed, broke off, or said "again"
+//!    │                    ▼                          │ a node failed, hung up, or said "again"
 //!    │                 origin                        │
-//!    └──── what did not come ◀───────────────────────┘
+//!    └──── missing rows ◀──────────────────────────────┘
 //! ```
 
 use std::{
@@ -36,13 +36,12 @@ use crate::{
     runtime,
 };
 
-/// Nodes at work on a request give a sign of life more often than this.
+/// A node that works on a request gives a sign of life more often than this.
 const LATELY: Duration = Duration::from_secs(1);
 
 /// The rows that go to each node, by its index in the ring.
 type Plan = BTreeMap<usize, Vec<Job>>;
 
-/// What a gather works with.
 #[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
     pub(super) target: &'a Arc<Target>,
@@ -56,16 +55,16 @@ pub(super) struct Gathering<'a, 'b> {
     wanted: Wanted<'a, 'b>,
     deadline: Deadline,
     gathered: Gathered,
-    /// What is to be fetched and on its way to no node.
+    /// Rows to fetch that no node has been asked for.
     work: Vec<Job>,
-    /// By node, as long as the ring is the same.
+    /// By node. Reset when the ring changes.
     policy: Vec<FailurePolicy>,
-    /// Why to wait before the next round.
+    /// The reason to wait before the next round.
     again: Option<Error>,
-    /// A node said that bytes of the origin are not those the snapshot pins. It stays for the whole
-    /// gather, whatever becomes of that node.
+    /// A node reported that the origin's bytes differ from those that the snapshot pins. Stays set
+    /// for the whole gather, even if that node fails later.
     lost: Option<Error>,
-    /// The last thing that went wrong with a node.
+    /// The last failure of a node.
     last: Option<Error>,
     tries: u32,
 }
@@ -93,9 +92,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
         }
     }
 
-    /// Goes on until every row is in the batch.
+    /// Runs until every row is in the batch.
     pub(super) fn run(mut self) -> Result<Gathered, Error> {
-        // Without it every node and the origin would seem to be away.
+        // Without the runtime, every node and the origin would seem unreachable.
         runtime::start()?;
         let wanted: u64 = self.work.iter().map(|job| job.at.len() as u64).sum();
         while !self.work.is_empty() {
@@ -105,7 +104,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 None => std::mem::take(&mut self.work),
             };
             match &self.lost {
-                // What a node found damaged is not read past it: here no checksum would notice.
+                // If a node found bytes damaged, the origin is not read instead: no checksum would
+                // notice here.
                 Some(error) if !orphans.is_empty() => {
                     self.work.extend(orphans);
                     self.again = Some(error.clone());
@@ -120,7 +120,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 self.pause(error)?;
             }
         }
-        // A row counts once, though its tensors may have come in several requests.
+        // A row counts once, though its tensors may come in several requests.
         let sources = &mut self.gathered.sources;
         sources.rows_origin = sources.rows_origin.min(wanted);
         sources.rows_remote = wanted - sources.rows_origin;
@@ -128,7 +128,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         Ok(self.gathered)
     }
 
-    /// One round with the nodes. What no node is left for is returned.
+    /// Runs one round with the nodes. Returns the work that no node can do.
     fn ask_nodes(&mut self, routes: &Routes) -> Result<Vec<Job>, Error> {
         let (begun, queued) = (process::now(), self.gathered.sources.wait_queue);
         let before = std::mem::replace(&mut self.wanted.ring_version, routes.router.ring_version());
@@ -139,7 +139,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         self.open(routes, &plan)?;
         self.open_lenders(routes, &plan);
         let cancel = self.deadline.cancel().clone();
-        // Others may have to wait as long for a fill, and the user may want to for longer.
+        // Other readers may wait this long for a fill, and the user may allow longer.
         let longest = limits::FILL_DEADLINE.max(self.means.target.options.patience);
         let mut lanes = Lanes::new(&cancel, longest);
         self.start(routes, plan, &mut lanes, true)?;
@@ -155,8 +155,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 }
                 Event::Failed(lane, failure) => {
                     self.lane_failed(routes, *lane, &failure)?;
-                    // Asking a node that turns out to be silent too takes time, in which the
-                    // others' frames wait: done only when all others are known to be well.
+                    // Asking another silent node takes time, while frames of the others wait. So
+                    // ask only if all others answered recently.
                     let others_well = match failure {
                         Failure::Silent => lanes.all_heard_since(process::now() - LATELY),
                         _ => true,
@@ -173,7 +173,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         Ok(orphans)
     }
 
-    /// Divides the time of a round among its hops. `queued` is the time in queues before it.
+    /// Divides the time of a round among its hops. `queued` is the earlier time in queues.
     fn count_round(&mut self, begun: Instant, origin_until: Instant, queued: Duration) {
         let sources = &mut self.gathered.sources;
         let queued = sources.wait_queue - queued;
@@ -183,7 +183,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         sources.wait_nodes += round - origin;
     }
 
-    /// Divides the work among the nodes. What no node can be asked for is returned beside.
+    /// Divides the work among the nodes. Also returns the work that no node can do.
     fn assign(&mut self, routes: &Routes) -> (Plan, Vec<Job>) {
         let nodes = routes.nodes.iter().zip(&self.policy);
         let usable: Vec<bool> =
@@ -217,7 +217,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         self.wanted.rows[at as usize].shard
     }
 
-    /// Opens the dataset on those nodes that were not asked for anything yet, all at once.
+    /// Opens the dataset on all planned nodes without an open dataset, at once.
     fn open(&mut self, routes: &Routes, plan: &Plan) -> Result<(), Error> {
         let new: Vec<usize> =
             plan.keys().copied().filter(|&node| !routes.nodes[node].is_open()).collect();
@@ -238,8 +238,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
         Ok(())
     }
 
-    /// Opens the dataset on nodes of this host that could lend their memory and are asked for no
-    /// rows. Nobody waits for that.
+    /// Opens the dataset on nodes of this host that get no request but could be mapped. Does not
+    /// wait.
     fn open_lenders(&self, routes: &Routes, plan: &Plan) {
         let Means { target, session, .. } = self.means;
         if !routes.are_lenders_new() {
@@ -252,8 +252,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
         }
     }
 
-    /// Sends the jobs of each node. With `wait`, waits for connections that others use; else what
-    /// can't be sent at once goes back to the work.
+    /// Sends the jobs of each node. With `wait`, waits for connections in use. Otherwise jobs that
+    /// can't be sent at once return to the work.
     fn start(
         &mut self,
         routes: &Routes,
@@ -274,7 +274,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
                     let (waited, shard) = (process::now() - begun, self.shard(jobs[0].at[0]));
                     self.gathered.sources.wait_queue += waited;
                     self.gathered.note(Hop::Queue, waited, shard, Some(&node.member.id));
-                    // Who had it before may have found the node silent: one such wait is enough.
+                    // The previous user may have found the node silent. One such wait is enough.
                     slot.filter(|_| node.member.health.is_up())
                 }
                 slot => slot,
@@ -284,7 +284,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 None => self.work.extend(jobs),
             }
         }
-        // Where a node was passed over instead, the next one or the origin is still to be asked.
+        // If a node was passed over, the next node or the origin is still to be asked.
         if busy && started.is_empty() {
             self.deadline.cancel().check()?;
             let busy = Error::new(ErrorKind::ResourceExhausted, "all connections are in use")
@@ -297,8 +297,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
         Ok(())
     }
 
-    /// Asks for the shards of these rows whoever can lend them: the next time they are mapped. Else
-    /// it is who is asked for the rows that may stand in for the owner.
+    /// Asks for maps of these rows' shards, so that later reads find them mapped. Asks the owner on
+    /// this host, or without one the node that is asked for the rows.
     fn ask_for_maps(&self, routes: &Routes, asked: &Node, jobs: &[Job]) {
         if asked.socket().is_none() && !routes.router.has_lenders() {
             return;
@@ -315,7 +315,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         claimed.into_values().for_each(|(socket, shards)| socket.ask(&shards));
     }
 
-    /// The owner of a shard that is on this host, if it is well.
+    /// The owner of a shard on this host, if it is healthy.
     fn mappable_owner(&self, routes: &Routes, shard: u32) -> Option<usize> {
         let mappable_owner =
             routes.router.mappable_owner(shard, || self.means.target.manifest.shard(shard).id);
@@ -324,7 +324,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         mappable_owner.filter(is_well)
     }
 
-    /// A row that came counts; a row that a node had to read from the origin counts as such.
+    /// Counts an answer, and its rows that the node had to read from the origin.
     fn answered(&mut self, routes: &Routes, node: usize, rows_origin: u64, longest: Wait) {
         let member = &routes.nodes[node].member;
         member.health.succeed();
@@ -338,7 +338,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         *rows = rows.saturating_add(rows_origin);
     }
 
-    /// Sees to it that a ring newer than ours is learned, from the node that has it.
+    /// Learns a newer ring from the node that has it.
     fn heard_of_ring(&self, routes: &Routes, node: usize, version: u64) {
         if let Some(cluster) = self.means.target.cluster.as_ref()
             && version > self.wanted.ring_version
@@ -347,7 +347,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
         }
     }
 
-    /// Takes back what a lane did not deliver. What was cancelled is nobody's failure.
+    /// Returns the missing rows of a lane to the work. A cancelled gather counts no failure.
     fn lane_failed(&mut self, routes: &Routes, lane: Lane, failure: &Failure) -> Result<(), Error> {
         self.deadline.cancel().check()?;
         let (node, used, longest) = (lane.index(), lane.is_used(), lane.longest());
@@ -357,12 +357,13 @@ impl<'a, 'b> Gathering<'a, 'b> {
         let (rest, slot) = lane.into_rest();
         self.work.extend(rest.map(|job| Job { verify: job.verify || verify, ..job }));
         let judged = self.node_failed(routes, node, failure, used);
-        // Only now: who waits for the slot looks whether the node is well.
+        // Dropped after the judgement: a reader that waits for the slot then checks the node's
+        // health.
         drop(slot);
         judged
     }
 
-    /// Acts on what a failure means for the rest of this gather, and for others.
+    /// Reacts to a failure, in this gather and for others.
     fn node_failed(
         &mut self,
         routes: &Routes,
@@ -399,8 +400,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
         Ok(())
     }
 
-    /// Reads a job from the origin. That failing too, it goes back to the work, to be tried again
-    /// while patience lasts: nodes may be back by then.
+    /// Reads a job from the origin. If that fails, the job returns to the work and is retried until
+    /// the deadline. Nodes may be back by then.
     fn ask_origin(&mut self, job: Job) -> Result<(), Error> {
         let (begun, Means { target, fallback, .. }) = (process::now(), self.means);
         if let Some(cluster) = &target.cluster {
@@ -418,7 +419,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 return Err(error);
             }
             Err(error) if error.kind() == ErrorKind::DataChanged => return Err(error),
-            // Nobody can be reached without them, however long one waits.
+            // Without file descriptors no node can be reached, however long the gather waits.
             Err(error) if !files::are_left() => return Err(files::none_left().because(error)),
             Err(error) => {
                 self.work.push(job);
@@ -433,8 +434,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
         Ok(())
     }
 
-    /// Waits before the next round, longer each time, with jitter. Nodes that were passed over in
-    /// this gather may be asked again after it.
+    /// Waits before the next round, longer each time, with jitter. Afterwards the gather may ask
+    /// nodes again that it had passed over.
     fn pause(&mut self, error: Error) -> Result<(), Error> {
         let longest = limits::RETRY_WAIT_MIN.saturating_mul(1 << self.tries.min(16));
         let wait = longest.min(limits::RETRY_WAIT_MAX).mul_f64(0.5 + 0.5 * fastrand::f64());

@@ -1,5 +1,5 @@
-//! The connections of one gather: requests go out on all of them, then frames are taken from
-//! whichever has one. What comes of it is told as events; what they mean is decided in `gather`.
+//! The connections of one gather. Requests go out on all of them, then frames are read from each
+//! connection that has one. Reports events; `gather` decides what to do.
 
 use std::{
     collections::VecDeque,
@@ -19,51 +19,48 @@ use crate::{
     remote::{Failure, Job, Progress, Received, Slot, Wanted},
 };
 
-/// A connection with a request on it, and those to follow.
+/// A connection with a request on it, and the requests to follow.
 pub(super) struct Lane {
-    /// Index of the node among the ring's members.
     index: usize,
     node: Arc<Node>,
     slot: Slot,
-    /// The first is being answered, if it was asked.
+    /// The first is in progress if `asked`.
     jobs: VecDeque<Job>,
     asked: bool,
     progress: Progress,
-    /// When the node last said something.
+    /// The time of the node's last frame.
     heard: Instant,
-    /// When rows last came, or the request went out.
+    /// The time of the last rows, or of the request.
     moved: Instant,
     longest: Wait,
 }
 
-/// The time until something came.
+/// The time until rows arrived.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wait {
     pub(super) waited: Duration,
-    /// Where in the batch the first row stands of what was waited for.
+    /// The place in the batch of the first row that was waited for.
     pub(super) at: u32,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 pub(super) enum Event {
     /// It was answered in full.
     Answered {
-        /// Index of the node.
         node: usize,
         /// Rows that the node had to read from the origin.
         rows_origin: u64,
-        /// The ring that the node has.
+        /// The version of the node's ring.
         ring_version: u64,
         /// The longest wait within the answer.
         longest: Wait,
     },
-    /// It was not, and its connection is given up.
+    /// It failed, and its connection is closed.
     Failed(Box<Lane>, Failure),
 }
 
 impl Lane {
-    /// A lane over a slot that may still have to be connected. `jobs` are not empty, nor is any of
-    /// them.
+    /// Creates a lane over a slot, connected or not. `jobs` is not empty, and no job is.
     pub(super) fn new(index: usize, node: Arc<Node>, slot: Slot, jobs: Vec<Job>) -> Self {
         let (progress, now) = (Progress::default(), process::now());
         let longest = Wait { waited: Duration::ZERO, at: jobs[0].at[0] };
@@ -71,7 +68,6 @@ impl Lane {
         Self { index, node, slot, jobs, asked, progress, heard: now, moved: now, longest }
     }
 
-    /// Index of its node.
     pub(super) fn index(&self) -> usize {
         self.index
     }
@@ -81,7 +77,7 @@ impl Lane {
         self.slot.is_connected() && self.slot.is_used()
     }
 
-    /// The longest wait so far, that for what has not come included.
+    /// The longest wait so far, including the current one.
     pub(super) fn longest(&self) -> Wait {
         let waited = process::now().saturating_duration_since(self.moved);
         match self.jobs.front() {
@@ -92,7 +88,7 @@ impl Lane {
         }
     }
 
-    /// What did not come, and the slot, for which others may wait.
+    /// The missing rows, and the slot, which others may wait for.
     pub(super) fn into_rest(self) -> (impl Iterator<Item = Job>, Slot) {
         let mut jobs = self.jobs.into_iter();
         let first = jobs.next().map(|job| job.rest(self.progress));
@@ -106,7 +102,6 @@ impl Lane {
         self.node.connect(cancel).map(|connection| self.slot.set(connection))
     }
 
-    /// Sends the next request, if there is one.
     fn ask(
         &mut self,
         wanted: &Wanted<'_, '_>,
@@ -124,7 +119,7 @@ impl Lane {
         self.slot.ask(wanted, job, cancel, longest)
     }
 
-    /// Takes one frame. An event when it was the last of an answer.
+    /// Reads one frame. Returns an event at the end of an answer.
     fn receive(&mut self, wanted: &mut Wanted<'_, '_>) -> Result<Option<Event>, Failure> {
         let Some(job) = self.jobs.front() else {
             return Ok(None);
@@ -162,8 +157,8 @@ pub(super) struct Lanes<'a> {
 }
 
 impl<'a> Lanes<'a> {
-    /// None yet. They go on until `cancel` is used. A node that brings no rows for `longest` counts
-    /// as silent, whatever signs of life it gives.
+    /// Creates an empty set that runs until `cancel` is cancelled. A node that sends no rows for
+    /// `longest` counts as silent, even if it sends other frames.
     pub(super) fn new(cancel: &'a CancelToken, longest: Duration) -> Self {
         Self { lanes: Vec::new(), cancel, longest }
     }
@@ -172,8 +167,8 @@ impl<'a> Lanes<'a> {
         self.lanes.is_empty()
     }
 
-    /// Connects lanes that are not connected, side by side, and sends their first requests. The
-    /// lanes that failed come back.
+    /// Connects lanes side by side where needed, and sends their first requests. Returns the lanes
+    /// that failed.
     pub(super) fn start(
         &mut self,
         wanted: &Wanted<'_, '_>,
@@ -190,7 +185,7 @@ impl<'a> Lanes<'a> {
         failed
     }
 
-    /// Takes frames until a request was answered or has failed; `None` when none is left.
+    /// Reads frames until a request was answered or failed. `None` if no lane is left.
     pub(super) fn next(&mut self, wanted: &mut Wanted<'_, '_>) -> Option<Event> {
         while !self.lanes.is_empty() {
             let (index, received) = match self.next_ready(wanted) {
@@ -217,15 +212,15 @@ impl<'a> Lanes<'a> {
         None
     }
 
-    /// A lane that has a frame; or one that can't be asked or was silent for too long. A single
-    /// lane is read without polling first: its socket has the same timeout.
+    /// A lane that has a frame, that can't be asked, or that was silent for too long. A single lane
+    /// is read without polling, because its socket has the same timeout.
     fn next_ready(&mut self, wanted: &Wanted<'_, '_>) -> Result<usize, (usize, Failure)> {
         for (index, lane) in self.lanes.iter_mut().enumerate().filter(|(_, lane)| !lane.asked) {
             lane.ask(wanted, self.cancel, self.longest).map_err(|failure| (index, failure))?;
         }
         loop {
             if self.cancel.is_cancelled() {
-                return Err((0, Failure::Broken("it is not needed any more".to_owned())));
+                return Err((0, Failure::Broken("the call was cancelled".to_owned())));
             }
             if self.lanes.len() == 1 {
                 return Ok(0);
@@ -236,7 +231,7 @@ impl<'a> Lanes<'a> {
             let slice = left.min(limits::CANCEL_CHECK_INTERVAL);
             let timeout = PollTimeout::try_from(slice.as_millis() + 1).unwrap_or(PollTimeout::MAX);
             if let Some(index) = self.poll(timeout) {
-                // Lanes before it had nothing, so they are next in turn.
+                // Lanes before it had no frame, so they are next in turn.
                 self.lanes.rotate_left(index);
                 return Ok(0);
             }
@@ -246,7 +241,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Whether every node said something since `when`: none is about to be found silent.
+    /// Whether every node sent a frame since `when`, so that none will soon count as silent.
     pub(super) fn all_heard_since(&self, when: Instant) -> bool {
         self.lanes.iter().all(|lane| lane.heard >= when)
     }
@@ -256,14 +251,14 @@ impl<'a> Lanes<'a> {
         heard.min_by_key(|&(_, heard)| heard).expect("asked only while there are lanes")
     }
 
-    /// The first lane with something to read, or that broke.
+    /// The first lane that is readable or broken.
     fn poll(&self, timeout: PollTimeout) -> Option<usize> {
         let buffered = self.lanes.iter().any(|lane| lane.slot.has_buffered());
         let timeout = if buffered { PollTimeout::ZERO } else { timeout };
         let polled = |lane| PollFd::new(lane, PollFlags::POLLIN);
         let mut fds: Vec<PollFd<'_>> =
             self.lanes.iter().map(|lane| polled(lane.slot.as_fd())).collect();
-        // An interrupted poll is one without news.
+        // An interrupted poll reports no lane as ready.
         let ready = poll(&mut fds, timeout).unwrap_or(0);
         let mut lanes = self.lanes.iter().zip(&fds);
         lanes.position(|(lane, fd)| {
@@ -272,8 +267,7 @@ impl<'a> Lanes<'a> {
     }
 }
 
-/// Connects what is not connected. Several at once each on a thread of its own, so that hosts that
-/// are gone cost one timeout together.
+/// Connects lanes. Uses a thread for each of several, so that dead hosts cost one timeout together.
 fn connect_all(lanes: &mut [Lane], cancel: &CancelToken) -> Vec<Result<(), Failure>> {
     if lanes.iter().filter(|lane| !lane.slot.is_connected()).count() < 2 {
         return lanes.iter_mut().map(|lane| lane.connect(cancel)).collect();

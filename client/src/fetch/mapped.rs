@@ -1,5 +1,5 @@
-//! Rows of mapped shards, into the batch: each shard is looked up once, and what is copied is
-//! checked.
+//! Copies rows of mapped shards into the batch. Looks up each shard once, and checks every copied
+//! row.
 
 use std::sync::Arc;
 
@@ -15,20 +15,18 @@ use crate::{
     remote::{Batch, Lengths, Placed},
 };
 
-/// What rows are found by.
 #[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
     pub(super) manifest: &'a Manifest,
     pub(super) slots: &'a Slots,
 }
 
-/// A shard that is mapped.
 struct Map {
     shard: u32,
     extent: Arc<Attached>,
 }
 
-/// Places in the batch that nothing was copied to.
+/// Places in the batch that were not filled.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
     /// Their shards are not mapped.
@@ -37,18 +35,16 @@ pub(super) struct Rest {
     pub(super) damaged: Vec<u32>,
 }
 
-/// A row that is mapped.
 #[derive(Clone, Copy)]
 struct Mapped {
-    /// Where in the batch it goes.
+    /// Its place in the batch.
     place: u32,
-    /// Which row of its shard it is.
+    /// Its row in the shard.
     row: u32,
-    /// Index into the maps.
     source: u32,
 }
 
-/// CopyStats the rows of mapped shards into the batch.
+/// Copies the rows of mapped shards into the batch.
 pub(super) fn copy_mapped(
     Means { manifest, slots }: Means<'_>,
     placed: Placed<'_>,
@@ -83,8 +79,7 @@ pub(super) fn copy_mapped(
     Rest { missing, damaged }
 }
 
-/// CopyStats rows of one length, and adds to `damaged` the places of those that are not as they
-/// were filled.
+/// Copies rows of fixed length. Adds the places of damaged rows to `damaged`.
 fn copy_even(
     maps: &[Map],
     mapped: &[Mapped],
@@ -105,9 +100,8 @@ fn copy_even(
     });
 }
 
-/// The same for rows that differ in length. Their checksums are those of blocks, of which a row is
-/// a part and which may have many rows: each is compared once a map, before the first of its bytes
-/// is copied.
+/// Copies ragged rows. Their checksums are of blocks, and a row is a part of a block with perhaps
+/// many rows. Each block is checked once per map, before its first byte is copied.
 fn copy_ragged(
     manifest: &Manifest,
     maps: &[Map],
@@ -127,7 +121,7 @@ fn copy_ragged(
     }
 }
 
-/// The maps of those shards that have one, and of each row which it is, or that there is none.
+/// Returns the maps of the shards, the rows in them, and the places of rows without a map.
 fn find_maps(
     slots: &Slots,
     placed: Placed<'_>,
@@ -142,7 +136,7 @@ fn find_maps(
     let sources: Vec<Option<u32>> = shards.shards().iter().map(&mut find).collect();
     let (mut mapped, mut missing) = (Vec::with_capacity(shards.of_rows().len()), Vec::new());
     for ((place, RowRef { row, .. }), &shard) in placed.iter().zip(shards.of_rows()) {
-        // A row that is not copied must be fetched: these are the only two ways.
+        // Each row is either copied or fetched.
         match sources[shard as usize] {
             Some(source) => mapped.push(Mapped { place, row, source }),
             None => missing.push(place),

@@ -1,4 +1,4 @@
-//! One node as a fetcher knows it: where its data plane is, the right to use it, and what is open.
+//! A node as a fetcher sees it: its data address, its ticket, and its open connections.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -23,20 +23,19 @@ use crate::{
     runtime,
 };
 
-/// A node and the connections to it.
 pub(super) struct Node {
     pub(super) member: Arc<Member>,
     pub(super) pool: Arc<Pool>,
     access: ArcSwapOption<Access>,
     socket: OnceLock<Socket>,
-    /// Milliseconds of uptime before which it is not opened for its memory alone.
+    /// The uptime in milliseconds before which the node is not opened again only to map its memory.
     lend_at: AtomicU64,
 }
 
-/// For so long a node is left alone that was opened, or was to be, for its memory alone.
+/// How long to wait before a node is opened again only to map its memory.
 const LEND_AGAIN: Duration = Duration::from_secs(5);
 
-/// The right to read the snapshot from a node, since its last start.
+/// The permission to read the snapshot from a node, valid until the node restarts.
 struct Access {
     /// `host:port` of its data plane.
     address: String,
@@ -49,12 +48,12 @@ impl Node {
         Self { member, pool, access, socket, lend_at: AtomicU64::new(0) }
     }
 
-    /// Whether connections can be made, or have to be asked for by [`Node::open`] first.
+    /// Whether connections can be made. If not, call [`Node::open`] first.
     pub(super) fn is_open(&self) -> bool {
         self.access.load().is_some()
     }
 
-    /// Whether it can be asked for its memory, or has to be opened for that first.
+    /// Whether it can be asked for maps. If not, it must be opened for them first.
     pub(super) fn is_mappable(&self) -> bool {
         self.is_open() && !self.socket().is_some_and(Socket::is_unknown)
     }
@@ -64,8 +63,8 @@ impl Node {
         self.socket.get()
     }
 
-    /// As [`open`](Self::open), for those who have somebody else to ask: a node that takes long is
-    /// silent. It goes on by itself, and whoever asks it later finds it done.
+    /// As [`open`](Self::open), for callers with another node to ask: a slow node counts as silent.
+    /// The node finishes opening by itself, so a later call finds it done.
     pub(super) async fn open_soon(
         &self,
         target: &Target,
@@ -81,8 +80,8 @@ impl Node {
         }
     }
 
-    /// Opens the dataset here by itself, for the memory that this node can lend: rows come from
-    /// others meanwhile, and if nothing comes of it.
+    /// Opens the dataset in the background, to map this node's memory. Rows come from other nodes
+    /// meanwhile, and also if it fails.
     pub(super) fn open_to_map(self: &Arc<Self>, target: &Arc<Target>, slots: &Arc<Slots>) {
         let now = process::uptime();
         let [now, next] = [now, now + LEND_AGAIN].map(millis);
@@ -94,19 +93,19 @@ impl Node {
         let (node, target, slots) = (Arc::clone(self), Arc::clone(target), Arc::clone(slots));
         let opening = async move {
             if let Err(failure) = node.open_soon(&target, &slots).await {
-                tracing::debug!(node = node.member.id, ?failure, "it is_mappable no memory yet");
+                tracing::debug!(node = node.member.id, ?failure, "its memory can't be mapped yet");
             }
         };
-        // Without threads for it, it is tried again.
+        // If no thread can be started, a later call tries again.
         let _ = runtime::spawn(opening);
     }
 
-    /// Asks for the right to read, and where to.
+    /// Asks the node for a ticket and its data address.
     async fn open(&self, target: &Target, slots: &Arc<Slots>) -> Result<(), Error> {
         let cluster = target.cluster.as_deref().expect("a node is a member of a cluster");
         let (node, open) = match cluster.open_on(&self.member, &target.pinned).await {
-            // Where the prefix can't be written to, each node keeps a manifest of its own, which it
-            // finds, or makes, by the name that the user gave.
+            // If the prefix is read-only, each node keeps its own manifest. It finds or makes the
+            // manifest by the name that the user gave.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 cluster.open_on(&self.member, &target.name).await?
             }
@@ -131,13 +130,13 @@ impl Node {
         Ok(())
     }
 
-    /// The node no longer knows the ticket, or the dataset: it was restarted.
+    /// Drops the ticket, because the node restarted and no longer knows it or the dataset.
     pub(super) fn forget(&self) {
         self.access.store(None);
         self.pool.clear();
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     pub(super) fn connect(&self, cancel: &CancelToken) -> Result<Connection, Failure> {
         let access = self.access.load_full();
         let access = access.ok_or_else(|| Failure::Broken("it was restarted".to_owned()))?;

@@ -1,4 +1,4 @@
-//! What one process has open for a fetcher: nodes, sockets and maps.
+//! The nodes, sockets and maps of a fetcher in one process.
 
 use std::sync::Arc;
 
@@ -18,14 +18,13 @@ use crate::{
     runtime,
 };
 
-/// The open things of one process.
 pub(super) struct Session {
-    /// Absent without a cluster, and as long as none of its nodes ever answered.
+    /// Absent without a cluster, and until one of its nodes first answers.
     routes: ArcSwapOption<Routes>,
     pub(super) slots: Arc<Slots>,
 }
 
-/// The owners of the snapshot's shards on one ring, and the nodes on it in its order.
+/// The owners of the snapshot's shards on one ring, and the nodes in the order of that ring.
 pub(super) struct Routes {
     directory: Arc<Directory>,
     pub(super) router: Router,
@@ -33,13 +32,12 @@ pub(super) struct Routes {
 }
 
 impl Session {
-    /// Nothing is connected yet.
     pub(super) fn new(manifest: &Manifest) -> Self {
         let slots = Arc::new(Slots::new(manifest.shard_count()));
         Self { routes: ArcSwapOption::empty(), slots }
     }
 
-    /// The routes by the placement as it is now.
+    /// The routes of the current placement.
     pub(super) fn routes(&self, target: &Target) -> Option<Arc<Routes>> {
         let cluster = target.cluster.as_ref()?;
         cluster.keep_up();
@@ -55,7 +53,7 @@ impl Session {
         Some(made)
     }
 
-    /// Maps a shard now, if a node that owns it is on this host and has it.
+    /// Maps a shard now, if an owner on this host has it.
     pub(super) fn attach(
         &self,
         target: &Target,
@@ -94,15 +92,15 @@ impl Session {
         self.slots.get(shard)
     }
 
-    /// In a forked child: lets go of the maps that were inherited with the parent's session. All
-    /// else stays as it is, for its locks may be held for ever.
+    /// Drops the maps that a forked child inherited with the parent's session. The rest stays,
+    /// because its locks may be held forever.
     pub(super) fn abandon(&self) {
         self.slots.clear();
     }
 }
 
 impl Routes {
-    /// Nodes that were known before keep their connections.
+    /// Creates routes. Nodes known before keep their connections.
     fn new(directory: Arc<Directory>, target: &Target, known: &[Arc<Node>]) -> Self {
         let placement = directory.placement().clone();
         let is_near =
@@ -118,7 +116,7 @@ impl Routes {
         Self { router, nodes, directory }
     }
 
-    /// Whether there is a node on this host that is to be opened before it lends its memory.
+    /// Whether a node on this host must be opened before its memory can be mapped.
     pub(super) fn are_lenders_new(&self) -> bool {
         self.nodes.iter().any(|node| node.member.proximity.is_here() && !node.is_mappable())
     }

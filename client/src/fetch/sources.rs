@@ -1,34 +1,34 @@
-//! What a gather did: where its rows came from, and what it waited for on the way.
+//! Reports of a gather: the sources of its rows, and its waits.
 
 use std::{ops::AddAssign, time::Duration};
 
 use crate::CopyStats;
 
-/// Where the rows of a gather came from, and what they cost. A row counts once, however many
-/// tensors it has. Those of several gathers add up with `+=`.
+/// The sources of the rows of a gather, and their costs. A row counts once, even with several
+/// tensors. `+=` adds up several gathers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// Copied out of extents mapped from a node on this host.
+    /// Copied from extents mapped from a node on this host.
     pub rows_local: u64,
-    /// Sent by a node out of its memory.
+    /// Sent by a node from its memory.
     pub rows_remote: u64,
-    /// Read from the origin: by a node that had to, or by this process.
+    /// Read from the origin, by a node or by this process.
     pub rows_origin: u64,
     /// Bytes delivered.
     pub bytes: u64,
-    /// The same by the way they came, and how often they were copied.
+    /// The same bytes by source, and how often they were copied.
     pub copies: CopyStats,
-    /// Time spent copying out of mapped extents.
+    /// Time of copying from mapped extents.
     pub wait_local: Duration,
-    /// Time spent waiting for a connection that other calls used.
+    /// Time of waiting for a connection in use.
     pub wait_queue: Duration,
-    /// Time spent asking nodes and receiving what they had in memory.
+    /// Time of asking nodes and receiving rows from their memory.
     pub wait_nodes: Duration,
-    /// Time spent until the last node was done that had to read from the origin first.
+    /// Time until the last node finished that had to read from the origin.
     pub wait_node_origin: Duration,
-    /// Time spent reading from the origin in this process.
+    /// Time of reading from the origin in this process.
     pub wait_origin: Duration,
-    /// Time spent waiting before another try.
+    /// Time of waiting before retries.
     pub wait_retries: Duration,
 }
 
@@ -49,7 +49,7 @@ impl AddAssign for Sources {
 }
 
 impl Sources {
-    /// What was waited for, hop by hop.
+    /// The waiting times by hop.
     #[must_use]
     pub fn hops(&self) -> [(Hop, Duration); 6] {
         [
@@ -63,21 +63,21 @@ impl Sources {
     }
 }
 
-/// Where time goes on the way of a row.
+/// The cause of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Hop {
-    /// Copying out of memory mapped from a node on this host.
+    /// Copying from memory mapped from a node on this host.
     Local,
-    /// Waiting for a connection that other calls use.
+    /// Waiting for a connection in use.
     Queue,
-    /// A node that has the rows in memory, and the way from it.
+    /// A node with the rows in memory, and the network.
     Network,
-    /// A node that has to read them from the origin first.
+    /// A node that must first read the rows from the origin.
     NodeOrigin,
-    /// The origin, read by this process as no node answers.
+    /// The origin, read by this process because no node answers.
     Origin,
-    /// Waiting to ask again, as a node or the origin said to.
+    /// Waiting before a retry that a node or the origin asked for.
     Retry,
 }
 
@@ -96,24 +96,24 @@ impl Hop {
     }
 }
 
-/// The longest single wait of a gather: from one piece of an answer to the next.
+/// The longest single wait of a gather, from one piece of an answer to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LongestWait {
-    /// What was waited for.
+    /// The cause.
     pub hop: Hop,
-    /// For how long.
+    /// The duration.
     pub waited: Duration,
-    /// The shard of the first row in what came then, or would have.
+    /// The shard of the first row that was waited for.
     pub shard: u32,
-    /// The node that was asked, by id.
+    /// The id of the node that was asked.
     pub node: Option<String>,
 }
 
-/// What became of a gather.
+/// The report of a gather.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gathered {
     pub(crate) sources: Sources,
-    /// Absent when all rows were mapped.
+    /// Absent if all rows were mapped.
     pub(crate) longest: Option<LongestWait>,
 }
 
@@ -128,13 +128,13 @@ impl AddAssign for Gathered {
 }
 
 impl Gathered {
-    /// Adds what became of other columns of the same rows, each of which counts once.
+    /// Adds the report of other columns of the same rows. Each row counts once.
     pub(crate) fn add_columns(&mut self, other: Self) {
         self.sources.rows_local = 0;
         *self += other;
     }
 
-    /// Keeps a wait if none was longer.
+    /// Records a wait if it is the longest so far.
     pub(super) fn note(&mut self, hop: Hop, waited: Duration, shard: u32, node: Option<&str>) {
         if self.longest.as_ref().is_none_or(|longest| longest.waited < waited) {
             let node = node.map(ToOwned::to_owned);

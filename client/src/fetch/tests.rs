@@ -44,7 +44,6 @@ fn shuffled(fixture: &Fixture) -> Vec<RowRef> {
     fixture.refs((0..SAMPLES).map(|sample| sample * 37 % SAMPLES))
 }
 
-/// Gathers both tensors and compares every byte with the source.
 fn gather(fixture: &Fixture, fetcher: &Fetcher, rows: &[RowRef]) -> Result<Sources, Error> {
     let mut labels = vec![0xee; rows.len() * LABEL_BYTES];
     let mut images = vec![0xee; rows.len() * IMAGE_BYTES];
@@ -59,12 +58,12 @@ fn gather(fixture: &Fixture, fetcher: &Fetcher, rows: &[RowRef]) -> Result<Sourc
     Ok(sources)
 }
 
-/// Cells (rows times tensors) that a node was asked for.
+/// The cells (rows times tensors) that a node was asked for.
 fn cells(node: &FakeNode) -> usize {
     node.asked().iter().map(|asked| asked.rows.len() * asked.tensors.len()).sum()
 }
 
-/// The node that owns the most shards, so that its script surely matters.
+/// The node that owns the most shards, so that its script takes effect.
 fn busiest(fixture: &Fixture, nodes: &[FakeNode], fetcher: &Fetcher) -> usize {
     gather(fixture, fetcher, &shuffled(fixture)).unwrap();
     let busiest = (0..nodes.len()).max_by_key(|&index| cells(&nodes[index])).unwrap();
@@ -72,7 +71,7 @@ fn busiest(fixture: &Fixture, nodes: &[FakeNode], fetcher: &Fetcher) -> usize {
     busiest
 }
 
-/// Rows at some places of larger buffers: from nodes, then mapped, then from the origin.
+/// Places in larger buffers, with rows from nodes, then mapped, then from the origin.
 #[test]
 fn writes_rows_at_their_indices_and_no_other_bytes() {
     let fixture = Fixture::new();
@@ -110,8 +109,8 @@ fn writes_rows_at_their_indices_and_no_other_bytes() {
     }
 }
 
-/// A node may own none of the twelve shards: where a shard lies follows from its name, and that
-/// from the folder's, which is another one in each run.
+/// A node may own none of the twelve shards. The owner of a shard depends on its name, and so on
+/// the name of the temporary folder.
 #[test]
 fn gather_sends_one_request_to_each_owner() {
     let fixture = Fixture::new();
@@ -302,7 +301,7 @@ fn reported_damage_blocks_origin_reads_after_node_goes_down() {
     let options = FetchOptions { patience: Duration::from_secs(2), ..FetchOptions::default() };
     let cluster = Cluster::connect(&address).unwrap();
     let fetcher = Fetcher::new(fixture.manifest.clone(), &name(&fixture), Some(cluster), options);
-    // From then on it breaks off each time, and so is down.
+    // From then on it hangs up each time, and so counts as down.
     let breaks_off = (0..1000).map(|_| Act::Die { frames: 0 });
     nodes[0].plan([Act::Fail(ErrorKind::DataLoss)].into_iter().chain(breaks_off));
     let error = gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap_err();
@@ -329,7 +328,7 @@ fn opens_by_tag_when_node_does_not_find_the_snapshot() {
     assert_eq!(gather(&fixture, &fetcher, &shuffled(&fixture)).unwrap().rows_remote, SAMPLES);
 }
 
-/// A header as a hostile peer would write it, with a checksum that nobody gets to compare.
+/// A header of a hostile peer. The client rejects it before it compares the checksum.
 fn header(request: u64, kind: u8, body: u32, payload: u64) -> Vec<u8> {
     let mut bytes = vec![0; FRAME_HEADER_BYTES];
     bytes[..4].copy_from_slice(b"LRD1");
@@ -412,7 +411,7 @@ fn error_after_deadline_names_failed_nodes_and_origin() {
     let cluster = Cluster::connect(&address).unwrap();
     let fetcher = Fetcher::new(fixture.manifest.clone(), &name(&fixture), Some(cluster), options);
     nodes[0].kill();
-    // What can't be read now, but perhaps later.
+    // A read that fails now, but may succeed later.
     let object = fixture.folder.path().join("data.bin");
     std::fs::remove_file(&object).unwrap();
     std::os::unix::fs::symlink(&object, &object).unwrap();

@@ -1,4 +1,4 @@
-//! Rows where they lie, in extents mapped from a node on this host: nothing is copied.
+//! Views of rows in extents mapped from a node on this host, without a copy.
 
 use std::{
     ops::{Deref, Range},
@@ -11,38 +11,37 @@ use larder_wire::data::RowRef;
 use super::{ASK_AGAIN_CORRUPT, Fetcher};
 use crate::{CancelToken, CopyStats, Error, Memory, process};
 
-/// Whom to ask for a shard that is not mapped.
+/// The node to ask for a shard that is not mapped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asking<'a> {
-    /// The node that owns it, if it is on this host: one exchange over its socket, unless the token
-    /// is used first.
+    /// The owner on this host: one exchange over its socket, until the token is cancelled.
     Node(&'a CancelToken),
-    /// Nobody: what is not mapped can't be seen.
+    /// No node. Only mapped shards can be viewed.
     Nobody,
 }
 
 impl Fetcher {
-    /// A row where it lies, if its shard is mapped or the node on this host hands it out at once.
-    /// Its checksum was compared. `None` says that the row has to be gathered.
+    /// Views a row in place, if its shard is mapped or the node on this host hands it out at once.
+    /// The checksum was compared. `None` means that the row must be gathered.
     pub fn view(&self, row: RowRef, tensor: usize) -> Option<RowsView> {
         self.view_rows(row.shard, row.row..row.row.checked_add(1)?, tensor)
     }
 
-    /// Consecutive rows of a shard where they lie, as [`view`](Self::view); also `None` if they do
-    /// not lie back to back (windows that overlap; ragged rows always do), and if there are none.
+    /// Views consecutive rows of a shard in place, as [`view`](Self::view). Also `None` for no
+    /// rows, and for rows that do not lie back to back, such as overlapping windows. Ragged rows
+    /// always do.
     pub fn view_rows(&self, shard: u32, rows: Range<u32>, tensor: usize) -> Option<RowsView> {
         let view = self.look(shard, &rows, tensor, Asking::Node(&CancelToken::never()))?;
         CopyStats::viewed(view.len() as u64).count();
         Some(view)
     }
 
-    /// Whether these shards are mapped now.
     pub(crate) fn has_mapped(&self, mut shards: impl Iterator<Item = u32>) -> bool {
         let session = self.session();
         shards.all(|shard| session.slots.get(shard).is_some())
     }
 
-    /// As [`view_rows`](Self::view_rows), uncounted.
+    /// As [`view_rows`](Self::view_rows), without counting.
     pub(crate) fn look(
         &self,
         shard: u32,
@@ -85,8 +84,8 @@ impl Fetcher {
     }
 }
 
-/// Consecutive rows of one tensor where they lie in a mapped extent, which this keeps mapped.
-/// Derefs to their bytes.
+/// Consecutive rows of one tensor in a mapped extent, which this keeps mapped. Derefs to their
+/// bytes.
 #[derive(Debug, Clone)]
 pub struct RowsView {
     extent: Arc<Attached>,
@@ -94,16 +93,16 @@ pub struct RowsView {
     stretch: Stretch,
 }
 
-/// What of a region is seen.
+/// The viewed part of a region.
 #[derive(Debug, Clone)]
 enum Stretch {
     Rows(Range<u64>),
-    /// Of rows that differ in length.
+    /// A part of a ragged tensor.
     Bytes(Range<u64>),
 }
 
 impl Stretch {
-    /// The bytes, as they were filled; `None` if they do not lie back to back.
+    /// The verified bytes. `None` if they do not lie back to back.
     fn verified<'a>(
         &self,
         extent: &'a Attached,
@@ -117,18 +116,17 @@ impl Stretch {
 }
 
 impl RowsView {
-    /// Gets the extent ready to lend rows again that were given back. For threads that fetch ahead:
-    /// it takes some 0.3 ms for 40 MB, which the loop that is handed the rows would else wait for.
+    /// Prepares returned rows of the extent for another private view. For threads that fetch ahead:
+    /// it takes about 0.3 ms for 40 MB, which the training loop would otherwise wait for.
     pub(crate) fn settle_views(&self) {
         self.extent.settle_views();
     }
 
-    /// The same rows as memory for another language, which may write there and change nothing for
-    /// anybody else. Nothing is copied unless the rows are lent to somebody else, or were written
-    /// to.
+    /// The same rows as memory for another language. Writes there stay private. The rows are copied
+    /// only if another private view of them exists, or if they were written to.
     ///
     /// # Errors
-    /// `ResourceExhausted` when they are to be copied and this process has no memory for that.
+    /// `ResourceExhausted` if the rows must be copied and this process has no memory left.
     pub fn private_view(&self) -> Result<Memory, Error> {
         let lent = match &self.stretch {
             Stretch::Rows(rows) => self.extent.private_view(self.region, rows.clone()),
@@ -137,7 +135,7 @@ impl RowsView {
         match lent {
             Some(lent) => Ok(Memory::lent(lent)),
             None => {
-                // They were counted as seen where they lie.
+                // They were counted as viewed in place.
                 CopyStats::moved(self.len() as u64).count();
                 Memory::copied(self)
             }

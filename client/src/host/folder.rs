@@ -1,8 +1,9 @@
-//! The folder in which the processes of a user find their node, and the lock on it.
+//! The folder in which the processes of a user find their node, and its lock.
 //!
-//! `$XDG_RUNTIME_DIR/larder`, or `/tmp/larder-UID` where that is not a folder of ours. Others may
-//! have made it first, or a link in its place, so it is opened once, without following links, and
-//! used only if what was opened is ours and nobody else may write there.
+//! The folder is in `$XDG_RUNTIME_DIR/larder`, or in `/tmp/larder-UID` if this user does not own
+//! the former. Another user may have made the folder first, or a link in its place. So it is opened
+//! once, without following links, and used only if this user owns it and no other user may write
+//! there.
 
 use std::{
     env,
@@ -18,10 +19,10 @@ use nix::{fcntl::OFlag, unistd::geteuid};
 use super::{HostOptions, settings};
 use crate::Error;
 
-/// Most letters of a node's name: its socket must fit an address of 108 bytes.
+/// The most letters of a node's name. The path of its socket must fit an address of 108 bytes.
 const NAME_BYTES_MAX: usize = 32;
 
-/// Bits by which others may write, and by which they may do anything.
+/// The permission of other users to write, and to do anything.
 const WRITE_OF_OTHERS: u32 = 0o022;
 const ANYTHING_OF_OTHERS: u32 = 0o077;
 
@@ -32,7 +33,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// The folder, made if it is not there.
+    /// The folder, created if it is missing.
     pub(super) fn make(options: &HostOptions) -> Result<Self, Error> {
         let path = make_base()?.join(folder_name(options)?);
         make(&path)?;
@@ -40,7 +41,7 @@ impl Folder {
         Ok(Self { path })
     }
 
-    /// The folder, if it is there.
+    /// The folder, if it exists.
     pub(super) fn find(options: &HostOptions) -> Result<Option<Self>, Error> {
         let path = base().join(folder_name(options)?);
         if path.symlink_metadata().is_err() {
@@ -54,17 +55,17 @@ impl Folder {
         &self.path
     }
 
-    /// Where the node listens.
+    /// The path of the node's socket.
     pub(super) fn socket(&self) -> PathBuf {
         self.path.join("larder.sock")
     }
 
-    /// Where the node logs to.
+    /// The path of the node's log.
     pub(super) fn log(&self) -> PathBuf {
         self.path.join("larder-node.log")
     }
 
-    /// Takes the lock if it is free. It is held until the last process that has this file is gone.
+    /// Takes the lock if it is free. The lock is held until the last process with this file ends.
     pub(super) fn try_lock(&self) -> Result<Option<File>, Error> {
         let file = open(&self.path, ANYTHING_OF_OTHERS)?;
         match file.try_lock() {
@@ -75,7 +76,7 @@ impl Folder {
     }
 }
 
-/// Where the folders of all nodes of this user are.
+/// The folder of all nodes of this user.
 pub(super) fn base() -> PathBuf {
     let run = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let run = run.filter(|run| run.is_absolute() && open(run, WRITE_OF_OTHERS).is_ok());
@@ -85,7 +86,6 @@ pub(super) fn base() -> PathBuf {
     )
 }
 
-/// Makes the folder of all nodes.
 pub(super) fn make_base() -> Result<PathBuf, Error> {
     let base = base();
     make(&base)?;
@@ -107,7 +107,7 @@ fn folder_name(options: &HostOptions) -> Result<String, Error> {
     Ok(format!("host-{name}-{}", settings::fingerprint()))
 }
 
-/// Makes a folder for nobody else, unless there is one.
+/// Makes a folder for this user only, unless it exists.
 fn make(path: &Path) -> Result<(), Error> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(why) if why.kind() != io::ErrorKind::AlreadyExists => Err(unusable(path, why)),
@@ -115,7 +115,7 @@ fn make(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Opens a folder that is ours and gives others none of these rights.
+/// Opens a folder that this user owns and that gives other users none of these permissions.
 fn open(path: &Path, refused_mode: u32) -> Result<File, Error> {
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
     let folder = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn folder_of_another_user_is_refused_and_its_owner_named() {
-        // The root folder is the superuser's; should we be that, one that is not.
+        // The root folder belongs to the superuser. For the superuser, the test uses another user's
+        // folder.
         let somebody = if geteuid().is_root() {
             let root = tempfile::tempdir().unwrap();
             let path = root.path().join("theirs");

@@ -1,4 +1,4 @@
-//! Starting nodes: one that is left alone, one that is a child.
+//! Starts nodes: one that detaches, or one that is a child.
 
 use std::{
     env,
@@ -15,24 +15,24 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::{HostOptions, binary, folder::Folder};
 use crate::{Error, process};
 
-/// So long a node that nobody uses keeps its data, when it was not told: a job that is started
-/// again by its launcher, or by hand after a look at the log, finds it warm.
+/// How long an unused node keeps its data by default. A job that is restarted by its launcher, or
+/// by hand after a look at the log, finds it warm.
 const LINGER: &str = "60s";
 
-/// What the node takes of the memory that is available, when it was not told: the rest is for the
-/// processes that it serves.
+/// The share of available memory that a node takes by default. The rest is for the processes that
+/// it serves.
 const MEMORY: &str = "50%";
 
-/// Variables that are meant for the process that has them, not for a node that it starts.
+/// Variables for this process only, not for a node that it starts.
 const FOREIGN: [&str; 4] = ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
 
-/// Most bytes of the line that says where a node listens.
+/// The most bytes of the line with a node's address.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
-/// Lines of a log that are shown when a node does not start.
+/// Lines of the log in the error of a failed start.
 const LOG_LINES: usize = 5;
 
-/// Starts the node of this host, which takes over the lock, and waits until it listens.
+/// Starts the node of this host, which takes over the lock. Waits until it listens.
 pub(super) fn start_detached(
     options: &HostOptions,
     folder: &Folder,
@@ -57,10 +57,10 @@ pub(super) fn start_detached(
         .stdout(Stdio::piped())
         .stderr(log);
     let mut launcher = command.spawn().map_err(failed)?;
-    // Else the lock would be held by us, too.
+    // Otherwise this process would hold the lock too.
     drop(command);
     let said = first_line(launcher.stdout.take().expect("it was piped"));
-    // It ends as soon as it has started the node.
+    // The launcher ends as soon as it has started the node.
     launcher.wait().map_err(failed)?;
     if said.map_err(failed)?.is_empty() {
         return Err(not_started(&program)
@@ -70,7 +70,7 @@ pub(super) fn start_detached(
     Ok(())
 }
 
-/// The program, to be told by arguments only.
+/// The command of a node, configured by arguments only.
 pub(super) fn node(program: &Path, memory: Option<String>) -> Command {
     let memory = memory.or_else(|| setting("LARDER_MEMORY"));
     let mut command = Command::new(program);
@@ -86,7 +86,7 @@ pub(super) fn node(program: &Path, memory: Option<String>) -> Command {
     command
 }
 
-/// The first line a node says; empty if it ends without one.
+/// The first line of a node's output. Empty if it ends without one.
 pub(super) fn first_line(mut stdout: ChildStdout) -> io::Result<String> {
     let deadline = process::now() + limits::HOST_NODE_TIMEOUT;
     let (mut line, mut bytes) = (Vec::new(), [0; 512]);
@@ -116,7 +116,7 @@ fn setting(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// A log of this start; that of an earlier one that ended badly makes way.
+/// Creates the log of this start. Removes the log of an earlier failed start.
 fn open_log(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
@@ -129,14 +129,13 @@ fn tail(log: &Path) -> String {
     last_lines(&fs::read_to_string(log).unwrap_or_default())
 }
 
-/// What the node says of its arguments, by the names under which we were told what they are.
+/// Replaces a node's argument names in its message by the names of our settings.
 fn in_our_words(said: &str, options: &HostOptions) -> String {
     let name = |given: bool, variable| if given { "HostOptions" } else { variable };
     said.replace("--memory", name(options.memory.is_some(), "LARDER_MEMORY"))
         .replace("--exit-when-unused", name(options.linger.is_some(), "LARDER_HOST_NODE_LINGER"))
 }
 
-/// What a node said last.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
     match &lines[lines.len().saturating_sub(LOG_LINES)..] {

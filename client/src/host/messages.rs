@@ -1,8 +1,8 @@
-//! What a served node says on its standard error: kept until it has started, so that it can stand
-//! in the error if it does not; from then on passed on to our own.
+//! The standard error of a served node. It is kept until the node has started, for the error of a
+//! failed start. After that it goes to the standard error of this process.
 //!
-//! Thread rule: a thread of its own reads until the node ends, and never holds a lock while it
-//! writes, so that a child forked meanwhile finds none held.
+//! Thread rule: its own thread reads until the node ends. The thread never holds a lock while it
+//! writes, so a child forked meanwhile finds no lock held.
 
 use std::{
     fs::File,
@@ -19,22 +19,21 @@ use std::{
 
 use super::launch;
 
-/// Most bytes that are kept, the last ones.
+/// The most bytes that are kept, the last ones.
 const KEPT_BYTES_MAX: usize = 4 << 10;
 
-/// So long a node that was killed, or has said nothing to the point, may take to end.
+/// How long a node may take to end after it was killed or its first line was useless.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The words of one node.
 pub(super) struct Messages {
-    /// Absent once they are passed on.
+    /// Absent once the messages are passed on.
     kept: Arc<Mutex<Option<Vec<u8>>>>,
     /// Disconnected when the node has ended.
     ended: Receiver<()>,
 }
 
 impl Messages {
-    /// Reads them from now on.
+    /// Starts to read them.
     pub(super) fn of(stderr: ChildStderr) -> io::Result<Self> {
         let ours = File::from(io::stderr().as_fd().try_clone_to_owned()?);
         let kept = Arc::new(Mutex::new(Some(Vec::new())));
@@ -45,18 +44,18 @@ impl Messages {
         Ok(Self { kept, ended })
     }
 
-    /// What a node that does not start said last, once it has ended.
+    /// Returns the last messages of a node that failed to start, once it has ended.
     pub(super) fn last(&self) -> String {
-        // Nothing is ever sent: this ends when the reader does.
+        // No value is ever sent. The wait ends with the reader.
         let _ = self.ended.recv_timeout(END_TIMEOUT);
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         launch::last_lines(&String::from_utf8_lossy(kept.as_deref().unwrap_or_default()))
     }
 
-    /// From now on they go to the standard error of this process, with what was kept.
+    /// Writes the kept messages to the standard error of this process, and all later ones too.
     pub(super) fn pass_on(self) {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Whoever closed it does not want to know.
+        // An error means that standard error is closed, so the messages are dropped.
         let _ = io::stderr().write_all(&kept.unwrap_or_default());
     }
 }
@@ -77,7 +76,7 @@ fn read(
     drop(end);
 }
 
-/// Whether words are still kept, these as well.
+/// Appends to the kept messages. Returns whether they are still kept.
 fn keep(kept: &Mutex<Option<Vec<u8>>>, said: &[u8]) -> bool {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(kept) = kept.as_mut() else { return false };

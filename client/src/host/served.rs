@@ -1,4 +1,4 @@
-//! A node that a process starts for others and stops when it is done.
+//! A node that a process starts for others, and stops when it is done.
 
 use std::{
     io::Write as _,
@@ -19,19 +19,19 @@ use serde::Deserialize;
 use super::{binary, folder, launch, messages::Messages};
 use crate::Error;
 
-/// After this a node that was told to stop is killed: longer than it drains.
+/// A node that was told to stop is killed after this. It is longer than the node drains.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_TICK: Duration = Duration::from_millis(20);
 
-/// How [`serve`] starts a node.
+/// Options of [`serve`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServeOptions {
-    /// Memory for shards, such as `8GiB` or `50%` of what is available. Else `LARDER_MEMORY`, else
-    /// half.
+    /// Memory for shards, such as `8GiB`, or `50%` of the available memory. Default:
+    /// `LARDER_MEMORY`, or half.
     pub memory: Option<String>,
-    /// The prefixes it may read; at least one.
+    /// The prefixes that it may read, at least one.
     pub origins: Vec<String>,
-    /// Where it listens: `host:port`, by default any port on loopback.
+    /// Its address `host:port`. Default: any port on loopback.
     pub listen: Option<String>,
     /// Further arguments of `larder-node`.
     pub args: Vec<String>,
@@ -43,24 +43,25 @@ pub struct ServeOptions {
 #[derive(Debug)]
 pub struct ServedNode {
     child: Child,
-    /// The process that started it: a forked child must not stop its parent's node.
+    /// The process that started it. A forked child must not stop its parent's node.
     owner: u32,
     address: String,
     socket: PathBuf,
 }
 
-/// What a node says in its first line.
+/// The first line of a node's output.
 #[derive(Deserialize)]
 struct Listening {
     listen: String,
     socket: PathBuf,
 }
 
-/// Starts a node for this process and whoever is told its address.
+/// Starts a node for this process and for others that get its address.
 ///
 /// # Errors
-/// `InvalidArgument` without an origin, `NotFound` when there is no program to start, `Unavailable` with the
-/// last that it said when it does not start.
+/// - `InvalidArgument` without an origin.
+/// - `NotFound` if the program is missing.
+/// - `Unavailable`, with its last messages, if it does not start.
 pub fn serve(options: &ServeOptions) -> Result<ServedNode, Error> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     if options.origins.is_empty() {
@@ -103,7 +104,7 @@ pub fn serve(options: &ServeOptions) -> Result<ServedNode, Error> {
 }
 
 impl ServedNode {
-    /// Its control address, `http://host:port`: what others name as their cluster.
+    /// Its control address, `http://host:port`. Other processes name it as their cluster.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
@@ -121,10 +122,10 @@ impl ServedNode {
         self.child.id()
     }
 
-    /// Stops it: requests in flight are finished. Waits for its end.
+    /// Stops it: the node finishes its current requests. Waits for its end.
     ///
     /// # Errors
-    /// `Internal` when it had ended with an error, or had to be killed.
+    /// `Internal` if it ended with an error, or had to be killed.
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()
     }
@@ -137,8 +138,8 @@ impl ServedNode {
             Error::new(ErrorKind::Internal, "the node did not stop in order").because(why)
         };
         drop(self.child.stdin.take().map(|mut stdin| stdin.flush()));
-        // Not waited for yet, so the number is surely still its own. A child that we forked may
-        // keep its standard input open, therefore the signal.
+        // The child was not waited for, so its number is still its own. A forked child may keep its
+        // standard input open, so the signal is needed too.
         if let Ok(pid) = i32::try_from(self.child.id()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
@@ -159,7 +160,7 @@ impl ServedNode {
 impl Drop for ServedNode {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            // There is nobody to tell.
+            // A drop can't report an error.
             let _ = self.end();
         }
     }

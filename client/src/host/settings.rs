@@ -1,9 +1,9 @@
-//! Which settings of the environment two processes must have in common to share a node.
+//! The environment variables that two processes must have in common to share a node.
 //!
 //! The node reads an origin with the environment of the process that started it. Another endpoint
-//! is another bucket under the same address, another key or profile is somebody else: such
-//! processes must not be served by that node. Secrets are left out, as they change with the name
-//! that they belong to.
+//! means another bucket under the same address, and another key or profile means another account.
+//! So the node must not serve a process with other values. Secrets are left out, because they
+//! change together with the name of their account.
 
 use std::{env, fmt::Write as _};
 
@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const FAMILIES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
-/// Whether a variable says where origins are, or who asks them.
+/// Whether a variable selects an endpoint or an account.
 fn counts(name: &str) -> bool {
     let ours = FAMILIES.iter().any(|family| name.starts_with(family));
     let names_something = ["_ID", "_FILE", "_PATH", "_URI", "_URL"].iter();
@@ -20,7 +20,7 @@ fn counts(name: &str) -> bool {
         || !secret.clone().any(|part| name.contains(part)))
 }
 
-/// Eight hex digits that are the same for processes that may share a node.
+/// Eight hex digits. Processes with equal digits may share a node.
 pub(super) fn fingerprint() -> String {
     of(env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;

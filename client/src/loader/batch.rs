@@ -1,5 +1,4 @@
-//! A batch: rows of each tensor, side by side in one buffer or where they lie, and which samples
-//! they are.
+//! A batch: its samples, and the rows of each tensor, in one buffer or in place.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -14,15 +13,15 @@ use crate::{
     sampler::LoaderState,
 };
 
-/// The rows of some samples, in their order, in the memory of the host or of a device. Its memory
-/// goes back to the loader when it is dropped.
+/// The rows of some samples, in their order, in the memory of the host or of a device. Dropping the
+/// batch returns its memory to the loader.
 pub struct Batch<P = OnHost> {
     pub(super) layout: Arc<Layout>,
     pub(super) ragged: Ragged,
     pub(super) place: P,
-    /// One a row.
+    /// One for each row.
     pub(super) samples: Samples,
-    /// Below or equal to the number of rows.
+    /// At most the number of rows.
     pub(super) padding: usize,
     pub(super) state: LoaderState,
     pub(super) sources: Sources,
@@ -33,19 +32,18 @@ pub struct Batch<P = OnHost> {
 /// The rows of a batch in the memory of the host.
 pub struct OnHost(pub(super) HostRows);
 
-/// Where in the memory of the host.
 pub(super) enum HostRows {
-    /// Side by side in one buffer, as the layout says.
+    /// Back to back in one buffer, by the layout.
     Gathered(Buffer),
-    /// Where they lie, one view a tensor: consecutive rows of a shard that is mapped.
+    /// In place: consecutive rows of a mapped shard, one view for each tensor.
     Viewed(Box<[RowsView]>),
 }
 
-/// Where the rows of a batch are: see [`Batch`].
+/// The memory that holds the rows of a [`Batch`].
 pub trait BatchMemory: Send + 'static {
-    /// Memory of the caller's for such a batch.
+    /// Memory that the caller gives for such a batch.
     type Given: Send + 'static;
-    /// What brings them there.
+    /// The means of copying rows there.
     type By: Send;
 }
 
@@ -61,61 +59,61 @@ impl<P> Batch<P> {
         self.samples.len()
     }
 
-    /// Whether there are no rows. A loader hands out no such batch.
+    /// Whether there are no rows. A loader hands out no empty batch.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The number of each row's sample in its snapshot, whatever part of it the dataset is; padding
-    /// included. [`View::index_of`](crate::sampler::View::index_of) says which sample of a part it
-    /// is.
+    /// The number of each row's sample in its snapshot, even if the dataset is a part of the
+    /// snapshot. Includes padding. [`View::index_of`](crate::sampler::View::index_of) gives the
+    /// index in a part.
     #[must_use]
     pub fn samples(&self) -> &[u64] {
         &self.samples.samples
     }
 
-    /// In a batch of a [`Mixture`](crate::Mixture), which of its datasets each row is of.
+    /// In a batch of a [`Mixture`](crate::Mixture), the dataset of each row.
     #[must_use]
     pub fn datasets(&self) -> Option<&[u32]> {
         (!self.samples.datasets.is_empty()).then_some(&self.samples.datasets)
     }
 
-    /// In a batch of a [`Mixture`](crate::Mixture), which pass over its dataset each row belongs
-    /// to, counted from 0 through all epochs: with dataset and sample it names what comes once in
-    /// the life of a job. In a batch of a single dataset the epoch is that pass.
+    /// In a batch of a [`Mixture`](crate::Mixture), the pass over its dataset that each row belongs
+    /// to, counted from 0 through all epochs. Dataset, pass and sample together are unique in a
+    /// job. For a single dataset the epoch is the pass.
     #[must_use]
     pub fn passes(&self) -> Option<&[u64]> {
         (!self.samples.datasets.is_empty()).then_some(&self.samples.passes)
     }
 
-    /// How many rows at the end only fill up the last batch ([`Last::Pad`](crate::sampler::Last)):
-    /// they repeat samples and are to be left out of metrics.
+    /// The number of rows at the end that only fill up the last batch
+    /// ([`Last::Pad`](crate::sampler::Last)). They repeat samples: leave them out of metrics.
     #[must_use]
     pub fn padding(&self) -> usize {
         self.padding
     }
 
-    /// Where the job stands once this batch was used: what to save with a checkpoint. It belongs to
-    /// this batch, whatever was fetched or handed out after it.
+    /// The position of the job after this batch. Save it with a checkpoint. Later batches do not
+    /// change it.
     #[must_use]
     pub fn state(&self) -> LoaderState {
         self.state
     }
 
-    /// Where the rows came from, and what fetching them waited for.
+    /// Sources of the rows, and times of fetching them.
     #[must_use]
     pub fn sources(&self) -> Sources {
         self.sources
     }
 
-    /// What fetching the rows waited for longest; `None` when all were mapped.
+    /// The longest wait while the rows were fetched. `None` if all rows were mapped.
     #[must_use]
     pub fn longest_wait(&self) -> Option<&LongestWait> {
         self.longest.as_ref()
     }
 
-    /// How long it took to fetch the rows.
+    /// The time it took to fetch the rows.
     #[must_use]
     pub fn fetching(&self) -> Duration {
         self.fetching
@@ -126,7 +124,7 @@ impl Batch {
     /// The tensor with this name.
     ///
     /// # Panics
-    /// If the loader was not asked for it; see [`get`](Self::get).
+    /// The loader was built without this tensor; see [`get`](Self::get).
     #[must_use]
     pub fn tensor(&self, name: &str) -> BatchTensor<'_> {
         self.get(name).unwrap_or_else(|| panic!("the batch has no tensor '{name}'"))
@@ -138,7 +136,7 @@ impl Batch {
         self.tensors().find(|tensor| tensor.name() == name)
     }
 
-    /// The tensors, in the order in which the loader was asked for them.
+    /// The tensors, in the order that the loader was built with.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = BatchTensor<'_>> {
         let rows = self.len();
         self.layout.columns().iter().enumerate().map(move |(index, column)| {
@@ -151,12 +149,12 @@ impl Batch {
         })
     }
 
-    /// Its tensors as memory for another language, in the order in which the loader was asked for
-    /// them. Nothing is copied, unless rows seen where they lie are lent to somebody already. The
-    /// memory goes back where it came from when the last of them is dropped.
+    /// The tensors as memory for another language, in the order that the loader was built with.
+    /// Rows are copied only if another consumer already holds the view of them. The memory returns
+    /// to its source when the last tensor is dropped.
     ///
     /// # Errors
-    /// `ResourceExhausted` when rows are to be copied and this process has no memory for that.
+    /// `ResourceExhausted` if rows must be copied and this process has no memory left.
     pub fn into_tensors(self) -> Result<Vec<HostTensor>, Error> {
         let rows = self.len();
         match self.place.0 {
@@ -179,9 +177,9 @@ impl<P> fmt::Debug for Batch<P> {
     }
 }
 
-/// One tensor of a batch: `shape()` elements of `dtype()`, little-endian, in C order, beginning at
-/// a multiple of 4096 bytes unless the batch is seen where it lies; in [given
-/// memory](crate::CallerMemory), at one of that.
+/// One tensor of a batch: `shape()` elements of `dtype()`, little-endian, in C order. It begins at
+/// a multiple of 4096 bytes, except in place; in [given memory](crate::CallerMemory) the offset is
+/// such a multiple.
 #[derive(Clone, Copy)]
 pub struct BatchTensor<'a> {
     column: &'a Column,
@@ -202,21 +200,21 @@ impl<'a> BatchTensor<'a> {
         self.column.dtype
     }
 
-    /// Number of rows, then the shape of one sample. Of a ragged tensor: number of elements of all
-    /// rows, then the shape of an element.
+    /// The number of rows, then the shape of one sample. For a ragged tensor: the number of
+    /// elements of all rows, then the shape of an element.
     #[must_use]
     pub fn shape(&self) -> Vec<u64> {
         self.column.shape_of(self.rows)
     }
 
-    /// Of a ragged tensor, one more than there are rows: row `r` is its elements `offsets[r]` to
+    /// For a ragged tensor, one offset more than rows: row `r` is elements `offsets[r]` to
     /// `offsets[r + 1]`.
     #[must_use]
     pub fn offsets(&self) -> Option<&'a [i64]> {
         self.rows.ragged.map(|of| &*of.offsets)
     }
 
-    /// The shape of one sample; of a ragged tensor, that of an element.
+    /// The shape of one sample. For a ragged tensor, the shape of an element.
     #[must_use]
     pub fn sample_shape(&self) -> &'a [u64] {
         &self.column.shape
@@ -228,7 +226,7 @@ impl<'a> BatchTensor<'a> {
         self.bytes
     }
 
-    /// Bytes of one row; 0 of a ragged tensor, whose rows differ.
+    /// Bytes of one row. 0 for a ragged tensor.
     #[must_use]
     pub fn row_bytes(&self) -> usize {
         self.column.row_bytes
@@ -237,7 +235,7 @@ impl<'a> BatchTensor<'a> {
     /// One row.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// There is no such row.
     #[must_use]
     pub fn row(&self, row: usize) -> &'a [u8] {
         let rows = self.rows.rows;

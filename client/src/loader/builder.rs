@@ -1,4 +1,4 @@
-//! The settings of a loader, as asked for and then checked.
+//! The settings of a loader, as set by the caller and as validated.
 
 use std::{fmt, num::NonZeroU32, ops::Range, sync::Arc};
 
@@ -21,27 +21,26 @@ use crate::{
     sampler::{Last, LoaderState, Mixture, Shuffle, View},
 };
 
-/// Samples of a batch when the caller does not say.
 const BATCH_SIZE_DEFAULT: u32 = 256;
 
-/// A dataset, as a loader needs it.
+/// A dataset, in the form that a loader needs.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) manifest: Manifest,
     pub(crate) view: View,
     pub(crate) gather: Arc<Gather>,
-    /// Absent when rows are to be gathered always.
+    /// Absent if all rows are to be gathered.
     pub(crate) look: Option<Arc<Look>>,
-    /// Absent when nothing is to be read where it lies.
+    /// Absent if no rows are to be read in place.
     pub(crate) mapped: Option<Arc<Mapped>>,
     pub(crate) cluster: Option<Arc<Cluster>>,
 }
 
-/// Settings of a [`Loader`]; made by [`Dataset::loader`](crate::Dataset::loader) and
-/// [`Mixture::loader`](crate::Mixture::loader). All have defaults.
+/// Settings of a [`Loader`], all with defaults. Created by
+/// [`Dataset::loader`](crate::Dataset::loader) and [`Mixture::loader`](crate::Mixture::loader).
 #[must_use = "nothing is loaded before build()"]
 pub struct LoaderBuilder {
-    /// One without a mixture.
+    /// Exactly one without a mixture.
     sources: Vec<Source>,
     mixture: Option<Mixture>,
     batch_size: u32,
@@ -60,12 +59,11 @@ pub struct LoaderBuilder {
 }
 
 impl LoaderBuilder {
-    /// A loader of a dataset.
     pub(crate) fn new(source: Source) -> Self {
         Self::of(vec![source], None)
     }
 
-    /// A loader of a mixture of datasets, one for each view it has.
+    /// A loader of a mixture. Each view of the mixture has one source.
     pub(crate) fn mixed(sources: Vec<Source>, mixture: Mixture) -> Self {
         Self::of(sources, Some(mixture))
     }
@@ -90,83 +88,86 @@ impl LoaderBuilder {
         }
     }
 
-    /// Samples of a batch on each rank: 1 to 65,536, by default 256.
+    /// Samples per batch on each rank: 1 to 65,536, 256 by default.
     pub fn batch_size(self, samples: u32) -> Self {
         Self { batch_size: samples, ..self }
     }
 
-    /// How far samples are shuffled: by default [`ShuffleMode::Auto`].
+    /// Sets how far samples are shuffled. Default: [`ShuffleMode::Auto`].
     pub fn shuffle(self, shuffle: impl Into<ShuffleMode>) -> Self {
         Self { shuffle: shuffle.into(), ..self }
     }
 
-    /// Names the order, together with the epoch: by default 0. The same on all ranks.
+    /// The seed of the order, 0 by default. All ranks set the same.
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// Which of how many ranks this is: by default 0 of 1. Each sample comes on one rank.
+    /// The rank of this process and the number of ranks, 0 of 1 by default. Each sample comes on
+    /// one rank.
     pub fn rank(self, rank: u32, world: u32) -> Self {
         Self { rank, world, ..self }
     }
 
-    /// Which of how many loaders this is that divide the rank's batches: by default 0 of 1. Taken
-    /// from them in turn, worker 0 first, batches come in the order of a loader that is alone. A
-    /// batch's state is that of a job which also used the other workers' batches before it, so that
-    /// the worker itself resumes as the last one: the others are due first.
+    /// The index of this loader and the number of loaders that divide the rank's batches, 0 of 1 by
+    /// default. One batch from each in turn, worker 0 first, gives the order of a single loader.
+    /// The state of a batch covers the other workers' earlier batches too. A worker that resumes
+    /// from its own state therefore takes the last turn.
     pub fn worker(self, worker: u32, workers: u32) -> Self {
         Self { worker, workers, ..self }
     }
 
-    /// What becomes of the last batch when it is not full: by default [`Last::Drop`].
+    /// Sets how an incomplete last batch is treated. Default: [`Last::Drop`].
     pub fn last(self, last: Last) -> Self {
         Self { last, ..self }
     }
 
-    /// Which tensors a batch has, in this order: by default all of the dataset's. The datasets of a
-    /// mixture must have the same, with the same elements and shape; by default those that all
-    /// have.
+    /// The tensors of a batch, in this order. Default: all tensors of the dataset. All datasets of
+    /// a mixture must have them with the same elements and shape. Default for a mixture: the
+    /// tensors that all datasets have.
     pub fn tensors<T: Into<String>>(self, names: impl IntoIterator<Item = T>) -> Self {
         let names = names.into_iter().map(Into::into).collect();
         Self { tensors: Some(names), ..self }
     }
 
-    /// Only samples of this range of the dataset's (of its view, if it is one): by default all.
-    /// What is mixed is selected from before: see [`Dataset::select`](crate::Dataset::select).
+    /// Selects samples of this range of the dataset or its view. Default: all. Not for mixtures:
+    /// select from the datasets before they are mixed, by
+    /// [`Dataset::select`](crate::Dataset::select).
     pub fn samples(self, samples: Range<u64>) -> Self {
         Self { samples: Some(samples), ..self }
     }
 
-    /// How many batches are fetched at once ahead, each on a thread of its own: 1 to 64, by default
-    /// 2. Two keep a network busy; more help where fetching times vary, and cost a batch of memory
-    /// each. Batches of up to 8 MiB also lie ready beside those, 8 MiB of them and at most eight.
+    /// How many batches are fetched ahead at once, each on its own thread: 1 to 64, 2 by default.
+    /// Two keep a network busy. More help if fetching times vary, and each costs the memory of a
+    /// batch. Beside these, up to 8 MiB of batches and at most eight may lie ready.
     pub fn prefetch(self, batches: usize) -> Self {
         Self { prefetch: batches, ..self }
     }
 
-    /// Goes on where a saved state stands. Seed and shuffle are then those of the state, whatever
-    /// is set here; batch size, rank and world may differ from those it was saved with.
+    /// Continues at a saved state. Seed and shuffle are then those of the state, and the settings
+    /// here are ignored. Batch size, rank and world may differ from those of the state.
     pub fn resume(self, state: LoaderState) -> Self {
         Self { resume: Some(state), ..self }
     }
 
-    /// Divides each global batch among the ranks by where its rows are held, so that each rank
-    /// reads as many as can be from the memory of its own host; by default in consecutive slices.
-    /// The samples of a global batch, states and digests stay the same, and a state goes on with
-    /// another locality or with none.
+    /// Divides each global batch among the ranks by the location of its rows. Each rank then reads
+    /// as many rows as possible from the memory of its own host. By default each rank reads a
+    /// consecutive slice. The samples of a global batch, states and digests stay the same. A state
+    /// can continue with another locality, or without one.
     ///
-    /// All ranks must have the same one, or rows are lost and repeated: it is made by one process,
-    /// and handed to all. See [`Loader::pass_name`]. To find its part each rank puts the whole
-    /// global batch in order: some 50 to 90 ns a row, on the threads that fetch ahead.
+    /// All ranks must use the same locality, or rows are lost and repeated. So one process makes it
+    /// and hands it to all; see [`Loader::pass_name`]. Each rank orders the whole global batch to
+    /// find its part. This takes 50 to 90 ns a row on the threads that fetch ahead.
     pub fn locality(self, locality: Locality) -> Self {
         Self { locality: Some(locality), ..self }
     }
 
-    /// The loader. Asks the cluster for its memory if the shuffle is `auto`; no row is read yet.
+    /// Builds the loader. Asks the cluster for its memory if the shuffle is `auto`. Reads no row.
     ///
     /// # Errors
-    /// `InvalidArgument` for a setting out of its range, a tensor that is not there, no tensor at all, a locality
-    /// of other ranks or datasets, or a state of another dataset or selection; `Unavailable` when `auto` can't be decided.
+    /// - `InvalidArgument` for a setting out of range, a missing tensor, no tensor, a locality of
+    ///   other ranks or datasets, or a state of another dataset or selection.
+    /// - `Unavailable` if `auto` can't be decided.
     pub fn build(self) -> Result<Loader, Error> {
         let (batch_size, world, lane) = self.check()?;
         let layout = self.layout()?;
@@ -186,7 +187,7 @@ impl LoaderBuilder {
             divider: self.divider()?,
         };
         let ahead = Ahead { threads: self.prefetch, ready: ready_ahead(&layout) };
-        // One more than are fetched ahead: the one in use.
+        // One for each batch fetched ahead, and one in use.
         let buffers = BufferPool::new(ahead.threads + ahead.ready + 1);
         let snapshot = |Source { manifest, gather, look, mapped, .. }: Source| {
             SnapshotRows::new(manifest, gather, look, mapped, &layout)
@@ -198,7 +199,7 @@ impl LoaderBuilder {
         Ok(loader)
     }
 
-    /// The tensors of a batch; all datasets have them.
+    /// The layout of a batch. All datasets have its tensors.
     fn layout(&self) -> Result<Arc<Layout>, Error> {
         let mut manifests = self.sources.iter().map(|source| &source.manifest);
         let first = manifests.next().expect("a loader has a source");
@@ -230,9 +231,9 @@ impl LoaderBuilder {
         Divider::new(locality, self.world, manifests).map(|divider| Some(Arc::new(divider)))
     }
 
-    /// What `auto` comes to: for several datasets the least that any of their clusters bears. The
-    /// node of a host counts for one rank only: of several some may be on another host, whose node
-    /// has other memory.
+    /// Resolves `auto`. For several datasets it takes the shuffle that needs the least memory among
+    /// their clusters. A host node counts only for a single rank: several ranks may be on hosts
+    /// with different budgets.
     fn auto(&self) -> Result<Shuffle, Error> {
         let extent = self.sources.iter().map(|source| Extent::of(&source.manifest, &source.view));
         let extent = extent.fold(Extent::default(), Extent::with);
@@ -252,7 +253,7 @@ impl LoaderBuilder {
         Ok(shuffle)
     }
 
-    /// Checks the numbers; what is left is batch size, world and lane.
+    /// Validates the numbers, and returns batch size, world and lane.
     fn check(&self) -> Result<(NonZeroU32, NonZeroU32, Lane), Error> {
         let batch_size = NonZeroU32::new(self.batch_size)
             .ok_or_else(|| invalid("the batch size is 0 where at least 1 is needed"))?;
@@ -285,8 +286,8 @@ impl LoaderBuilder {
     }
 }
 
-/// How many batches may lie ready. Small ones are fetched in less time than it takes to wake a
-/// thread up, so threads that wait for each to be taken would mostly wait.
+/// The number of batches that may lie ready. Fetching a small batch takes less time than waking a
+/// thread, so threads that wait after each small batch would mostly wait.
 fn ready_ahead(layout: &Layout) -> usize {
     const BYTES: usize = 8 << 20;
     const BATCHES: usize = 8;

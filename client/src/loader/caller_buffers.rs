@@ -1,18 +1,17 @@
-//! Memory that the caller gives for the batches of an epoch, each before it is fetched.
+//! Memory that the caller gives for the batches of an epoch, before they are fetched.
 //!
 //! ```text
-//!  handed out |  in flight or ready, and one more  | nothing is given for
+//!  handed out |  in flight or ready, and one more  | no memory given yet
 //!  0 1 2 3 .. ^ handed_out             ^ next      ^ handed_out + ahead + 1
 //! ```
 //!
-//! The plan says how large a batch will be before a byte of it is fetched, also where rows differ
-//! in length. So each batch gets memory of its own size, under its own number, and a thread that
-//! begins one finds it there: no thread begins a batch for which the consumer was not asked to give
-//! before.
+//! The plan gives the size of a batch before any byte of it is fetched, even if rows differ in
+//! length. So the caller gives memory of the right size for each batch, by its number. The caller
+//! is asked before a thread begins the batch, so the thread finds the memory there.
 //!
-//! Thread rule: one consumer gives, threads that fetch take. The lock is held to put or take one,
-//! and left alone in a forked child. Non-goals: memory for batches that nobody gave any for: they
-//! come in that of the loader's pool.
+//! Thread rule: one consumer gives, and threads that fetch take. The lock is held to put or take
+//! one entry, and is left alone in a forked child. Non-goals: batches without given memory. They
+//! use the loader's pool.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +24,6 @@ use larder_extent::fork_count;
 use super::{fetch::BatchFetcher, pass::Pass};
 use crate::Error;
 
-/// Bytes of the memory that a batch of a pass needs.
 pub(super) type BytesOf = fn(&BatchFetcher, &Pass, u64) -> Result<usize, Error>;
 
 /// The consumer's end; `M` is memory for one batch.
@@ -36,20 +34,20 @@ pub(super) struct CallerBuffers<M> {
     given: Arc<Given<M>>,
     /// Batches that may be in flight or ready.
     ahead: u64,
-    /// The first batch that nothing was given for.
+    /// The first batch without given memory.
     next: u64,
-    /// Its [`fork_count`].
+    /// The [`fork_count`] of the process that created it.
     process: u32,
 }
 
-/// What was given and not yet taken, by number of the batch: for one more than are fetched ahead at
-/// most.
+/// Given memory that no thread has taken yet, by batch number. At most one entry more than batches
+/// are fetched ahead.
 pub(super) struct Given<M> {
     memory: Mutex<BTreeMap<u64, M>>,
 }
 
 impl<M> CallerBuffers<M> {
-    /// For a pass. `bytes_of` says how many bytes a batch of it needs.
+    /// Creates the buffers of a pass. `bytes_of` returns the bytes that a batch needs.
     pub(super) fn new(
         pass: Arc<Pass>,
         fetcher: Arc<BatchFetcher>,
@@ -60,25 +58,26 @@ impl<M> CallerBuffers<M> {
         Self { pass, fetcher, bytes_of, given, ahead, next: 0, process: fork_count() }
     }
 
-    /// What the threads take from.
+    /// The end that the threads take from.
     pub(super) fn given(&self) -> Arc<Given<M>> {
         Arc::clone(&self.given)
     }
 
-    /// Bytes of the memory to be given next, if any is to be given before another batch is waited
-    /// for.
+    /// The bytes of the next memory to give. `None` if the caller must first wait for another
+    /// batch.
     pub(super) fn wanted(&mut self, handed_out: u64) -> Option<usize> {
         while self.is_due(handed_out) {
             match (self.bytes_of)(&self.fetcher, &self.pass, self.next) {
                 Ok(bytes) if bytes > 0 => return Some(bytes),
-                // Of nothing none is needed; and what is wrong is said by who fetches the batch.
+                // An empty batch needs no memory. An error comes up again when the batch is
+                // fetched.
                 Ok(_) | Err(_) => self.next += 1,
             }
         }
         None
     }
 
-    /// Memory for the next batch; what is not wanted is dropped.
+    /// Gives memory for the next batch. Drops it if it is not wanted.
     pub(super) fn give(&mut self, handed_out: u64, memory: M) {
         if self.is_due(handed_out) {
             let mut given = self.given.lock();
@@ -91,8 +90,7 @@ impl<M> CallerBuffers<M> {
         }
     }
 
-    /// Whether memory is to be given for batch `next`: one that is not handed out, and is fetched
-    /// soon.
+    /// Whether batch `next` needs memory now: it is not handed out, and will be fetched soon.
     fn is_due(&mut self, handed_out: u64) -> bool {
         self.next = self.next.max(handed_out);
         let end = self.pass.count().min(handed_out + self.ahead + 1);
@@ -114,7 +112,6 @@ impl<M> Given<M> {
         Self { memory: Mutex::default() }
     }
 
-    /// The memory that was given for a batch.
     pub(super) fn take(&self, batch: u64) -> Option<M> {
         self.lock().remove(&batch)
     }

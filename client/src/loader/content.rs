@@ -1,4 +1,4 @@
-//! What an epoch goes through: the samples of one view, or those of several, mixed.
+//! The samples that an epoch iterates: those of one view, or of several views in a mixture.
 
 use std::{mem, ops::Range};
 
@@ -6,14 +6,13 @@ use crate::sampler::{
     self, Draws, EpochDigest, LoaderState, MixedOrder, Mixture, Order, PlanId, Shuffle, View,
 };
 
-/// What is declared.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     One(View),
     Mixed(Mixture),
 }
 
-/// The order of one epoch of it.
+/// The order of one epoch.
 #[derive(Debug)]
 pub(super) enum Sequence {
     One(Order),
@@ -23,16 +22,15 @@ pub(super) enum Sequence {
 /// The samples of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
-    /// As the snapshot of each counts them.
+    /// The number of each in its snapshot.
     pub(super) samples: Vec<u64>,
-    /// In a mixture, the dataset of each; else empty.
+    /// In a mixture, the dataset of each. Otherwise empty.
     pub(super) datasets: Vec<u32>,
-    /// In a mixture, the pass over its dataset that each belongs to; else empty.
+    /// In a mixture, the pass over its dataset that each belongs to. Otherwise empty.
     pub(super) passes: Vec<u64>,
 }
 
 impl Content {
-    /// The plan of an epoch.
     pub(super) fn plan(&self, seed: u64, epoch: u64, shuffle: Shuffle) -> PlanId {
         match self {
             Self::One(view) => PlanId::new(view, seed, epoch, shuffle),
@@ -40,7 +38,7 @@ impl Content {
         }
     }
 
-    /// The order of a plan, which must be of this content.
+    /// The order of a plan. The plan must be of this content.
     pub(super) fn sequence(&self, plan: PlanId) -> Result<Sequence, sampler::Error> {
         match self {
             Self::One(view) => Order::new(plan, view).map(Sequence::One),
@@ -65,7 +63,7 @@ impl Sequence {
         }
     }
 
-    /// The position at which a state goes on.
+    /// The position at which a state continues.
     pub(super) fn resume(&self, state: LoaderState) -> Result<u64, sampler::Error> {
         state.resume_within(self.plan(), self.len())
     }
@@ -82,7 +80,7 @@ impl Sequence {
         }
     }
 
-    /// Turns numbers in snapshots into indices in views.
+    /// Replaces numbers in snapshots by indices in views.
     pub(super) fn index(&self, Samples { samples, datasets, .. }: &mut Samples) {
         let index = |view: &View, sample: &mut u64| {
             *sample = view.index_of(*sample).expect("a declared sample");
@@ -97,7 +95,7 @@ impl Sequence {
         }
     }
 
-    /// What the digests of those who deliver `positions` come to.
+    /// The digest of `positions`.
     pub(super) fn digest(&self, positions: Range<u64>) -> EpochDigest {
         let whole = positions == (0..self.len());
         match self {
@@ -122,7 +120,7 @@ impl From<Samples> for Draws {
 }
 
 impl Samples {
-    /// Those at some places, in their order.
+    /// The samples at some places, in that order.
     pub(super) fn pick(&self, places: &[u32]) -> Self {
         fn pick<T: Copy>(of: &[T], places: &[u32]) -> Vec<T> {
             let some = places.iter().filter(|_| !of.is_empty());
@@ -140,7 +138,7 @@ impl Samples {
         self.samples.len()
     }
 
-    /// Counts the first `count` of them.
+    /// Adds the first `count` samples to a digest.
     pub(super) fn count(&self, count: usize, digest: &mut EpochDigest) {
         let samples = &self.samples[..count];
         if self.datasets.is_empty() {

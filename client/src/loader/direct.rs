@@ -1,11 +1,11 @@
-//! Columns that a device copies from the pages of the cache, without a copy on the host.
+//! Columns that a device copies straight from mapped extents, without a copy on the host.
 //!
 //! A column goes directly if all its rows are in mapped extents that the driver has registered, and
-//! if its runs are long: rows that lie side by side are one run, and so is each row of 32 KiB or
-//! more. Anything else is staged. The first batch that reads an extent has it registered, for later
-//! ones.
+//! if its runs are long. Adjacent rows form one run, and so does each row of 32 KiB or more. All
+//! other columns are staged. The first batch that reads an extent has it registered, for later
+//! batches.
 //!
-//! Thread rule: threads that fetch do this side by side. Non-goals: registering (see `registrar`).
+//! Thread rule: several threads fetch side by side. Non-goals: registering (see `registrar`).
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -20,22 +20,22 @@ use crate::{
     fetch::Gathered,
 };
 
-/// The length from which on a run is as fast as a large copy.
+/// A run of this length copies as fast as a large one.
 const RUN_BYTES_MIN: u64 = 32 << 10;
 
 /// The direct columns of a batch.
 #[derive(Default)]
 pub(super) struct Direct {
     sources: Vec<Source>,
-    /// Of each column that goes directly.
+    /// By column.
     columns: BTreeMap<usize, Vec<DirectRun>>,
 }
 
-/// Neighbouring rows of one column in one extent.
+/// Adjacent rows of one column in one extent.
 pub(super) struct DirectRun {
     pub(super) source: usize,
     pub(super) from: Range<usize>,
-    /// Where in the column.
+    /// The place in the column.
     pub(super) to: usize,
 }
 
@@ -43,16 +43,16 @@ pub(super) struct DirectRun {
 struct Extents<'a> {
     pump: &'a Pump,
     cancel: &'a CancelToken,
-    /// By dataset and shard, the index of the source. `None` for those that can't be read directly.
+    /// By dataset and shard, the index of the source. `None` if the shard can't be read directly.
     known: BTreeMap<(u32, u32), Option<usize>>,
     sources: Vec<(Companion, Arc<Attached>)>,
 }
 
 impl BatchFetcher {
-    /// The columns of these rows that go directly.
+    /// Finds the columns of these rows that go directly.
     ///
     /// # Errors
-    /// If it was asked for that rows go directly, and the driver refuses.
+    /// The caller requires direct copies, and the driver refuses.
     pub(super) fn direct(
         &self,
         samples: &Samples,
@@ -79,7 +79,7 @@ impl BatchFetcher {
         Ok(Direct { sources: extents.sources.into_iter().map(source).collect(), columns })
     }
 
-    /// Whether the rows of a column could be long runs, by what the manifest says alone.
+    /// Whether the rows of a column could form long runs, by the manifest alone.
     fn may_pay(&self, column: usize, samples: &Samples, rows: &[RowRef]) -> bool {
         let side_by_side = || samples.samples.is_sorted_by(|before, after| before + 1 == *after);
         let long = || {
@@ -89,7 +89,6 @@ impl BatchFetcher {
         !rows.is_empty() && (long() || (samples.datasets.is_empty() && side_by_side()))
     }
 
-    /// Bytes of these rows of a column.
     fn row_bytes(&self, column: usize, samples: &Samples, rows: &[RowRef]) -> u64 {
         let even = self.layout.columns()[column].row_bytes as u64;
         if even > 0 {
@@ -169,19 +168,18 @@ fn registered(
     Ok(registration.map(|registration| (registration, extent)))
 }
 
-/// Whether runs are long, or as few as there are extents.
+/// Whether runs are long, or no more than the extents.
 fn pays(runs: &[DirectRun], extents: &Extents<'_>) -> bool {
     let bytes: u64 = runs.iter().map(|run| run.from.len() as u64).sum();
     runs.len() <= extents.sources.len() || bytes >= RUN_BYTES_MIN * runs.len() as u64
 }
 
 impl Direct {
-    /// Whether a column goes directly.
     pub(super) fn has(&self, column: usize) -> bool {
         self.columns.contains_key(&column)
     }
 
-    /// The sources and bytes of these columns.
+    /// The sources and bytes of the direct columns.
     pub(super) fn gathered(&self, rows: usize) -> Gathered {
         let runs = self.columns.values().flatten();
         let bytes = runs.map(|run| run.from.len() as u64).sum();
@@ -194,7 +192,7 @@ impl Direct {
         Gathered { sources, longest: None }
     }
 
-    /// The extents that are read, and the runs of each column.
+    /// The extents, and the runs of each column.
     pub(super) fn take(&mut self) -> (Vec<Source>, Vec<(usize, DirectRun)>) {
         let columns = std::mem::take(&mut self.columns);
         let sources = match columns.is_empty() {

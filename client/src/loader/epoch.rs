@@ -1,4 +1,4 @@
-//! The iterator over the batches of one epoch, and the record of what it handed out.
+//! The iterator over the batches of one epoch, and its progress.
 
 use std::{fmt, mem, sync::Arc, task::Poll, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     stats::{BatchCost, LoaderStats},
 };
 
-/// What was handed out so far.
+/// The progress of an epoch, without batches that are only fetched ahead.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Progress {
     pub(super) state: LoaderState,
@@ -28,26 +28,25 @@ pub(super) struct Progress {
     pub(super) stats: LoaderStats,
 }
 
-/// The batches of one epoch, in order, fetched ahead by threads of its own. Made by
+/// The batches of one epoch, in order, fetched ahead by its own threads. Created by
 /// [`Loader::epoch`](super::Loader::epoch).
 ///
-/// An error is the last item: the batches before it have come, and
-/// [`Loader::state`](super::Loader::state) says where to go on. Dropping it cancels what its
-/// threads are fetching, and does not wait for them: they end within about a tenth of a second,
-/// whatever they waited for (within a second if that was a host that does not answer).
+/// An error is the last item. All batches before it were handed out, and
+/// [`Loader::state`](super::Loader::state) is the position to continue at. Dropping an epoch
+/// cancels its fetches and does not wait. Its threads end within about 0.1 s, or within 1 s if they
+/// wait for a host that does not answer.
 pub struct Epoch<P: BatchMemory = OnHost> {
     pass: Arc<Pass>,
     prefetch: Prefetch<Batch<P>>,
-    /// Present if batches come in memory of the caller.
+    /// Present if the caller gives memory for batches.
     buffers: Option<CallerBuffers<P::Given>>,
-    /// Of all that is fetched ahead.
+    /// Cancels all fetches.
     cancel: CancelToken,
-    /// Batches handed out.
     handed_out: u64,
     progress: Progress,
-    /// Where the loader looks.
+    /// The copy that the loader reads.
     published: Arc<ArcSwap<Progress>>,
-    /// For the next batch, so far.
+    /// The time waited so far for the next batch.
     waited: Duration,
     slowest: Arc<Slowest>,
 }
@@ -55,30 +54,29 @@ pub struct Epoch<P: BatchMemory = OnHost> {
 /// How far ahead batches are fetched.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ahead {
-    /// Batches being fetched at once, each on a thread of its own.
+    /// Batches fetched at once, each on its own thread.
     pub(super) threads: usize,
-    /// Batches that may lie ready beside those.
+    /// Further batches that may lie ready.
     pub(super) ready: usize,
 }
 
 impl Ahead {
-    /// Batches that may be in flight or ready.
     pub(super) fn batches(self) -> usize {
         self.threads + self.ready
     }
 }
 
 impl Progress {
-    /// Before the first batch of a pass.
+    /// The progress before the first batch of a pass.
     pub(super) fn at_start(pass: &Pass, stats: LoaderStats) -> Self {
         Self { state: pass.state_at_start(), digest: EpochDigest::new(pass.plan()), stats }
     }
 }
 
-/// What an epoch is begun with.
+/// The values that an epoch begins with.
 pub(super) struct Start {
     pub(super) pass: Arc<Pass>,
-    /// Where the loader keeps the pass of a resume, which may be this one.
+    /// The loader's slot for the pass of a resume, perhaps this pass.
     pub(super) resumed: Arc<ArcSwapOption<Pass>>,
     pub(super) ahead: Ahead,
     pub(super) fetcher: Arc<BatchFetcher>,
@@ -86,7 +84,7 @@ pub(super) struct Start {
     pub(super) slowest: Arc<Slowest>,
 }
 
-/// An epoch that is not begun yet, whose batches are to come in memory of the caller. Made by
+/// An epoch before its begin, for batches in memory of the caller. Created by
 /// [`Loader::prepare`](super::Loader::prepare).
 #[must_use = "nothing is fetched before begin()"]
 pub struct PreparedEpoch<P: BatchMemory = OnHost> {
@@ -115,10 +113,10 @@ impl PreparedEpoch {
         Self { start, buffers, by: () }
     }
 
-    /// Begins it: fetching begins at once.
+    /// Begins the epoch and starts to fetch.
     ///
     /// # Errors
-    /// `ResourceExhausted` when no thread can be started.
+    /// `ResourceExhausted` if the system refuses a thread.
     pub fn begin(self) -> Result<Epoch, Error> {
         Epoch::on_host(self.start, Some(self.buffers))
     }
@@ -133,7 +131,7 @@ impl<P: BatchMemory> fmt::Debug for PreparedEpoch<P> {
 }
 
 impl Epoch {
-    /// Begins an epoch whose batches are in the memory of the host.
+    /// Begins an epoch of batches in host memory.
     pub(super) fn on_host(
         start: Start,
         buffers: Option<CallerBuffers<<OnHost as BatchMemory>::Given>>,
@@ -151,7 +149,7 @@ impl Epoch {
 }
 
 impl<P: BatchMemory> Epoch<P> {
-    /// Begins an epoch: `fetch` brings each of its batches, unless the token is used first.
+    /// Begins an epoch. `fetch` fetches each of its batches until the token is cancelled.
     pub(super) fn begin(
         start: Start,
         buffers: Option<CallerBuffers<P::Given>>,
@@ -164,7 +162,8 @@ impl<P: BatchMemory> Epoch<P> {
             move |batch| fetch(batch, &cancel)
         };
         let prefetch = Prefetch::start(pass.count(), ahead.threads, ahead.ready, work)?;
-        // Only now is a resume used up: a beginning that fails can be tried again.
+        // The resume is used up only here, so that an epoch that failed to begin can be tried
+        // again.
         resumed.compare_and_swap(&Some(Arc::clone(&pass)), None);
         Ok(Self {
             pass,
@@ -179,43 +178,43 @@ impl<P: BatchMemory> Epoch<P> {
         })
     }
 
-    /// Bytes of the memory that is to be [given](Self::give) next, for a batch to come; `None` if
-    /// none is wanted before another batch is handed out, or if the epoch was not
-    /// [prepared](super::Loader::prepare) for it. Of ragged rows this puts a batch in order, as
-    /// fetching it does once more.
+    /// The bytes of the memory to [give](Self::give) next, for a later batch. `None` if the epoch
+    /// wants no memory before the next batch is handed out, or was not
+    /// [prepared](super::Loader::prepare) for given memory. For ragged rows this computes the
+    /// batch's order, which fetching repeats.
     pub fn wanted(&mut self) -> Option<usize> {
         let handed_out = self.handed_out;
         self.buffers.as_mut()?.wanted(handed_out)
     }
 
-    /// Gives memory for a batch to come, of as many bytes as were [wanted](Self::wanted). A batch
-    /// that has none, or too little, comes in memory of the loader's.
+    /// Gives memory for a later batch, with as many bytes as [wanted](Self::wanted). A batch
+    /// without memory, or with too little, uses memory of the loader.
     pub fn give(&mut self, memory: P::Given) {
         if let Some(buffers) = &mut self.buffers {
             buffers.give(self.handed_out, memory);
         }
     }
 
-    /// The name of this pass: equal on all ranks, or they do not iterate the same order.
+    /// The name of this pass's order. Ranks that iterate the same order have equal names.
     #[must_use]
     pub fn plan(&self) -> PlanId {
         self.pass.plan()
     }
 
-    /// What all ranks call this pass: hold it against another rank's by [`PassName::agrees_with`].
+    /// The name of this pass. Compare it with another rank's by [`PassName::agrees_with`].
     #[must_use]
     pub fn name(&self) -> PassName {
         self.pass.name()
     }
 
-    /// How many batches this rank gets in all, from where the epoch was begun or resumed.
+    /// The number of batches that this rank gets, from the position where the epoch began.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.pass.count()
     }
 
-    /// As [`next`](Iterator::next), but waits no longer than `patience`: for programs that must
-    /// look up from waiting now and then, as an interpreter that handles signals must.
+    /// As [`next`](Iterator::next), but waits at most `patience`. For programs that must interrupt
+    /// a wait now and then, such as an interpreter that handles signals.
     pub fn poll(&mut self, patience: Duration) -> Poll<Option<Result<Batch<P>, Error>>> {
         let begun = process::now();
         let ready = self.prefetch.wait(patience);
@@ -223,7 +222,7 @@ impl<P: BatchMemory> Epoch<P> {
         if ready { Poll::Ready(self.next()) } else { Poll::Pending }
     }
 
-    /// Counts a batch that is handed out.
+    /// Counts a batch as handed out.
     fn record(&mut self, batch: &Batch<P>, waiting: Duration) {
         let counted = batch.len() - batch.padding();
         batch.samples.count(counted, &mut self.progress.digest);
@@ -264,7 +263,7 @@ impl<P: BatchMemory> Iterator for Epoch<P> {
                 self.record(batch, waited + process::now().saturating_duration_since(begun));
             }
             None if !self.prefetch.failed() => {
-                // Also on a rank that had nothing of the last batch.
+                // Also on a rank without a share of the last batch.
                 self.progress.state = self.pass.state_at_end();
                 self.publish();
             }

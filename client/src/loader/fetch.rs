@@ -1,4 +1,4 @@
-//! From the number of a batch to the batch: which rows of which dataset, into which buffer.
+//! Fetches a batch by its number: locates its rows in each dataset and gathers them into a buffer.
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
@@ -20,40 +20,38 @@ use crate::{
     remote::Placed,
 };
 
-/// Reads rows: `out[k]` gets tensor `tensors[k]` of all rows, at their places, unless the token is
-/// used first. A dataset hands its [`Fetcher::gather`](crate::Fetcher::gather).
+/// Reads rows until the token is cancelled: `out[k]` gets tensor `tensors[k]` of all rows, at their
+/// places. A dataset passes its [`Fetcher::gather`](crate::Fetcher::gather).
 pub(crate) type Gather = dyn Fn(Placed<'_>, &[usize], &mut [&mut [u8]], &CancelToken) -> Result<Gathered, Error>
     + Send
     + Sync;
 
-/// Sees consecutive rows of a shard where they lie, one tensor, if nobody need be asked for that.
+/// Views consecutive rows of one tensor of a shard in place, if no node need be asked.
 pub(crate) type Look = dyn Fn(u32, &Range<u32>, usize) -> Option<RowsView> + Send + Sync;
 
-/// The mapped extent of a shard. With a token it asks the node of this host for it, unless that is
-/// used.
+/// The mapped extent of a shard. With a token it asks the node of this host for the extent, until
+/// the token is cancelled.
 pub(crate) type Mapped = dyn Fn(u32, Option<&CancelToken>) -> Option<Arc<Attached>> + Send + Sync;
 
-/// A snapshot that rows are read from.
 pub(super) struct SnapshotRows {
     manifest: Manifest,
-    /// The tensors of a batch, as this snapshot numbers them.
+    /// The tensors of a batch, by their index in this snapshot.
     tensors: Box<[usize]>,
     gather: Arc<Gather>,
-    /// Absent when rows are to be gathered always.
+    /// Absent if all rows are to be gathered.
     look: Option<Arc<Look>>,
     mapped: Option<Arc<Mapped>>,
 }
 
-/// Everything that fetching a batch takes, shared by the threads that do.
+/// Fetches batches. Shared by the threads that fetch ahead.
 pub(super) struct BatchFetcher {
-    /// One for each dataset.
     pub(super) snapshots: Box<[SnapshotRows]>,
     pub(super) layout: Arc<Layout>,
     pub(super) buffers: Arc<BufferPool>,
 }
 
 impl SnapshotRows {
-    /// The tensors of `layout` in this snapshot.
+    /// Finds the tensors of `layout` in this snapshot.
     ///
     /// # Errors
     /// As [`Layout::tensors_in`].
@@ -72,17 +70,15 @@ impl SnapshotRows {
         self.mapped.as_ref()?(shard, ask)
     }
 
-    /// The tensor of a column.
     pub(super) fn tensor(&self, column: usize) -> usize {
         self.tensors[column]
     }
 
-    /// Where in the region of a column a row begins, and its bytes.
+    /// The offset of a row in the region of a column, and its bytes.
     pub(super) fn place(&self, column: usize, RowRef { shard, row }: RowRef) -> (u64, u64) {
         self.manifest.row_in_region(shard, row, self.tensors[column])
     }
 
-    /// The tensors of some columns.
     fn tensors_of(&self, columns: &[usize]) -> Cow<'_, [usize]> {
         match columns.len() == self.tensors.len() {
             true => Cow::Borrowed(&self.tensors),
@@ -95,13 +91,13 @@ impl SnapshotRows {
         RowRef { shard, row }
     }
 
-    /// The row of this snapshot, for [`Ragged::new`].
+    /// The arguments of [`Ragged::new`] for a row of this snapshot.
     fn row(&self, at: RowRef) -> (&Manifest, &[usize], RowRef) {
         (&self.manifest, &self.tensors, at)
     }
 
-    /// These samples where they lie, and which row the first of them is, if they are consecutive
-    /// rows of a shard that is mapped.
+    /// Views these samples in place, if they are consecutive rows of a mapped shard. Also returns
+    /// the first row.
     fn see(&self, samples: &[u64]) -> Option<(Vec<RowsView>, RowRef)> {
         let (look, (&first, &last)) = (self.look.as_ref()?, samples.first().zip(samples.last())?);
         if !samples.is_sorted_by(|before, after| before + 1 == *after) {
@@ -115,36 +111,36 @@ impl SnapshotRows {
         let views: Option<Vec<RowsView>> =
             self.tensors.iter().map(|&tensor| look(begin.shard, &rows, tensor)).collect();
         let views = views?;
-        // All of them lie in one extent.
+        // All views are of one extent.
         views.first().into_iter().for_each(RowsView::settle_views);
         Some((views, begin))
     }
 }
 
-/// The columns of a gather, and where their ragged rows begin.
+/// The columns of a gather, and the offsets of their ragged rows.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     columns: &'a [usize],
     begins: &'a [Option<&'a [usize]>],
 }
 
-/// What was fetched of a batch.
+/// The rows of a batch, and the costs of fetching them.
 pub(super) struct Fetched<P> {
     pub(super) place: P,
     pub(super) ragged: Ragged,
     pub(super) gathered: Gathered,
 }
 
-/// Where a batch on the host may be.
+/// The memory that a batch on the host may use.
 pub(super) enum HostChoice {
-    /// Where its rows lie, or in a buffer of the loader.
+    /// In place, or in a buffer of the loader.
     Any,
-    /// In this memory of the caller's. Without it, in a buffer of the loader.
+    /// In this memory of the caller, or without it in a buffer of the loader.
     Given(Option<Box<dyn CallerMemory>>),
 }
 
 impl BatchFetcher {
-    /// A batch of a pass, whose samples `fetch` brings to their place.
+    /// Builds a batch of a pass. `fetch` fetches its samples.
     pub(super) fn batch<P>(
         &self,
         pass: &Pass,
@@ -167,7 +163,7 @@ impl BatchFetcher {
         })
     }
 
-    /// Brings samples to the memory of the host, unless `cancel` is used first.
+    /// Fetches samples into host memory, until `cancel` is cancelled.
     pub(super) fn to_host(
         &self,
         samples: &Samples,
@@ -185,7 +181,7 @@ impl BatchFetcher {
         Ok(Fetched { place: OnHost(HostRows::Gathered(buffer)), ragged, gathered })
     }
 
-    /// These samples where they lie, if that can be.
+    /// Views these samples in place, if possible.
     fn see(&self, samples: &Samples) -> Option<Result<Fetched<OnHost>, Error>> {
         let [snapshot] = &*self.snapshots else {
             return None;
@@ -203,8 +199,7 @@ impl BatchFetcher {
         }))
     }
 
-    /// Bytes of the buffer that a batch of a pass will be in. Of ragged rows this puts the batch in
-    /// order.
+    /// The bytes of the buffer that a batch needs. For ragged rows this computes the batch's order.
     ///
     /// # Errors
     /// As [`Ragged::new`].
@@ -217,7 +212,7 @@ impl BatchFetcher {
         Ok(ragged.buffer_bytes(&self.layout))
     }
 
-    /// The rows of these samples, in their order, in memory that was given for them or else of the
+    /// Reads the rows of these samples, in their order, into the given memory or a buffer of the
     /// pool.
     fn read(
         &self,
@@ -234,7 +229,7 @@ impl BatchFetcher {
         Ok((buffer, ragged, gathered))
     }
 
-    /// Brings the rows of some columns to their places in a buffer.
+    /// Reads the rows of some columns to their places in a buffer.
     pub(super) fn gather(
         &self,
         samples: &Samples,
@@ -263,7 +258,7 @@ impl BatchFetcher {
         }
     }
 
-    /// The shelf of the sample at a place of a batch.
+    /// The snapshot of the sample at a place of a batch.
     pub(super) fn snapshot_of(&self, samples: &Samples, place: usize) -> &SnapshotRows {
         match samples.datasets.get(place) {
             Some(&dataset) => &self.snapshots[dataset as usize],
@@ -271,19 +266,19 @@ impl BatchFetcher {
         }
     }
 
-    /// Which row each sample is, in its snapshot.
+    /// The row of each sample in its snapshot.
     pub(super) fn locate(&self, samples: &Samples) -> Vec<RowRef> {
         let located = samples.samples.iter().enumerate();
         located.map(|(place, &sample)| self.snapshot_of(samples, place).locate(sample)).collect()
     }
 
-    /// Where the ragged ones of these rows lie in their buffer.
+    /// The places of the ragged rows in their buffer.
     pub(super) fn ragged(&self, samples: &Samples, rows: &[RowRef]) -> Result<Ragged, Error> {
         let row_at = |place: usize| self.snapshot_of(samples, place).row(rows[place]);
         Ragged::new(&self.layout, rows.len(), row_at)
     }
 
-    /// Rows of several snapshots, one after the other: each row to its own place.
+    /// Reads rows of several snapshots, one snapshot after the other, each row to its own place.
     fn gather_mixed(
         &self,
         rows: &[RowRef],
@@ -311,7 +306,7 @@ impl BatchFetcher {
     }
 }
 
-/// What seeing rows where they lie comes to.
+/// Counts rows that are viewed in place.
 fn seen(views: &[RowsView], rows: usize) -> Gathered {
     let bytes = views.iter().map(|view| view.len() as u64).sum();
     let copies = CopyStats::viewed(bytes);
@@ -320,14 +315,14 @@ fn seen(views: &[RowsView], rows: usize) -> Gathered {
     Gathered { sources, longest: None }
 }
 
-/// Reads chosen samples of `tensors`, or of all, into memory of their own, unless `cancel` is used
-/// first.
+/// Reads chosen samples of `tensors`, or of all tensors, into their own memory, until `cancel` is
+/// cancelled.
 ///
 /// # Errors
-/// As [`Layout::new`], and as the gather.
+/// As [`Layout::new`] and the gather.
 ///
 /// # Panics
-/// For a sample that the snapshot has not.
+/// The snapshot has no such sample.
 pub(crate) fn take(
     manifest: &Manifest,
     gather: &Arc<Gather>,
@@ -346,11 +341,11 @@ pub(crate) fn take(
     Ok(fetcher.layout.lift(&Memory::buffer(buffer), samples.len(), &ragged))
 }
 
-/// Consecutive rows of a shard of `tensors`, or of all, where they lie: `None` if one can't be seen
-/// so.
+/// Views consecutive rows of a shard in place, for `tensors` or all tensors. `None` if a tensor
+/// can't be viewed.
 ///
 /// # Errors
-/// As [`Layout::new`], and `ResourceExhausted` for more bytes of ragged rows than a batch may have.
+/// As [`Layout::new`], and `ResourceExhausted` if the ragged rows exceed the limit of a batch.
 pub(crate) fn private_views(
     manifest: &Manifest,
     look: impl Fn(usize) -> Option<RowsView>,

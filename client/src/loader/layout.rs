@@ -1,5 +1,5 @@
-//! Where each tensor lies in the buffer of a batch: back to back, each at a page border. Those
-//! whose rows differ in length lie behind the others: see [`Ragged`].
+//! The place of each tensor in the buffer of a batch: back to back, each at a page boundary. Ragged
+//! tensors follow the others: see [`Ragged`].
 
 mod ragged;
 
@@ -13,7 +13,7 @@ use ragged::RaggedRows;
 
 pub(super) use ragged::{Ragged, with_slack};
 
-/// The tensors of a batch, and the bytes of a full one, ragged tensors apart.
+/// The tensors of a batch, and the bytes of a full one without ragged tensors.
 #[derive(Debug)]
 pub(super) struct Layout {
     columns: Box<[Column]>,
@@ -26,20 +26,19 @@ pub(super) struct Layout {
 pub(super) struct Column {
     pub(super) name: Arc<str>,
     pub(super) dtype: Dtype,
-    /// Of one sample; of a ragged one, of an element.
+    /// The shape of one sample. For a ragged tensor, of an element.
     pub(super) shape: Box<[u64]>,
-    /// 0 of a ragged one.
+    /// 0 for a ragged tensor.
     pub(super) row_bytes: usize,
     pub(super) is_ragged: bool,
     offset: usize,
 }
 
 impl Layout {
-    /// Batches of up to `rows` rows of the tensors with these names, or of all tensors.
+    /// The layout of batches of up to `rows` rows, with the named tensors or all.
     ///
     /// # Errors
-    /// For a name that the dataset has not or that is given twice, for no names, and for a batch that
-    /// can't be addressed.
+    /// A name is unknown or given twice, no name is given, or the batch exceeds the address space.
     pub(super) fn new(
         manifest: &Manifest,
         names: Option<&[String]>,
@@ -70,12 +69,12 @@ impl Layout {
         Ok(Arc::new(Self { columns: columns.into(), buffer_bytes, is_ragged }))
     }
 
-    /// Bytes of a buffer for a full batch, without ragged tensors.
+    /// Bytes of a full batch without ragged tensors.
     pub(super) fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 
-    /// Whether a tensor of it is ragged.
+    /// Whether it has a ragged tensor.
     pub(super) fn is_ragged(&self) -> bool {
         self.is_ragged
     }
@@ -84,10 +83,10 @@ impl Layout {
         &self.columns
     }
 
-    /// The numbers of the columns' tensors in a manifest, in their order.
+    /// The index of each column's tensor in a manifest.
     ///
     /// # Errors
-    /// `InvalidArgument` if it has not the same: with the same name, elements and shape of a sample.
+    /// `InvalidArgument` if a tensor is missing or has other elements or another shape.
     pub(super) fn tensors_in(&self, manifest: &Manifest) -> Result<Box<[usize]>, Error> {
         let number = |column: &Column| {
             let index = tensor_index(manifest, &column.name)?;
@@ -111,7 +110,7 @@ impl Layout {
         self.columns.iter().map(number).collect()
     }
 
-    /// Where in a buffer `rows` rows of each tensor lie.
+    /// The range in a buffer of `rows` rows of each tensor.
     pub(super) fn ranges(&self, rows: usize, ragged: &Ragged) -> Box<[Range<usize>]> {
         let range = |(index, column): (usize, &Column)| match ragged.of(index) {
             None => column.offset..column.offset + rows * column.row_bytes,
@@ -120,7 +119,7 @@ impl Layout {
         self.columns.iter().enumerate().map(range).collect()
     }
 
-    /// The parts of a buffer that `rows` rows of each tensor go into.
+    /// Splits a buffer into the parts for `rows` rows of each tensor.
     pub(super) fn split<'a>(
         &self,
         buffer: &'a mut [u8],
@@ -137,7 +136,7 @@ impl Layout {
         columns.map(part).collect()
     }
 
-    /// The tensors of `rows` rows, in the memory that a buffer has become.
+    /// The tensors of `rows` rows, in memory made of a buffer.
     pub(super) fn lift(&self, memory: &Memory, rows: usize, ragged: &Ragged) -> Vec<HostTensor> {
         let part = |(index, column): (usize, &Column)| match ragged.of(index) {
             None => memory.part(column.offset, rows * column.row_bytes),
@@ -147,7 +146,7 @@ impl Layout {
         self.name_each(parts, rows, ragged).collect()
     }
 
-    /// The tensors of `rows` rows that are seen where they lie, in the order of the columns.
+    /// The tensors of `rows` rows viewed in place, in the order of the columns.
     ///
     /// # Errors
     /// As [`RowsView::private_view`].
@@ -161,7 +160,7 @@ impl Layout {
         Ok(self.name_each(lent, rows, ragged).collect())
     }
 
-    /// The tensors whose rows lie in these memories, one for each column.
+    /// The tensors of these memories, one for each column.
     fn name_each(
         &self,
         memories: impl IntoIterator<Item = Memory>,
@@ -182,14 +181,14 @@ impl Layout {
     }
 }
 
-/// How many rows of a column there are, and where they are if it is a ragged one.
+/// The number of rows of a column, and their offsets if it is ragged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ColumnRows<'a> {
     pub(super) rows: usize,
     pub(super) ragged: Option<&'a RaggedRows>,
 }
 
-/// What is left of a buffer from which parts are taken in ascending order.
+/// The rest of a buffer. Parts are taken in ascending order.
 struct Rest<'a> {
     bytes: &'a mut [u8],
     passed: usize,
@@ -200,7 +199,6 @@ impl<'a> Rest<'a> {
         Self { bytes, passed }
     }
 
-    /// The bytes at `offset` of the buffer.
     fn take(&mut self, offset: usize, bytes: usize) -> &'a mut [u8] {
         let rest = std::mem::take(&mut self.bytes);
         let (part, after) = rest[offset - self.passed..].split_at_mut(bytes);
@@ -210,7 +208,7 @@ impl<'a> Rest<'a> {
 }
 
 impl Column {
-    /// The column of a tensor that begins at `offset` of the buffer, and where the next may begin.
+    /// The column of a tensor at `offset` of the buffer, and the offset of the next column.
     fn after(offset: usize, tensor: &Tensor, rows: u32) -> Result<(Self, usize), Error> {
         let (name, row_bytes) = (tensor.name(), tensor.row_bytes());
         let column = usize::try_from(row_bytes).ok().map(|row_bytes| Self {
@@ -221,7 +219,7 @@ impl Column {
             is_ragged: tensor.is_ragged(),
             offset,
         });
-        // An allocation is at most isize::MAX bytes, with room to align it.
+        // An allocation has at most isize::MAX bytes, with room for alignment.
         let ended = column.and_then(|column| {
             let bytes = column.row_bytes.checked_mul(usize::try_from(rows).ok()?)?;
             let end = bytes.checked_next_multiple_of(ALIGNMENT)?.checked_add(offset)?;
@@ -234,13 +232,11 @@ impl Column {
         })
     }
 
-    /// The shape of these rows together.
     pub(super) fn shape_of(&self, rows: ColumnRows<'_>) -> Vec<u64> {
         let first = rows.ragged.map_or(rows.rows as u64, RaggedRows::elements);
         iter::once(first).chain(self.shape.iter().copied()).collect()
     }
 
-    /// These rows of this tensor.
     pub(super) fn of<'a>(&self, buffer: &'a [u8], rows: ColumnRows<'_>) -> &'a [u8] {
         match rows.ragged {
             None => &buffer[self.offset..][..rows.rows * self.row_bytes],
@@ -249,10 +245,10 @@ impl Column {
     }
 }
 
-/// The number of the tensor with this name.
+/// The index of the tensor with this name.
 ///
 /// # Errors
-/// `InvalidArgument` with the names there are.
+/// `InvalidArgument` with the existing names.
 pub(crate) fn tensor_index(manifest: &Manifest, name: &str) -> Result<usize, Error> {
     manifest.tensor_index(name).ok_or_else(|| {
         let names: Vec<_> = manifest.tensors().iter().map(Tensor::name).collect();
@@ -261,7 +257,7 @@ pub(crate) fn tensor_index(manifest: &Manifest, name: &str) -> Result<usize, Err
     })
 }
 
-/// The rows of a batch, checked against what one gather may have.
+/// Checks the rows of a batch against the limit of one gather.
 pub(super) fn check_rows(rows: u32) -> Result<(), Error> {
     let limit = limits::GATHER_ROWS_MAX;
     if rows <= limit {
@@ -272,11 +268,11 @@ pub(super) fn check_rows(rows: u32) -> Result<(), Error> {
     )))
 }
 
-/// The names of the tensors that all datasets have, with the same elements and shape of a sample,
-/// in the order of the first.
+/// The names of the tensors that all datasets have with the same elements and sample shape, in the
+/// order of the first dataset.
 ///
 /// # Errors
-/// `InvalidArgument` if there is none.
+/// `InvalidArgument` if the datasets share no tensor.
 pub(crate) fn common_tensors<'a>(
     first: &'a Manifest,
     others: impl Iterator<Item = &'a Manifest>,

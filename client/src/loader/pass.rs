@@ -1,5 +1,5 @@
-//! One pass over the declared samples, as one rank sees it: which samples each batch has, and where
-//! the job stands after it. Pure: no rows, no threads.
+//! One pass over the declared samples on one rank: the samples of each batch, and the position of
+//! the job after it. Pure: no rows, no threads.
 
 use std::{num::NonZeroU32, sync::Arc};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::sampler::{self, BatchPlan, EpochDigest, Last, LoaderState, PassName, PlanId, Shuffle};
 
-/// What stays the same from epoch to epoch.
+/// The settings that all epochs share.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     pub(super) content: Content,
@@ -22,12 +22,12 @@ pub(super) struct Job {
     pub(super) rank: u32,
     pub(super) lane: Lane,
     pub(super) last: Last,
-    /// By what global batches are divided; if absent, in consecutive slices.
+    /// Divides global batches. Without it, each rank takes a consecutive slice.
     pub(super) divider: Option<Arc<Divider>>,
 }
 
-/// Which of a rank's batches a loader takes, where several loaders divide them: of `count` loaders
-/// that take turns, the one that is `index`-th in every round.
+/// The batches of a rank that one of several loaders takes. `count` loaders take turns, and this
+/// one is `index`-th in every round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lane {
     /// Below `count`.
@@ -35,7 +35,7 @@ pub(super) struct Lane {
     pub(super) count: NonZeroU32,
 }
 
-/// An epoch, or what a resume has left of it.
+/// An epoch, or the rest of it after a resume.
 #[derive(Debug)]
 pub(super) struct Pass {
     sequence: Sequence,
@@ -49,7 +49,7 @@ pub(super) struct Pass {
 }
 
 impl Lane {
-    /// How many of `batches` are this lane's.
+    /// The number of `batches` in this lane.
     fn share(self, batches: u64) -> u64 {
         batches.saturating_sub(self.index.into()).div_ceil(self.count.get().into())
     }
@@ -61,27 +61,26 @@ impl Lane {
 }
 
 impl Job {
-    /// The plan of an epoch.
     pub(super) fn plan(&self, epoch: u64) -> PlanId {
         self.content.plan(self.seed, epoch, self.shuffle)
     }
 
-    /// What all ranks call the pass through an epoch.
+    /// The name of the pass through an epoch.
     pub(super) fn name(&self, epoch: u64) -> PassName {
         PassName::new(self.plan(epoch), self.divider.as_deref().map(Divider::id))
     }
 
-    /// The pass that goes on where `state` stands.
+    /// The pass that continues at `state`.
     ///
     /// # Errors
-    /// When the state is of another view or order version, or stands past the end.
+    /// The state is of another view or order version, or is past the end.
     pub(super) fn pass(&self, state: LoaderState) -> Result<Pass, sampler::Error> {
         let sequence = self.content.sequence(state.plan())?;
         let start = sequence.resume(state)?;
         let batches =
             BatchPlan::new(sequence.len(), start, self.batch_size, self.world, self.last)?;
         let global = batches.batches_in_epoch();
-        // Under `Last::Uneven` a rank may have nothing of the last batch.
+        // Under `Last::Uneven` the last batch may have no rows for a rank.
         let idle_at_last =
             global > 0 && batches.share(global - 1, self.rank).is_none_or(|share| share.is_empty());
         let count = self.lane.share(global - u64::from(idle_at_last));
@@ -95,20 +94,18 @@ impl Pass {
         self.sequence.plan()
     }
 
-    /// What all ranks call it.
     pub(super) fn name(&self) -> PassName {
         PassName::new(self.plan(), self.divider.as_deref().map(Divider::id))
     }
 
-    /// Batches that this rank and lane gets.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The samples of a batch of this rank and lane, and how many at its end are padding.
+    /// The samples of a batch of this rank and lane, and the number at its end that are padding.
     ///
     /// # Panics
-    /// If there is no such batch.
+    /// There is no such batch.
     pub(super) fn samples(&self, batch: u64) -> (Samples, u64) {
         let batch = self.lane.batch(batch);
         let share = self.batches.share(batch, self.rank).expect("a batch of this pass");
@@ -126,21 +123,21 @@ impl Pass {
         (samples, share.padding())
     }
 
-    /// The same, as the datasets count their samples, which may be parts of snapshots.
+    /// As [`samples`](Self::samples), by index in the datasets, which may be parts of snapshots.
     pub(super) fn indices(&self, batch: u64) -> (Samples, u64) {
         let (mut samples, padding) = self.samples(batch);
         self.sequence.index(&mut samples);
         (samples, padding)
     }
 
-    /// Where the job stands before the first batch.
+    /// The position before the first batch.
     pub(super) fn state_at_start(&self) -> LoaderState {
         LoaderState::new(self.plan(), self.start)
     }
 
-    /// Where the job stands once all ranks are done with `batch` and the lanes with those before
-    /// it: after the last one at the start of the next epoch, so that a dropped tail is not taken
-    /// up again.
+    /// The position of the job after all ranks have used `batch` and all lanes the batches before
+    /// it. After the last batch it is the start of the next epoch, so a resume skips a dropped
+    /// tail.
     pub(super) fn state_after(&self, batch: u64) -> LoaderState {
         let batch = self.lane.batch(batch);
         match self.batches.position_after(batch) {
@@ -151,12 +148,12 @@ impl Pass {
         }
     }
 
-    /// Where the job stands at the end of the epoch.
+    /// The position at the end of the epoch.
     pub(super) fn state_at_end(&self) -> LoaderState {
         LoaderState::new(self.plan().next_epoch(), 0)
     }
 
-    /// What the digests of all ranks together must come to.
+    /// The merged digest that all ranks must reach.
     pub(super) fn expected_digest(&self) -> EpochDigest {
         self.sequence.digest(self.batches.delivered())
     }

@@ -1,20 +1,19 @@
-//! Numbered pieces of work done ahead by a few threads, and handed out in order.
+//! Numbered pieces of work, done ahead by a few threads and handed out in order.
 //!
 //! ```text
 //!              handed out  |   in flight or ready: at most `window`   |  not begun
 //!   0 1 2 3 ...            ^ next_out                                 ^ next_claim      end
 //! ```
 //!
-//! A thread claims the next number while there is room in the window, works without any lock, and
-//! puts the outcome into its place. Taking the front outcome makes room for one more; in a window
-//! wider than there are threads nobody need wake up for that, and the next piece is begun
-//! meanwhile. An error or a panic is an outcome like any other, except that nothing is begun after
-//! it: it comes out in its turn, and is the last.
+//! A thread claims the next number while there is room in the window, works without a lock, and
+//! puts the outcome into its place. Taking the front outcome makes room for one more piece. If the
+//! window is wider than the number of threads, the next piece begins without a wakeup. An error or
+//! a panic is an outcome too: it comes in its turn, it is the last, and no piece begins after it.
 //!
-//! Thread rule: one consumer; a few threads, which end with the last piece or at the next border
-//! between two pieces once the consumer is gone. Nobody waits for them. A forked child has none of
-//! them: there the consumer gets an error, and the lock is left alone.
-//! Non-goals: stopping in the middle of a piece.
+//! Thread rule: one consumer and a few threads. The threads end after the last piece, or after
+//! their current piece once the consumer is gone. The consumer does not wait for them. A forked
+//! child has no such threads: its consumer gets an error, and the lock is left alone. Non-goals:
+//! stopping in the middle of a piece.
 
 use std::{
     any::Any,
@@ -33,9 +32,9 @@ use crate::{Error, ErrorKind};
 /// The consumer's end. Dropping it stops the threads.
 pub(super) struct Prefetch<T> {
     shared: Arc<Shared<T>>,
-    /// Its [`fork_count`].
+    /// The [`fork_count`] of the process that created it.
     process: u32,
-    /// Whether an error was handed out: nothing comes after it.
+    /// An error was handed out. No outcome follows it.
     failed: bool,
 }
 
@@ -43,29 +42,28 @@ type Outcome<T> = Result<T, Error>;
 
 struct Shared<T> {
     work: Box<dyn Fn(u64) -> Outcome<T> + Send + Sync>,
-    /// How wide the window is.
     width: usize,
     window: Mutex<Window<T>>,
     /// There is room for another piece, or no more work.
     room: Condvar,
-    /// The front outcome is there.
+    /// The front outcome is complete.
     ready: Condvar,
 }
 
 struct Window<T> {
     next_out: u64,
-    /// Outcomes from `next_out` on, `None` while in flight.
+    /// Outcomes from `next_out` on. `None` while in flight.
     outcomes: VecDeque<Option<Outcome<T>>>,
-    /// Pieces to do: lowered by an error, and when the consumer goes.
+    /// The number of pieces to do. An error lowers it, and so does the end of the consumer.
     end: u64,
 }
 
 impl<T: Send + 'static> Prefetch<T> {
-    /// Begins with pieces `0..count` at once, on so many threads (at least one). Up to `ready`
-    /// pieces may lie ready beside those that threads work on.
+    /// Begins pieces `0..count` on `threads` threads, at least one. Up to `ready` further pieces
+    /// may lie ready.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// The system refuses a thread.
     pub(super) fn start(
         count: u64,
         threads: usize,
@@ -96,8 +94,8 @@ impl<T: Send + 'static> Prefetch<T> {
         Ok(prefetch)
     }
 
-    /// The outcome of the next piece, waiting for it if need be; `None` after the last, and after
-    /// the first error.
+    /// Waits for the outcome of the next piece. `None` after the last piece, and after the first
+    /// error.
     pub(super) fn next(&mut self) -> Option<Outcome<T>> {
         if self.failed {
             return None;
@@ -107,8 +105,7 @@ impl<T: Send + 'static> Prefetch<T> {
         outcome
     }
 
-    /// Waits until [`next`](Self::next) has an answer, but no longer than `patience`: whether it
-    /// has.
+    /// Waits at most `patience` until [`next`](Self::next) has an answer. Returns whether it has.
     pub(super) fn wait(&self, patience: Duration) -> bool {
         if self.failed || self.process != fork_count() {
             return true;
@@ -120,7 +117,6 @@ impl<T: Send + 'static> Prefetch<T> {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Whether it ended with an error.
     pub(super) fn failed(&self) -> bool {
         self.failed
     }
@@ -176,7 +172,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// The next piece to do, waiting for room; `None` when there is nothing more to do.
+    /// Claims the next piece, and waits for room. `None` if no piece is left.
     fn claim(&self) -> Option<u64> {
         let mut window = self.lock();
         loop {

@@ -1,4 +1,4 @@
-//! Batches to a device: rows into a block, each column by one of two ways.
+//! Copies batches to a device: rows into a block, each column in one of two ways.
 //!
 //! ```text
 //!  block   │ column 0 │ column 1 │ ... │ ragged columns │ their offsets │
@@ -6,12 +6,12 @@
 //!              └ staged: a buffer with the same places ──────┘
 //! ```
 //!
-//! A staged column is gathered into a page-locked buffer, at the place that it has in the block. So
-//! neighbours go in one copy, and a full batch that is staged as a whole is one copy. Of ragged
-//! columns the offsets go along, as 64-bit integers.
+//! A staged column is gathered into a page-locked buffer, at its place in the block. Adjacent
+//! staged columns go in one copy, and so does a full batch that is staged as a whole. The offsets
+//! of ragged columns are copied too, as 64-bit integers.
 //!
-//! Thread rule: threads that fetch do this side by side. Non-goals: when memory may be used again
-//! (see [`Pump`]).
+//! Thread rule: several threads fetch side by side. Non-goals: the time when memory may be used
+//! again (see [`Pump`]).
 
 use std::{ops::Range, sync::Arc};
 
@@ -53,23 +53,22 @@ pub struct DeviceTensor {
     pub name: Arc<str>,
     /// The type of an element.
     pub dtype: Dtype,
-    /// Number of rows, then the shape of one sample. Of a ragged tensor: number of elements of all
-    /// rows, then the shape of an element.
+    /// The number of rows, then the shape of one sample. For a ragged tensor: the number of
+    /// elements of all rows, then the shape of an element.
     pub shape: Vec<u64>,
     /// Its elements.
     pub memory: DeviceSlice,
-    /// Of a ragged tensor, 64-bit integers: row `r` is its elements `offsets[r]` to `offsets[r +
-    /// 1]`.
+    /// For a ragged tensor, 64-bit integers: row `r` is elements `offsets[r]` to `offsets[r + 1]`.
     pub offsets: Option<DeviceSlice>,
 }
 
-/// Where in a block everything lies.
+/// The ranges of a block.
 struct Places {
-    /// The rows of each column.
+    /// By column.
     rows: Box<[Range<usize>]>,
-    /// The offsets of each ragged column.
+    /// By column, for ragged ones.
     offsets: Box<[Option<Range<usize>>]>,
-    /// Bytes of all.
+    /// Bytes of the whole block.
     end: usize,
 }
 
@@ -92,8 +91,8 @@ impl Places {
 }
 
 impl Batch<OnDevice> {
-    /// Its tensors, in the order in which the loader was asked for them. The memory goes back to
-    /// the loader, or to the caller that gave it, when the last of them is dropped.
+    /// The tensors, in the order that the loader was built with. The memory returns to the loader,
+    /// or to the caller that gave it, when the last tensor is dropped.
     #[must_use]
     pub fn into_tensors(self) -> Vec<DeviceTensor> {
         let (count, OnDevice { memory, places }) = (self.len(), &self.place);
@@ -109,7 +108,7 @@ impl Batch<OnDevice> {
         columns.map(tensor).collect()
     }
 
-    /// All memory of the batch, for a program that has its streams wait once a batch.
+    /// All memory of the batch, for a program that lets its streams wait once per batch.
     #[must_use]
     pub fn memory(&self) -> &DeviceSlice {
         &self.place.memory
@@ -117,7 +116,7 @@ impl Batch<OnDevice> {
 }
 
 impl Epoch<OnDevice> {
-    /// Begins an epoch whose batches are in the memory of a device.
+    /// Begins an epoch of batches in device memory.
     pub(super) fn on_device(
         start: Start,
         buffers: Option<CallerBuffers<ReadyBlock>>,
@@ -140,18 +139,17 @@ impl PreparedEpoch<OnDevice> {
         Self { start, buffers, by }
     }
 
-    /// Begins it: fetching begins at once.
+    /// Begins the epoch and starts to fetch.
     ///
     /// # Errors
-    /// `ResourceExhausted` when no thread can be started.
+    /// `ResourceExhausted` if the system refuses a thread.
     pub fn begin(self) -> Result<Epoch<OnDevice>, Error> {
         Epoch::on_device(self.start, Some(self.buffers), self.by)
     }
 }
 
 impl BatchFetcher {
-    /// Bytes of the block that a batch of a pass will be in. Of ragged rows this puts the batch in
-    /// order.
+    /// The bytes of the block that a batch needs. For ragged rows this computes the batch's order.
     ///
     /// # Errors
     /// As [`Ragged::new`].
@@ -164,7 +162,7 @@ impl BatchFetcher {
         Ok(Places::new(&self.layout, samples.len(), &ragged).end)
     }
 
-    /// Queues the copies of samples to a device, unless `cancel` is used first. The pump holds the
+    /// Queues the copies of samples to a device, until `cancel` is cancelled. The pump holds the
     /// memory that they read until they are done.
     fn to_device(
         &self,
@@ -185,7 +183,7 @@ impl BatchFetcher {
         if !staged.is_empty() {
             let staging = buffer.insert(pump.stage(places.end, cancel)?);
             let is_staged = |column: usize| !direct.has(column);
-            // Not where the offsets of direct columns are all that is staged.
+            // Skipped if only the offsets of direct columns are staged.
             if (0..places.rows.len()).any(is_staged) {
                 let read = self.gather(samples, &rows, &ragged, staging, is_staged, cancel)?;
                 gathered.add_columns(read);
@@ -207,7 +205,7 @@ impl BatchFetcher {
     }
 }
 
-/// Adds the copies of what was staged.
+/// Adds the copies of the staged ranges.
 fn stage(
     transfer: &mut Transfer,
     buffer: crate::device::Staged,
@@ -223,14 +221,12 @@ fn stage(
 }
 
 impl Places {
-    /// Bytes of rows and offsets.
     fn bytes(&self) -> u64 {
         let offsets = self.offsets.iter().flatten();
         self.rows.iter().chain(offsets).map(|range| range.len() as u64).sum()
     }
 
-    /// The staged ranges: the columns that are not direct, and all offsets. Neighbours are one
-    /// range.
+    /// The staged ranges: all columns that are not direct, and all offsets. Neighbours are merged.
     fn staged(&self, is_direct: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
         let columns = self.rows.iter().enumerate().filter(|(column, _)| !is_direct(*column));
         let ranges = columns.map(|(_, range)| range).chain(self.offsets.iter().flatten());
@@ -259,7 +255,7 @@ impl Places {
 }
 
 impl Direct {
-    /// The copies of the columns that go directly, into a block.
+    /// The copies of the direct columns into a block.
     fn transfer(&mut self, block: &Block, places: &[Range<usize>]) -> Transfer {
         let (sources, runs) = self.take();
         let runs = runs.into_iter().map(|(column, run)| {

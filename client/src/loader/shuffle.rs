@@ -1,4 +1,4 @@
-//! `auto`, and what it comes to.
+//! Resolves the shuffle `auto`.
 
 use std::{fmt, str::FromStr};
 
@@ -9,15 +9,15 @@ use crate::{
     sampler::{self, Shuffle, View, WINDOW_SHARDS_DEFAULT},
 };
 
-/// How far samples are shuffled, as asked for.
+/// How far samples are shuffled, as set by the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ShuffleMode {
-    /// All samples when the dataset fits into the memory of the cluster, else a window of shards.
-    /// Several ranks without a cluster, each with the node of its host, take a window of 64.
-    /// Decided once, when the loader is built.
+    /// All samples if the dataset fits into the memory of the cluster, otherwise a window of
+    /// shards. Several ranks that each use their host's node take a window of 64. Decided once,
+    /// when the loader is built.
     #[default]
     Auto,
-    /// Exactly this.
+    /// This shuffle.
     Fixed(Shuffle),
 }
 
@@ -39,13 +39,13 @@ impl fmt::Display for ShuffleMode {
 impl FromStr for ShuffleMode {
     type Err = sampler::Error;
 
-    /// Reads `auto`, or what [`Shuffle`] reads: `none`, `window`, `window:SHARDS`, `global`.
+    /// Parses `auto`, or a [`Shuffle`]: `none`, `window`, `window:SHARDS`, `global`.
     fn from_str(text: &str) -> Result<Self, sampler::Error> {
         if text == "auto" { Ok(Self::Auto) } else { text.parse().map(Self::Fixed) }
     }
 }
 
-/// The shards that an epoch goes through.
+/// The shards that an epoch reads.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Extent {
     pub(super) bytes: u64,
@@ -53,7 +53,7 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// The shards of which a view has a sample.
+    /// The shards that contain a sample of a view.
     pub(super) fn of(manifest: &Manifest, view: &View) -> Self {
         let used = (0..manifest.shard_count()).filter(|&shard| view.shape().has(shard));
         used.fold(Self::default(), |sum, shard| {
@@ -67,14 +67,14 @@ impl Extent {
     }
 }
 
-/// What `auto` comes to for one of `world` ranks. `memory` is the cluster's, `None` without one.
+/// Resolves `auto` for one of `world` ranks. `memory` is the cluster's, `None` without a cluster.
 ///
-/// Without a cluster that all ranks share, a window of the usual size, which reads each object in
-/// one stretch of the epoch: they must come to the same without a word to each other.
+/// Ranks that share no cluster take a window of the default size, which reads each object in one
+/// stretch of the epoch. They cannot talk to each other and must still agree.
 ///
 /// # Errors
-/// When there are several ranks and some nodes, or all, did not answer: ranks that see different sums could
-/// come to different orders, and lose samples in silence.
+/// Some node did not answer, and there are several ranks. Ranks that see different sums could
+/// choose different orders and silently lose samples.
 pub(super) fn resolve_auto(
     extent: Extent,
     memory: Option<ClusterMemory>,
@@ -99,7 +99,7 @@ pub(super) fn resolve_auto(
     Ok(Shuffle::auto(extent.bytes, budget_bytes, shard_bytes))
 }
 
-/// Of two shuffles that `auto` came to, the one that needs less memory.
+/// The one of two shuffles that needs less memory.
 pub(super) fn narrower(one: Shuffle, other: Shuffle) -> Shuffle {
     match (one, other) {
         (Shuffle::Window { shards: one }, Shuffle::Window { shards: other }) => {

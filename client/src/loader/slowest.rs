@@ -1,10 +1,10 @@
-//! The batches of a loader that took longest, with what each waited for: the answer to "why is my
-//! device idle?".
+//! The slowest batches of a loader, each with the reasons for its wait. They answer the question
+//! "why is my device idle?".
 //!
-//! A few are kept, the slowest there were. A batch that is faster than all of them costs one look.
+//! Only a few are kept. A batch that is faster than all of them costs one comparison.
 //!
-//! Thread rule: shared by a loader and its epochs, without a lock: it may be used on both sides of
-//! a fork.
+//! Thread rule: a loader and its epochs share it without a lock, so it works on both sides of a
+//! fork.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -13,28 +13,28 @@ use larder_base::limits;
 
 use crate::{Hop, LongestWait};
 
-/// A batch that took long.
+/// A slow batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SlowBatch {
     /// Its epoch.
     pub epoch: u64,
-    /// Its number among the batches that this rank got in the epoch, from where that was begun or
+    /// Its number among the batches that this rank got in the epoch, from where the epoch began or
     /// resumed.
     pub batch: u64,
-    /// How long whoever iterates waited for it: 0 when it was ready.
+    /// How long the consumer waited for it: 0 if it was ready.
     pub waiting: Duration,
-    /// How long it took to fetch its rows, most of it usually while others were used.
+    /// How long it took to fetch its rows, mostly while other batches were used.
     pub fetching: Duration,
-    /// Where the time of fetching went.
+    /// The time of fetching, by cause.
     pub hops: [(Hop, Duration); 6],
-    /// The longest single wait: for which shard, of which node. Absent when all rows were mapped.
+    /// The longest single wait, with its shard and node. Absent if all rows were mapped.
     pub longest: Option<LongestWait>,
 }
 
 impl SlowBatch {
-    /// By the whole milliseconds for which it was waited, then by the time of fetching: where
-    /// nobody had to wait, the batch that came closest to it.
+    /// Orders by the whole milliseconds that the consumer waited, then by the time of fetching.
+    /// Among batches without a wait, the slowest to fetch came closest to one.
     fn slowness(&self) -> (u128, Duration) {
         slowness(self.waiting, self.fetching)
     }
@@ -44,15 +44,14 @@ fn slowness(waiting: Duration, fetching: Duration) -> (u128, Duration) {
     (waiting.as_millis(), fetching)
 }
 
-/// The slowest batches so far.
 #[derive(Debug, Default)]
 pub(super) struct Slowest {
-    /// The slowest first, at most [`limits::SLOW_BATCHES_KEPT_MAX`].
+    /// At most [`limits::SLOW_BATCHES_KEPT_MAX`], the slowest first.
     kept: ArcSwap<Vec<SlowBatch>>,
 }
 
 impl Slowest {
-    /// Keeps the batch that `describe` makes if it is one of the slowest.
+    /// Keeps the batch that `describe` returns if it is one of the slowest.
     pub(super) fn offer(
         &self,
         waiting: Duration,

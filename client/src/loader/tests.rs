@@ -1,5 +1,4 @@
-//! The loader over rows made up in memory: what it hands out, in which order, and what it
-//! remembers.
+//! The loader over rows made up in memory: the batches it hands out, their order, and its state.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +29,7 @@ mod mixture;
 
 const SAMPLES: u64 = 203;
 
-/// 203 samples of 15 bytes and of 8, in shards of 20 or 21 rows.
+/// 203 samples of 15 bytes and of 8 bytes, in shards of 20 or 21 rows.
 fn manifest() -> Manifest {
     let tensor = |name: &str, dtype, shape: &[u64], row_bytes, slot| TensorSpec {
         name: name.into(),
@@ -55,7 +54,7 @@ fn manifest() -> Manifest {
     builder.build().unwrap()
 }
 
-/// What the rows of a sample hold.
+/// The bytes of a sample's row.
 fn row(sample: u64, tensor: usize, bytes: usize) -> Vec<u8> {
     let seed = sample * 31 + tensor as u64;
     (0..bytes as u64)
@@ -92,12 +91,11 @@ fn source(manifest: Manifest, gather: Arc<Gather>) -> Source {
     Source { manifest, view, gather, look: None, mapped: None, cluster: None }
 }
 
-/// A loader of all samples.
 fn from(manifest: Manifest, gather: Arc<Gather>) -> LoaderBuilder {
     LoaderBuilder::new(source(manifest, gather))
 }
 
-/// Checks every byte of a batch, and returns its samples without padding.
+/// Checks every byte of a batch. Returns its samples without padding.
 fn checked(batch: &Batch) -> &[u64] {
     let (image, label) = (batch.tensor("image"), batch.tensor("label"));
     assert_eq!(image.shape(), [batch.len() as u64, 3, 5]);
@@ -113,7 +111,7 @@ fn shuffle(text: &str) -> ShuffleMode {
     text.parse().unwrap()
 }
 
-/// Counts what an epoch hands out and checks every byte of it.
+/// Counts the samples of an epoch and checks every byte.
 fn drain(epoch: Epoch, seen: &mut BTreeMap<u64, usize>) -> u64 {
     let mut batches = 0;
     for batch in epoch {
@@ -198,7 +196,7 @@ fn resume_at_other_world_and_batch_size_loses_no_sample() {
             assert!(states.iter().all(|state| *state == states[0]));
             let saved = states[0].to_string();
             for rank in 0..after {
-                // Neither seed nor shuffle is said again: they are in the state.
+                // The state carries seed and shuffle.
                 let builder = builder().batch_size(9).last(Last::Pad).rank(rank, after);
                 let mut loader = builder.resume(saved.parse().unwrap()).build().unwrap();
                 assert_eq!(loader.state(), states[0]);
@@ -255,7 +253,8 @@ fn interleaved_workers_return_the_batches_of_one_loader() {
             let alone = epoch(0, 1);
             let mut each: Vec<_> =
                 (0..workers).map(|worker| epoch(worker, workers).into_iter()).collect();
-            // As a DataLoader does: one batch of each in turn, and whoever has none is passed over.
+            // As a DataLoader does: one batch of each worker in turn, skipping workers that are
+            // done.
             let rounds = alone.len().div_ceil(workers as usize);
             let turns: Vec<_> = (0..rounds)
                 .flat_map(|_| each.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>())
@@ -305,8 +304,8 @@ fn schedule_predicts_each_batch_and_the_state_after_it() {
     assert_eq!(rest.batch(0).unwrap().samples, epoch[3].samples());
 }
 
-/// A gather that counts batches and holds back all but the one with the first row, until it is
-/// opened.
+/// A gather that counts batches. Until it is opened, it holds back all but the batch with the first
+/// row.
 #[derive(Default)]
 struct Gate {
     begun: Mutex<u64>,
@@ -348,7 +347,7 @@ fn prefetched_batches_do_not_count_in_state_digest_or_stats() {
     let builder = from(manifest, gather).shuffle(shuffle("none")).batch_size(10).prefetch(3);
     let mut loader = builder.build().unwrap();
     let mut epoch = loader.epoch(0).unwrap();
-    gate.wait_for(3); // three on their way, nothing taken
+    gate.wait_for(3); // three in flight, none taken
     assert_eq!(loader.state().next_position(), 0);
     let batch = epoch.next().unwrap().unwrap();
     gate.wait_for(4);

@@ -1,10 +1,10 @@
-//! Who listens at a socket whose path the network named.
+//! Checks the listener of a socket at a path that came from the network.
 //!
-//! What comes over a node's socket is mapped and taken for rows, so it must be the node that
-//! listens there and not some other user of this host who was first to the path. Root and our own
-//! user may do as they like anyway. Anybody else must have been given the place by them: the
-//! socket's folder is the listener's (or root's or ours, and nobody else may write there), and
-//! nobody else can have put it where it is.
+//! The client maps extents from a node's socket and takes them for rows. So the listener must be
+//! the node, and not another user of this host that claimed the path first. Root and this process's
+//! user are trusted, and must have given the path to any other listener. The socket's folder then
+//! belongs to the listener, or to a trusted user and is not writable by others. No other user can
+//! have moved the folder there.
 //!
 //! Non-goal: telling a node from other programs of the same user.
 
@@ -20,7 +20,8 @@ use nix::unistd::geteuid;
 
 const ROOT: u32 = 0;
 
-/// Bits by which others may write, and by which they may at least not rename what is another's.
+/// The permission of other users to write. The sticky bit at least stops them from renaming others'
+/// files.
 const WRITE_OF_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
@@ -31,11 +32,10 @@ struct Owner {
     mode: u32,
 }
 
-/// Makes sure that who listens at `path`, where `socket` was connected, was put there by root or by
-/// us.
+/// Checks that root or this user gave `path` to its listener. `socket` is connected to it.
 ///
 /// # Errors
-/// In words, if that can't be told.
+/// The reason, if this can't be proved.
 pub(super) fn check(socket: &UnixStream, path: &Path) -> Result<(), String> {
     let own = geteuid().as_raw();
     let listener = PeerProcess::of(socket).map_err(|why| why.to_string())?.uid();
@@ -110,7 +110,7 @@ mod tests {
     const OURS: u32 = 1000;
     const OTHER: u32 = 1001;
 
-    /// What is thought of a node that listens below these folders, the nearest first.
+    /// The judgement of a listener below these folders, the nearest first.
     fn judged(listener: u32, folders: &[(u32, u32)]) -> Result<(), String> {
         let folders: Vec<_> = folders.iter().map(|&(user, mode)| Owner { user, mode }).collect();
         judge(listener, OURS, &folders)
@@ -130,13 +130,13 @@ mod tests {
     fn refuses_socket_where_other_users_may_write() {
         let (root, tmp) = ((ROOT, 0o755), (ROOT, 0o1777));
         for (listener, folders, says) in [
-            // Right in /tmp, and in a folder that whoever listens made there.
+            // In /tmp, and in a folder that the listener made there.
             (OTHER, vec![tmp, root], "others may write to its folder"),
             (OTHER, vec![(OTHER, 0o755), tmp, root], "a folder above"),
-            // In the node's folder, by another who may write there.
+            // In the node's folder, by another user with write permission.
             (OTHER, vec![(NODE, 0o770), root], "user 990's"),
             (OTHER, vec![(ROOT, 0o775), root], "others may write to its folder"),
-            // Below a folder that others may rename things in, or own.
+            // Below a folder that other users own or can rename entries in.
             (NODE, vec![(NODE, 0o755), (ROOT, 0o777), root], "others may write to a folder above"),
             (NODE, vec![(NODE, 0o755), (OTHER, 0o755), root], "user 1001's"),
         ] {

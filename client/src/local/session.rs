@@ -1,4 +1,4 @@
-//! Frames and descriptors over a node's unix socket, after HELLO.
+//! Frames and descriptors on a node's unix socket, after HELLO.
 
 use std::{
     collections::VecDeque, io, os::fd::OwnedFd, os::unix::net::UnixStream, path::Path, process,
@@ -13,34 +13,34 @@ use larder_wire::data::{
 use super::listener;
 use crate::remote::{self, Failure};
 
-/// Descriptors that came and were not taken yet: more than the node has reason to send.
+/// The most received descriptors that wait to be taken. A node has no reason to send more.
 const FDS_WAITING_MAX: usize = 64;
 
-/// Bytes received at a time; the frames of this socket have some 50.
+/// Bytes received at a time. The frames of this socket have about 50.
 const RECEIVE_BYTES: usize = 4 << 10;
 
 /// The connection to a node's unix socket.
 pub(super) struct Session {
     stream: UnixStream,
-    /// Received, and not made a frame of.
+    /// Received bytes without a complete frame.
     buffer: Vec<u8>,
-    /// Descriptors, in the order of the frames that they rode with.
+    /// Descriptors, in the order of their frames.
     fds: VecDeque<OwnedFd>,
 }
 
-/// A frame that came.
+/// A received frame.
 pub(super) struct Incoming {
     pub(super) kind: Kind,
     pub(super) request: u64,
     pub(super) body: Vec<u8>,
 }
 
-/// Why there is no session.
+/// The reason why there is no session.
 #[derive(Debug)]
 pub(super) enum NoSession {
-    /// Another node listens there: that of another host, under the same path.
+    /// Another node listens there, such as one of another host with the same path.
     OtherNode(String),
-    /// No answer that could be used.
+    /// No usable answer.
     Failed(Failure),
 }
 
@@ -51,14 +51,14 @@ impl From<Failure> for NoSession {
 }
 
 impl Session {
-    /// Connects to a node of which the name is known.
+    /// Connects to the node with this id.
     pub(super) fn connect(path: &Path, node_id: &str) -> Result<Self, NoSession> {
         let (session, node) = Self::connect_any(path)?;
         if node.node_id == node_id { Ok(session) } else { Err(NoSession::OtherNode(node.node_id)) }
     }
 
-    /// Connects and says HELLO; learns which node it is. No ticket is shown: the kernel says who
-    /// we are, and who listens.
+    /// Connects, says HELLO, and learns the node's id. Shows no ticket, because the kernel tells
+    /// both sides the other's user.
     pub(super) fn connect_any(path: &Path) -> Result<(Self, HelloOk), Failure> {
         let stream = UnixStream::connect(path).map_err(|error| Failure::from_io(&error))?;
         listener::check(&stream, path).map_err(Failure::Broken)?;
@@ -92,8 +92,8 @@ impl Session {
         &self.stream
     }
 
-    /// The next frame. [`Failure::Silent`] when none came within the socket's read timeout; nothing
-    /// is lost then.
+    /// Reads the next frame. [`Failure::Silent`] if none arrives within the socket's read timeout.
+    /// No data is lost then.
     pub(super) fn next(&mut self) -> Result<Incoming, Failure> {
         loop {
             if let Some(split) = split_frame(&self.buffer)? {
@@ -112,7 +112,7 @@ impl Session {
         }
     }
 
-    /// The descriptor that rode with the frame just read.
+    /// The descriptor sent with the last frame.
     pub(super) fn take_fd(&mut self) -> Result<OwnedFd, Failure> {
         let missing = || Failure::Protocol("no descriptor came with ATTACHED".to_owned());
         self.fds.pop_front().ok_or_else(missing)
@@ -126,7 +126,7 @@ impl Session {
             return Err(WireError::Closed.into());
         }
         if self.fds.len() + fds.len() > FDS_WAITING_MAX {
-            return Err(Failure::Protocol("descriptors came that nobody asked for".to_owned()));
+            return Err(Failure::Protocol("descriptors came without a request".to_owned()));
         }
         self.buffer.extend_from_slice(&bytes[..got]);
         self.fds.extend(fds);

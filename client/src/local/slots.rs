@@ -1,4 +1,4 @@
-//! Which shards of a snapshot are mapped, and when one that is not may be asked for.
+//! The attach table: the mapped shards of a snapshot, and when to ask for the others.
 
 use std::{
     sync::{
@@ -16,14 +16,14 @@ use larder_extent::Attached;
 
 use super::mapping_slots::{MappingSlot, MappingSlots};
 
-/// Shards of one chunk of the table. Chunks are made when one of theirs is first asked for, so that
-/// a dataset of millions of shards costs what is used of it.
+/// Shards of one chunk of the table. The first request for a shard allocates its chunk. So a
+/// dataset of millions of shards costs only its used chunks.
 const CHUNK_SHARDS: usize = 1 << 10;
 
-/// In place of a time: the node was asked and has not answered.
+/// In place of a time: the node was asked and has not answered yet.
 const ASKED: u32 = u32::MAX;
 
-/// Times are kept in ticks of this length: 32 bits then last for years.
+/// Times are in ticks of this length, so that 32 bits last for years.
 const TICK: Duration = Duration::from_millis(50);
 
 struct Slot {
@@ -33,8 +33,8 @@ struct Slot {
 }
 
 impl Slot {
-    /// From `when` on it may be asked for. Whether an answer was outstanding, for which a place is
-    /// taken.
+    /// Allows asking from `when` on. Returns whether an answer was outstanding, and so held a
+    /// place.
     fn answer(&self, when: Duration) -> bool {
         self.ask_at.swap(tick(when), AcqRel) == ASKED
     }
@@ -44,7 +44,7 @@ impl Slot {
 pub(crate) struct Slots {
     chunks: Box<[OnceLock<Box<[Slot]>>]>,
     mapped: AtomicUsize,
-    /// One is taken for each map, and for each shard that was asked for.
+    /// Each map takes one, and so does each requested shard.
     places: Arc<MappingSlots>,
 }
 
@@ -69,7 +69,7 @@ impl Slots {
         self.mapped.load(Acquire) == 0
     }
 
-    /// Whether the caller should ask for a shard now. True for one caller, until the answer.
+    /// Whether the caller should ask for a shard now. True for one caller until the answer.
     pub(crate) fn claim(&self, shard: u32, now: Duration) -> bool {
         let slot = self.slot(shard);
         let ask_at = slot.ask_at.load(Relaxed);
@@ -88,15 +88,14 @@ impl Slots {
         self.slot(shard).ask_at.load(Acquire) == ASKED
     }
 
-    /// The answer was that it can't be had now; it may be asked for again from `when` on.
+    /// Notes that the shard can't be mapped now. It may be asked for again from `when` on.
     pub(crate) fn refuse(&self, shard: u32, when: Duration) {
         if self.slot(shard).answer(when) {
             self.places.give_back();
         }
     }
 
-    /// The answer was a map. Returns it with the map that it replaces, to be dropped without a
-    /// lock.
+    /// Stores a map. Returns it with the map that it replaces, to be dropped outside any lock.
     pub(crate) fn put(&self, shard: u32, map: Attached) -> (Weak<Attached>, Option<Arc<Attached>>) {
         let slot = self.slot(shard);
         let map = Arc::new(map.kept_with(MappingSlot::taken(&self.places)));
@@ -111,7 +110,7 @@ impl Slots {
         (put, replaced)
     }
 
-    /// Takes a map out of the table. Readers that have it keep it; the last reference unmaps it.
+    /// Removes a map from the table. Readers keep theirs, and the last reference unmaps it.
     pub(crate) fn take(&self, shard: u32, ask_again: Duration) -> Option<Arc<Attached>> {
         self.refuse(shard, ask_again);
         let map = self.slot(shard).map.swap(None);
@@ -121,7 +120,7 @@ impl Slots {
         map
     }
 
-    /// As [`take`](Self::take), but of this map only: another one came since from elsewhere.
+    /// As [`take`](Self::take), but only for this map: another one may have replaced it.
     pub(crate) fn take_this(
         &self,
         shard: u32,
@@ -132,7 +131,7 @@ impl Slots {
         current.and_then(|_| self.take(shard, ask_again))
     }
 
-    /// Drops every map: in a forked child, whose parent holds the leases.
+    /// Drops every map. For a forked child: its parent holds the leases.
     pub(crate) fn clear(&self) {
         for slot in self.chunks.iter().filter_map(OnceLock::get).flatten() {
             slot.map.store(None);
@@ -159,7 +158,6 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A map of a small extent.
     fn map() -> Attached {
         let layout = Layout::new(&[Region::Blocks { bytes: 8 }]).unwrap();
         let (id, parts) =
@@ -191,7 +189,7 @@ mod tests {
         assert!(one.claim(7, SECOND) && other.claim(7, SECOND));
         assert!(!one.claim(8, SECOND) && !other.claim(8, SECOND));
         one.refuse(7, SECOND);
-        // What was not asked for has no place to give back.
+        // A shard without an outstanding request has no place to return.
         one.refuse(7, SECOND);
         assert!(other.claim(8, SECOND));
         assert!(!one.claim(7, SECOND));
@@ -210,7 +208,7 @@ mod tests {
         drop(used);
         assert!(slots.claim(8, SECOND));
         slots.put(8, map());
-        // One more that nobody asked for, as its place was given back before it came.
+        // An unrequested map, because the place of its request was already returned.
         slots.put(9, map());
         drop(slots.take(8, SECOND));
         assert!(!slots.claim(8, SECOND));

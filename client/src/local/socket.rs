@@ -1,4 +1,4 @@
-//! The session on a node's unix socket, and the thread that looks after it.
+//! The session on a node's unix socket, and its thread.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,27 +25,27 @@ use super::{
 };
 use crate::{process, remote::Failure};
 
-/// Shards asked for and not answered. Their frames fit the socket's buffer, so that asking does not
-/// block while the node is alive.
+/// The most unanswered requests. Their frames fit the socket's buffer, so that asking never blocks
+/// while the node is alive.
 const ASKED_MAX: usize = 256;
 
-/// After an answer that a shard is being filled. Its rows come by gather meanwhile.
+/// The wait after an answer that a shard is being filled. A gather gets its rows meanwhile.
 const ASK_AGAIN_PENDING: Duration = Duration::from_millis(100);
 
-/// After an answer that a shard is not kept, or that we hold too much.
+/// The wait after an answer that a shard is not kept, or that this process holds too many.
 const ASK_AGAIN_REFUSED: Duration = Duration::from_secs(5);
 
-/// After a recall: the node has better use for the memory.
+/// The wait after a recall, because the node needs the memory.
 const ASK_AGAIN_RECALLED: Duration = Duration::from_secs(1);
 
-/// How often maps that were recalled while in use are looked at.
+/// How often recalled maps that were in use are checked.
 const LINGER_CHECK: Duration = Duration::from_millis(100);
 
 /// Waits between two attempts to connect.
 const RECONNECT_MIN: Duration = Duration::from_millis(100);
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// A node on this host, as far as its socket lets us in.
+/// The session with a node on this host.
 pub(crate) struct Socket {
     shared: Arc<Shared>,
 }
@@ -56,25 +56,25 @@ struct Shared {
     manifest: Manifest,
     slots: Arc<Slots>,
     state: Mutex<State>,
-    /// An answer came, the session began or ended, or the socket is to stop.
+    /// An answer arrived, the session began or ended, or the socket is to stop.
     changed: Condvar,
-    /// The node said that the dataset is not open there.
+    /// The node answered that the dataset is not open there.
     unknown: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
-    /// For writing, while there is a session.
+    /// For writing. Present during a session.
     writer: Option<UnixStream>,
     asked: HashSet<u32>,
-    /// It could not be connected to, the last time that was tried.
+    /// The last attempt to connect failed.
     failed: bool,
-    /// Another node listens there, or nobody needs the socket any more.
+    /// Another node listens there, or the socket was dropped.
     stopped: bool,
 }
 
 impl Socket {
-    /// Connects in the background, and again whenever the session breaks.
+    /// Connects in the background, and again after each broken session.
     pub(crate) fn open(
         path: PathBuf,
         node_id: String,
@@ -109,18 +109,17 @@ impl Socket {
         state.send(&frames);
     }
 
-    /// Whether the node has the dataset open no more, as far as it said: it was started anew, or
-    /// closed it.
+    /// Whether the node answered that the dataset is not open, because it restarted or closed it.
     pub(crate) fn is_unknown(&self) -> bool {
         self.shared.unknown.load(Relaxed)
     }
 
-    /// The dataset was opened there anew.
+    /// Notes that the dataset was opened there again.
     pub(crate) fn reopened(&self) {
         self.shared.unknown.store(false, Relaxed);
     }
 
-    /// Waits until there is an answer about a shard that was asked for.
+    /// Waits for the answer about a shard, at most `patience`.
     pub(crate) fn wait_for(&self, shard: u32, patience: Duration) {
         let shared = &*self.shared;
         let waiting = |_: &mut State| shared.slots.is_asked(shard);
@@ -128,7 +127,7 @@ impl Socket {
         drop(waited);
     }
 
-    /// Waits until there is a session, or there will be none soon.
+    /// Waits until there is a session, or connecting has failed.
     pub(crate) fn wait_connected(&self, patience: Duration) -> bool {
         let shared = &*self.shared;
         let waiting = |state: &mut State| state.writer.is_none() && !state.failed && !state.stopped;
@@ -148,7 +147,7 @@ impl Drop for Socket {
 }
 
 impl State {
-    /// Writes frames. When that fails the session ends, and its thread notices.
+    /// Writes frames. If that fails the session ends, and its thread notices.
     fn send(&mut self, frames: &[u8]) {
         let sent = self.writer.as_mut().map(|writer| writer.write_all(frames));
         if let Some(Err(error)) = sent {
@@ -158,7 +157,7 @@ impl State {
     }
 
     fn disconnect(&mut self) {
-        // Fails when the peer was faster; the session is over either way.
+        // Fails if the peer was faster. The session is over either way.
         let _ = self.writer.take().map(|writer| writer.shutdown(Shutdown::Both));
     }
 }
@@ -200,16 +199,16 @@ impl Shared {
     }
 }
 
-/// What the thread of a socket knows: which maps came over it. They do not outlive it.
+/// The thread of a socket, and the maps of its session. They do not outlive it.
 struct Keeper<'a> {
     shared: &'a Shared,
     held: HashMap<u32, Weak<Attached>>,
-    /// Recalled while somebody used them.
+    /// Maps that were recalled while in use.
     lingering: Vec<(u32, Arc<Attached>)>,
 }
 
 impl Keeper<'_> {
-    /// Takes in what comes until the session ends.
+    /// Handles frames until the session ends.
     fn keep(&mut self, mut session: Session) {
         if !self.begin(&session) {
             return;
@@ -234,8 +233,8 @@ impl Keeper<'_> {
         self.end();
     }
 
-    /// A new session holds nothing: maps of the one before are dropped, and asked for again when
-    /// they are needed. While there was no session they were as good as ever.
+    /// Begins a new session, which holds no map. Drops the maps of the previous session, which
+    /// stayed valid until now. Readers ask for them again.
     fn begin(&mut self, session: &Session) -> bool {
         self.let_go();
         let Ok(writer) = session.stream().try_clone() else {
@@ -252,7 +251,7 @@ impl Keeper<'_> {
         true
     }
 
-    /// Drops what came over sessions that ended.
+    /// Drops the maps of earlier sessions.
     fn let_go(&mut self) {
         self.lingering.clear();
         for (shard, map) in self.held.drain() {
@@ -321,7 +320,7 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// The shard that an answer is about: requests are numbered by shard.
+    /// The shard of an answer. Requests are numbered by shard.
     fn answered(&self, request: u64) -> Result<u32, Failure> {
         let shard = u32::try_from(request).ok();
         let shard = shard.filter(|shard| self.shared.state().asked.remove(shard));
@@ -346,14 +345,14 @@ impl Keeper<'_> {
         let before = self.held.insert(shard, map);
         self.shared.changed.notify_all();
         if before.is_some() {
-            // A reader found the map before damaged and took it out of the table: the node counts
+            // A reader found the earlier map damaged and removed it from the table. The node counts
             // both.
             self.release(shard);
         }
         Ok(())
     }
 
-    /// The node wants an extent back: at once when nothing uses it, else when that is so.
+    /// Returns an extent to the node, at once or when its last reader is done.
     fn recall(&mut self, recall: Recall) {
         if recall.snapshot != self.shared.manifest.snapshot() {
             return;
@@ -369,7 +368,7 @@ impl Keeper<'_> {
         self.drop_idle();
     }
 
-    /// Drops recalled maps that only we still hold.
+    /// Drops recalled maps without other users.
     fn drop_idle(&mut self) {
         let (busy, idle): (Vec<_>, Vec<_>) = std::mem::take(&mut self.lingering)
             .into_iter()
@@ -394,7 +393,7 @@ impl Drop for Keeper<'_> {
     }
 }
 
-/// Whether an extent is laid out as the manifest says: after this, rows of the manifest are rows of
+/// Checks that an extent has the layout of the manifest, so that rows of the manifest are rows of
 /// the extent.
 fn fits(manifest: &Manifest, shard: u32, map: &Attached) -> Result<(), String> {
     let (layout, wanted_rows) = (map.layout(), u64::from(manifest.shard(shard).rows));

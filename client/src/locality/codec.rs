@@ -1,4 +1,4 @@
-//! A locality as bytes: how the process that made it hands it to all others.
+//! A locality as bytes, to hand it to other processes.
 
 use larder_base::{
     ErrorKind, SnapshotId,
@@ -16,13 +16,12 @@ use crate::{
 const WHAT: &str = "a locality";
 const MAGIC: &[u8; 8] = b"ldr-loc2";
 
-/// The number of each rank's host, and the tables.
 pub(super) type Form = (Vec<u16>, Vec<TableForm>);
 
-/// Snapshot, ring version, hosts a shard, and the numbers of the hosts of each shard; 65535 is none.
+/// Snapshot, ring version, hosts per shard, and the host numbers of each shard. 65535 is no host.
 pub(super) type TableForm = (SnapshotId, u64, usize, Vec<u16>);
 
-/// Returns the name of a locality of these parts: the hash of its bytes.
+/// Returns the id of a locality of these parts: the hash of its bytes.
 pub(super) fn id(ranks: &RankHosts, tables: &[Table]) -> LocalityId {
     LocalityId::from_u128(xxh3_128(&encode(ranks, tables)))
 }
@@ -36,15 +35,14 @@ fn encode(ranks: &RankHosts, tables: &[Table]) -> Vec<u8> {
 }
 
 impl Locality {
-    /// Returns the bytes to hand to the other ranks: at most 3 for each rank, and 3 for each replica
-    /// of each shard.
+    /// Returns the bytes to hand to the other ranks. At most 3 bytes for each rank, and 3 for each
+    /// replica of each shard.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         encode(&self.inner.ranks, &self.inner.tables)
     }
 
-    /// Reads the bytes that [`to_bytes`](Self::to_bytes) wrote. Takes memory only for bytes that are
-    /// there.
+    /// Reads the bytes of [`to_bytes`](Self::to_bytes). Allocates only for bytes that are present.
     ///
     /// # Errors
     /// `InvalidArgument` for other bytes, and for bytes that were cut short or changed.
@@ -72,7 +70,7 @@ fn checked((hosts, tables): Form) -> Result<Form, Malformed> {
     if !(1..=limits::LOCALITY_RANKS_MAX).contains(&ranks) {
         return malformed("it has no ranks, or too many");
     }
-    // A host without a rank has no number, so no number is above that of ranks.
+    // Only hosts with a rank are numbered, so a host's number is below the number of ranks.
     if hosts.iter().any(|&host| usize::from(host) >= ranks) {
         return malformed("it has a host without a rank");
     }

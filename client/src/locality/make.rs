@@ -1,4 +1,4 @@
-//! A locality from what this process sees of the cluster.
+//! Makes a locality from this process's view of the cluster.
 
 use std::collections::HashMap;
 
@@ -8,8 +8,8 @@ use super::{Locality, NOBODY, Table};
 use crate::{Error, Fetcher, sampler::RankHosts};
 
 impl Locality {
-    /// Of the placements that these go by, and ranks as
-    /// [`Dataset::locality`](crate::Dataset::locality) takes them.
+    /// A locality by the placements of these fetchers. `ranks` is as in
+    /// [`Dataset::locality`](crate::Dataset::locality).
     pub(crate) fn of(fetchers: &[&Fetcher], ranks: &[Vec<String>]) -> Result<Self, Error> {
         let placements = fetchers.iter().map(|fetcher| placement_of(fetcher));
         let placements = placements.collect::<Result<Vec<_>, _>>()?;
@@ -43,7 +43,7 @@ fn check(ranks: &[Vec<String>], known: impl Fn(&String) -> bool) -> Result<(), E
     Ok(())
 }
 
-/// Numbers the hosts of ranks by the first rank on each; and what each name stands for.
+/// Numbers the hosts by the first rank on each, and maps each name to its host.
 fn number(ranks: &[Vec<String>]) -> (RankHosts, HashMap<&str, u16>) {
     let (mut hosts, mut next) = (HashMap::new(), 0);
     let mut numbers = Vec::with_capacity(ranks.len());

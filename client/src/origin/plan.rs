@@ -1,4 +1,4 @@
-//! Which bytes of the origin are read for which rows.
+//! Plans the reads of the origin for rows.
 
 use std::{ops::Range, sync::Arc};
 
@@ -8,28 +8,27 @@ use larder_wire::data::RowRef;
 
 use crate::remote::Job;
 
-/// Most bytes of one read: as large as the parts in which nodes fill, to which memory is bounded
-/// together with the number of reads. A single row may be larger.
+/// The most bytes of one read, the size of a node's fill part. With the limit on reads at once it
+/// bounds memory. A single row may be larger.
 const READ_BYTES_MAX: u64 = limits::FILL_PART_BYTES;
 
-/// Some bytes, and the rows in them.
 pub(super) struct Read {
-    /// What to read, back to back.
+    /// The ranges to read, back to back.
     pub(super) parts: Vec<PartRead>,
     pub(super) slot: usize,
-    /// Places in the batch and the rows' offsets within what is read.
+    /// The rows: place in the batch, and offset in the bytes read.
     pub(super) rows: Vec<(u32, usize)>,
     pub(super) check: Option<Check>,
 }
 
-/// Units of a tensor that lie side by side.
+/// Adjacent units of a tensor.
 struct Run {
     units: Range<u64>,
-    /// Places in the batch and the rows' offsets in their region.
+    /// The rows: place in the batch, and offset in their region.
     rows: Vec<(u32, u64)>,
 }
 
-/// What the bytes of a read must come to.
+/// The expected checksums of a read.
 pub(super) struct Check {
     sums: Arc<ShardChecksums>,
     shard: u32,
@@ -38,7 +37,7 @@ pub(super) struct Check {
 }
 
 impl Check {
-    /// Whether these are the bytes; else which unit differs.
+    /// Compares the checksums. The error names the unit that differs.
     pub(super) fn compare(&self, bytes: &[u8]) -> Result<(), String> {
         let plan = self.sums.units(self.tensor);
         let begin = plan.bytes_of(self.units.start).start;
@@ -58,7 +57,7 @@ fn index(offset: u64) -> usize {
     usize::try_from(offset).expect("what is read is in memory")
 }
 
-/// What a gather asks for.
+/// The rows and tensors of a gather.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) rows: &'a [RowRef],
@@ -73,14 +72,13 @@ impl Asked<'_> {
         order
     }
 
-    /// The shard of the row at this place.
     pub(super) fn shard(self, at: u32) -> u32 {
         self.rows[at as usize].shard
     }
 }
 
-/// The reads for one tensor of these rows: those that touch or overlap in an object together. Rows
-/// without bytes need none.
+/// Plans the reads of one tensor. Rows that touch or overlap in an object share a read. Rows
+/// without bytes need no read.
 pub(super) fn plain(
     manifest: &Manifest,
     order: &[u32],
@@ -106,8 +104,8 @@ pub(super) fn plain(
     reads
 }
 
-/// Makes a read cover a row too, if the row touches or overlaps it and it does not grow too large:
-/// the row's offset in it.
+/// Extends a read to cover a row that touches or overlaps it, up to the limit. Returns the row's
+/// offset in the read.
 fn join(read: &mut PartRead, row: &PartRead) -> Option<usize> {
     let span =
         |part: &PartRead| -> Range<u64> { part.object_offset..part.object_offset + part.bytes };
@@ -121,7 +119,7 @@ fn join(read: &mut PartRead, row: &PartRead) -> Option<usize> {
     usize::try_from(want.start - have.start).ok()
 }
 
-/// The reads for one tensor of rows of one shard: whole units, so that all of it can be checked.
+/// Plans the reads of one tensor of one shard. Reads whole units, so that all bytes can be checked.
 pub(super) fn checked(
     manifest: &Manifest,
     order: &[u32],

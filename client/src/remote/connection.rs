@@ -1,4 +1,4 @@
-//! One data connection: HELLO, then one gather after the other.
+//! A data connection: HELLO, then one gather after the other.
 
 use std::{
     io::{BufReader, Write},
@@ -22,19 +22,19 @@ use super::{
 };
 use crate::{CopyStats, deadline::CancelToken};
 
-/// What is read ahead of a frame: headers and most tables come with one system call, and little
+/// Bytes read ahead of a frame. One system call then gets the header and most tables, and little
 /// payload is copied twice.
 const READ_AHEAD_BYTES: usize = 8 << 10;
 
-/// A socket that said HELLO.
+/// A socket after its HELLO.
 pub(crate) struct Connection {
     reader: BufReader<Stream>,
-    /// The request that is being answered, or the last one.
+    /// The current or last request.
     request: u64,
-    /// Whether a request was answered on it: a fresh connection that fails speaks against the node,
-    /// an old one may only have outlived it.
+    /// A request was answered on it. If a fresh connection fails, the node is at fault. A used
+    /// connection may only have outlived its node.
     used: bool,
-    /// Whether an answer is outstanding: the place in the stream is lost if nobody takes it in.
+    /// An answer is outstanding. If it is not read, the place in the stream is lost.
     busy: bool,
     frame: Vec<u8>,
     body: Vec<u8>,
@@ -42,12 +42,12 @@ pub(crate) struct Connection {
     staging: Vec<u8>,
 }
 
-/// What a frame brought.
+/// The contents of a frame.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// A sign of life.
     Alive,
-    /// Rows, which are in the batch.
+    /// Rows, now in the batch.
     Rows,
     /// The request is complete.
     End(GatherEnd),
@@ -92,8 +92,8 @@ impl Connection {
         }
     }
 
-    /// Asks for the rows of a job. The answer is given up when the call is cancelled, or when no
-    /// rows came for `longest`.
+    /// Requests the rows of a job. The wait for an answer ends if the call is cancelled, or if no
+    /// rows arrive for `longest`.
     pub(crate) fn ask(
         &mut self,
         wanted: &Wanted<'_, '_>,
@@ -122,8 +122,8 @@ impl Connection {
         sent.map_err(|error| Failure::from_io(&error))
     }
 
-    /// Receives one frame of the answer. Rows that came are counted in `progress`, also those
-    /// before the one that failed.
+    /// Receives one frame of the answer. `progress` counts the received rows, even those before a
+    /// damaged one.
     pub(crate) fn receive(
         &mut self,
         job: &Job,
@@ -198,7 +198,7 @@ impl Connection {
         })
     }
 
-    /// Receives the next bytes of a row that comes in pieces.
+    /// Receives the next bytes of a row sent in pieces.
     fn receive_piece(
         &mut self,
         job: &Job,
@@ -228,7 +228,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the run that was announced is the next one of the job.
+    /// Checks that the announced run is the next one of the job.
     fn is_in_turn(&self, job: &Job, progress: Progress) -> Result<(), Failure> {
         let (slot, rows) = (usize::from(self.data.tensor_slot()), self.data.rows());
         let in_turn = !job.is_complete(progress)
@@ -245,8 +245,7 @@ impl Connection {
         Err(Failure::Protocol(why))
     }
 
-    /// Whether the bytes of a run that is in turn are those of its rows, of none of which a piece
-    /// came.
+    /// Checks that the bytes of a run fit its rows, and that no piece of them was received.
     fn is_whole(
         &self,
         job: &Job,
@@ -273,13 +272,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether bytes were received that no frame was made of yet: polling the socket would miss
-    /// them.
+    /// Whether received bytes wait to be read as a frame. Polling the socket would miss them.
     pub(crate) fn has_buffered(&self) -> bool {
         !self.reader.buffer().is_empty()
     }
 
-    /// Whether an earlier request was answered on this connection.
     pub(crate) fn is_used(&self) -> bool {
         self.used
     }
@@ -307,7 +304,7 @@ fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, Failure> {
     Err(failure)
 }
 
-/// How this process calls itself towards nodes: for listings only.
+/// The name of this process for nodes. Used only in listings.
 pub(crate) fn client_name() -> String {
     let program = std::env::current_exe().ok();
     let name =

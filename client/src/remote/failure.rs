@@ -1,4 +1,4 @@
-//! What can go wrong with a node, by what is to be done about it.
+//! Failures of a node, by the reaction to them.
 
 use std::io;
 
@@ -7,29 +7,29 @@ use larder_wire::data::WireError;
 
 use crate::Error;
 
-/// Why a node did not give what it was asked for.
+/// The reason why a node did not deliver.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The connection was refused, or broke: ask the next node at once.
+    /// The connection was refused, or broke. Ask the next node at once.
     Broken(String),
-    /// Nothing came for too long: ask the next node.
+    /// No data for too long. Ask the next node.
     Silent,
-    /// A row arrived with a wrong checksum: ask again on another connection, with VERIFY.
+    /// A row arrived with a wrong checksum. Ask again on another connection, with VERIFY.
     Corrupt {
         /// The tensor slot and the row of the request.
         slot: usize,
         row: usize,
     },
-    /// The node broke the protocol: it is not to be trusted with this read again.
+    /// The node broke the protocol. Do not use it again for this read.
     Protocol(String),
-    /// The node answered with an error, whose kind says what to do.
+    /// The node answered with an error. Its kind decides the reaction.
     Answer(Error),
-    /// The node does not have the dataset or may not read it, where others do: ask the next node.
+    /// The node lacks the dataset or may not read it, unlike others. Ask the next node.
     Unwilling(Error),
 }
 
 impl Failure {
-    /// From an error of a socket with a read timeout.
+    /// Converts an error of a socket with a read timeout.
     pub(crate) fn from_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent,
@@ -37,7 +37,7 @@ impl Failure {
         }
     }
 
-    /// What the user is told if nothing else helps.
+    /// The error for the user if no retry helps.
     pub(crate) fn to_error(&self, node: &str) -> Error {
         let unavailable = |what: String| Error::new(ErrorKind::Unavailable, what);
         match self {

@@ -1,4 +1,4 @@
-//! What a gather wants, what is asked in one request of it, and how much of that has come.
+//! The rows of a gather, one request for a part of them, and the progress of an answer.
 
 use std::ops::Range;
 
@@ -8,46 +8,45 @@ use larder_wire::data::RowRef;
 use super::Batch;
 use crate::CopyStats;
 
-/// All that one gather wants, and the batch that it goes to.
+/// The rows of one gather, and the batch that they go to.
 pub(crate) struct Wanted<'a, 'b> {
     pub(crate) snapshot: SnapshotId,
-    /// The ring by which nodes are chosen.
+    /// The version of the ring that chose the nodes.
     pub(crate) ring_version: u64,
     /// In the order of the batch.
     pub(crate) rows: &'a [RowRef],
     /// One for each slot of the batch.
     pub(crate) tensors: &'a [u16],
     pub(crate) batch: Batch<'a, 'b>,
-    /// What was put into the batch so far.
+    /// Bytes put into the batch so far.
     pub(crate) copies: CopyStats,
 }
 
-/// Rows of a batch to be fetched, for some of its tensors: a rectangle, so that it fits one
+/// Rows of a batch to fetch, for some of its tensors. Forms a rectangle, so that it fits one
 /// request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Job {
-    /// Which of the batch's tensors.
+    /// Tensors of the batch, by slot.
     pub(crate) slots: Range<usize>,
-    /// Where in the batch the rows stand, ascending.
+    /// Places of the rows in the batch, ascending.
     pub(crate) at: Vec<u32>,
-    /// Whether the node is to check its own bytes before it sends them.
+    /// The node checks its own bytes before it sends them.
     pub(crate) verify: bool,
 }
 
-/// How much of a job has come. Rows come in order, one tensor after the other.
+/// The progress of a job. Rows come in order, one tensor after the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Tensors that are complete.
+    /// Complete tensors.
     pub(crate) slots: usize,
-    /// Rows of the next tensor that are in and checked.
+    /// Rows of the next tensor that are received and checked.
     pub(crate) rows: usize,
-    /// Bytes of the next row that are in, if it comes in pieces. They are asked for again with the
-    /// row.
+    /// Bytes received of the next row, if it comes in pieces. A retry requests the whole row again.
     pub(crate) bytes: usize,
 }
 
 impl Job {
-    /// Counts rows that came, moving on to the next tensor when one is complete.
+    /// Counts received rows, and moves to the next tensor after the last.
     pub(crate) fn advance(&self, progress: &mut Progress, rows: usize) {
         if rows > 0 {
             *progress = Progress { rows: progress.rows + rows, bytes: 0, ..*progress };
@@ -57,7 +56,7 @@ impl Job {
         }
     }
 
-    /// Counts bytes that came of the next row, which has `row_bytes`.
+    /// Counts received bytes of the next row of `row_bytes`.
     pub(crate) fn advance_within(&self, progress: &mut Progress, bytes: usize, row_bytes: usize) {
         progress.bytes += bytes;
         if progress.bytes >= row_bytes {
@@ -69,8 +68,8 @@ impl Job {
         progress.slots >= self.slots.len()
     }
 
-    /// What is left to fetch, as at most two rectangles: the rest of a tensor that was begun, and
-    /// the tensors that were not.
+    /// The missing rows, as at most two rectangles: the rest of a begun tensor, and the other
+    /// tensors.
     pub(crate) fn rest(mut self, progress: Progress) -> impl Iterator<Item = Self> {
         let begun = self.slots.start + progress.slots;
         let untouched = if progress.rows == 0 { begun } else { begun + 1 };

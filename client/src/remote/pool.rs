@@ -1,4 +1,4 @@
-//! The few connections kept to one node.
+//! The few connections to one node.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -10,10 +10,10 @@ use larder_base::limits;
 use super::Connection;
 use crate::deadline::Deadline;
 
-/// At most [`limits::CONNECTIONS_PER_NODE_MAX`] connections; who finds all in use waits.
+/// At most [`limits::CONNECTIONS_PER_NODE_MAX`] connections. A reader waits if all are in use.
 ///
-/// Who takes from several pools takes in the order of the members, or does not wait: so that no two
-/// readers each wait for what the other holds.
+/// A reader that takes from several pools takes in the order of the members, or does not wait. So
+/// no two readers each wait for the other's connection.
 #[derive(Default)]
 pub(crate) struct Pool {
     state: Mutex<State>,
@@ -26,20 +26,20 @@ struct State {
     taken: usize,
 }
 
-/// The right to one connection, and the connection once there is one. Given back when dropped; a
-/// connection with an answer outstanding is closed then.
+/// The right to one connection, and the connection once it is open. Its drop returns both, and
+/// closes a connection with an outstanding answer.
 pub(crate) struct Slot {
     pool: Arc<Pool>,
     connection: Option<Connection>,
 }
 
 impl Pool {
-    /// A slot, when one is free now.
+    /// A slot, if one is free now.
     pub(crate) fn try_take(self: &Arc<Self>) -> Option<Slot> {
         self.take_from(&mut self.state())
     }
 
-    /// A slot, waiting for one if need be, but not longer than `patience`.
+    /// A slot. Waits for one until the deadline.
     pub(crate) fn take(self: &Arc<Self>, deadline: &Deadline) -> Option<Slot> {
         let mut state = self.state();
         loop {
@@ -51,7 +51,7 @@ impl Pool {
         }
     }
 
-    /// Closes what is idle: the node it led to is gone.
+    /// Closes idle connections, because their node is gone.
     pub(crate) fn clear(&self) {
         let idle = std::mem::take(&mut self.state().idle);
         drop(idle);

@@ -1,16 +1,15 @@
-//! The rows of one DATA frame, from the socket into their places in the batch.
+//! Receives the rows of one DATA frame from the socket into their places in the batch.
 //!
-//! Rows arrive back to back and belong to ascending places of the batch. They are received in
-//! pieces that stay in the cache until they are checked:
+//! Rows arrive back to back, for ascending places of the batch. They are received in pieces that
+//! stay in the CPU cache until they are checked:
 //!
-//! | rows of a piece | received |
-//! |---|---|
-//! | neighbours in the batch | in one read, straight into place |
-//! | scattered, 4 KiB and more | by a scattered read, straight into place |
-//! | scattered and small | into a staging buffer, then copied: cheaper than a place each for the kernel |
-//! | one row larger than a piece | in pieces of its own, under one running checksum |
+//! - neighbours in the batch: in one read, straight into place
+//! - scattered rows of at least 4 KiB: by a scattered read, straight into place
+//! - scattered small rows: into a staging buffer, then copied, which costs less than one I/O vector
+//!   per row
+//! - one row larger than a piece: in several pieces, under one running checksum
 //!
-//! Rows that differ in length have a way of their own, so that these need not look at each.
+//! Ragged rows take another path, so that rows of fixed length need no lookup per row.
 
 use std::io::{self, IoSliceMut, Read};
 
@@ -22,16 +21,16 @@ mod ragged;
 
 pub(super) use ragged::receive_ragged;
 
-/// Bytes received between two checks: they are still in the second-level cache.
+/// Bytes received between two checks. They are still in the second-level cache then.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// From this row size on rows are received straight into scattered places.
+/// Rows of at least this size are received straight into scattered places.
 const SCATTER_ROW_BYTES_MIN: usize = 4 << 10;
 
-/// Places of one scattered read: as many rows of the smallest size as fill a piece.
+/// Places of one scattered read: the number of smallest rows that fill a piece.
 const PLACES_MAX: usize = PIECE_BYTES / SCATTER_ROW_BYTES_MIN;
 
-/// The buffers of a batch, one a tensor, and how long the rows in each are.
+/// The buffers of a batch, one for each tensor, and the lengths of their rows.
 pub(crate) struct Batch<'a, 'b> {
     pub(crate) out: &'a mut [&'b mut [u8]],
     pub(crate) lengths: &'a [Lengths<'a>],
@@ -39,28 +38,27 @@ pub(crate) struct Batch<'a, 'b> {
 
 /// The rows of one frame.
 pub(super) struct Run<'a> {
-    /// Where they stand in the batch, ascending.
+    /// Their places in the batch, ascending.
     pub(super) at: &'a [u32],
-    /// Their checksums.
     pub(super) crcs: &'a [u32],
     pub(super) row_bytes: usize,
 }
 
 impl Run<'_> {
-    /// How often a byte of it is moved: short rows that do not stand side by side are staged.
+    /// How often a byte is moved. Short scattered rows are staged.
     pub(super) fn copies(&self) -> u64 {
         let together = is_contiguous(self.at);
         if together || self.row_bytes >= SCATTER_ROW_BYTES_MIN { 1 } else { 2 }
     }
 }
 
-/// Whether rows at these places, which ascend, stand side by side.
+/// Whether rows at these ascending places are adjacent.
 pub(super) fn is_contiguous(at: &[u32]) -> bool {
     at.first().zip(at.last()).is_none_or(|(first, last)| (last - first) as usize == at.len() - 1)
 }
 
-/// Receives the payload of a run into `out`, the buffer of its tensor. Counts in `done` the rows
-/// that are in place and sound.
+/// Receives the payload of a run into `out`, the buffer of its tensor. `done` counts the rows that
+/// are in place and valid.
 pub(super) fn receive(
     reader: &mut impl Read,
     run: &Run<'_>,
@@ -114,8 +112,7 @@ fn receive_large(
     Ok(())
 }
 
-/// Receives one row, the `index`-th of its run, in pieces; or what of a row comes under one
-/// checksum.
+/// Receives one row in pieces, the `index`-th of its run, or the part of a row under one checksum.
 pub(super) fn receive_row(
     reader: &mut impl Read,
     row: &mut [u8],
@@ -130,7 +127,6 @@ pub(super) fn receive_row(
     if computed.finish() == crc { Ok(()) } else { Err(Failure::Corrupt { slot: 0, row: index }) }
 }
 
-/// Fills the places of at most [`PLACES_MAX`] rows, in order.
 fn receive_scattered(
     reader: &mut impl Read,
     at: &[u32],
@@ -165,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that gives at most `most` bytes at a time, into one place at a time.
+    /// A reader that returns at most `self.1` bytes at a time, into one place at a time.
     struct Trickle<'a>(&'a [u8], usize);
 
     impl Read for Trickle<'_> {

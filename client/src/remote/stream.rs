@@ -1,5 +1,4 @@
-//! The socket of a data connection: whoever waits on it looks up now and then whether the answer is
-//! still needed.
+//! The socket of a data connection. A reader that waits on it checks regularly for cancellation.
 
 use std::{
     io::{self, IoSliceMut, Read, Write},
@@ -16,20 +15,20 @@ use crate::{
     process,
 };
 
-/// A socket on which a peer may be silent for [`limits::OWNER_SILENT_TIMEOUT`], and may say things
-/// that get nobody further for longer, unless the call that uses it is cancelled before.
+/// A socket with limits on waiting: [`limits::OWNER_SILENT_TIMEOUT`] for a silent peer, and a
+/// longer time for a peer that sends no rows. Cancelling the call also ends the wait.
 pub(super) struct Stream {
     socket: TcpStream,
-    /// Of the call that uses it now, or that did last.
+    /// The deadline of the current or last call.
     deadline: Deadline,
-    /// How long that call goes on without getting further.
+    /// How long that call may go without progress.
     longest: Duration,
-    /// The [`fork_count`] of who made it.
+    /// The [`fork_count`] of the process that created it.
     forks: u32,
 }
 
 impl Stream {
-    /// For a HELLO at first.
+    /// Prepares the socket for a HELLO.
     pub(super) fn new(socket: TcpStream, cancel: &CancelToken) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(limits::CANCEL_CHECK_INTERVAL))?;
@@ -39,18 +38,18 @@ impl Stream {
         Ok(Self { socket, deadline, longest, forks: fork_count() })
     }
 
-    /// From now on it serves another call, which goes on for `longest` without getting further.
+    /// Serves another call, which may go without progress for `longest`.
     pub(super) fn serve(&mut self, cancel: &CancelToken, longest: Duration) {
         self.deadline = Deadline::new(longest, cancel);
         self.longest = longest;
     }
 
-    /// The call got further.
+    /// Notes progress of the call, which extends its deadline.
     pub(super) fn progress(&mut self) {
         self.deadline = Deadline::new(self.longest, self.deadline.cancel());
     }
 
-    /// Goes on with what times out, which has moved no byte then.
+    /// Retries a step after a timeout. A step that times out has moved no byte.
     fn patiently<T>(
         &mut self,
         mut step: impl FnMut(&mut TcpStream) -> io::Result<T>,
@@ -58,7 +57,7 @@ impl Stream {
         let mut silent_at = None;
         loop {
             if self.deadline.cancel().is_cancelled() {
-                return Err(io::Error::other("nobody needs the answer any more"));
+                return Err(io::Error::other("the call was cancelled"));
             }
             if self.deadline.left().is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
@@ -76,12 +75,13 @@ impl Stream {
     }
 }
 
-/// Forked children hold copies of the descriptor: the peer would be told nothing before the last of
-/// them is closed. A child that drops its own leaves the parent's connection alone.
+/// Shuts the connection down, because forked children hold copies of the descriptor: a plain close
+/// would tell the peer nothing until the last copy is closed. A child that drops its own copy
+/// leaves the parent's connection alone.
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.forks == fork_count() {
-            // Fails when the peer was faster; it is over either way.
+            // Fails if the peer was faster. The connection is over either way.
             let _ = self.socket.shutdown(Shutdown::Both);
         }
     }
@@ -125,7 +125,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// Both ends of a connection, over which nothing is sent.
+    /// Both ends of a connection without traffic.
     fn silent(cancel: &CancelToken) -> (Stream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! A process that has no file descriptors left. The limit holds for all threads, so the test runs
-//! in a child process.
+//! A process without free file descriptors. The limit holds for all threads, so the test runs in a
+//! child process.
 
 use std::{env, fs::File, process::Command, time::Duration};
 
@@ -38,7 +38,7 @@ fn reads_fail_at_once_without_file_descriptors() {
     assert_eq!(dataset.read(1, "label").unwrap(), [2]);
 }
 
-/// Runs a test of this program in a process of its own.
+/// Runs a test of this program in its own process.
 fn in_a_child(test: &str) {
     let mut child = Command::new(env::current_exe().expect("this program"));
     child.args(["--exact", test, "--nocapture"]).env(CHILD, "1");

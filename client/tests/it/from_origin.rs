@@ -1,4 +1,4 @@
-//! A dataset in a local folder, opened with no cluster: every row comes from the origin itself.
+//! A dataset in a local folder, opened without a cluster: every row comes from the origin.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -12,8 +12,8 @@ use tempfile::TempDir;
 const FILES: u16 = 3;
 const ROWS: u16 = 40;
 
-/// Three files of 40 samples, written by the safetensors library: an image of 6 x 4 bytes, and a
-/// label that is the number of the sample.
+/// Three files of 40 samples, in the safetensors format: an image of 6 x 4 bytes, and a label with
+/// the number of the sample.
 fn folder() -> (TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     for file in 0..FILES {
@@ -104,7 +104,7 @@ fn slice_over_the_row_limit_is_refused_before_any_read() {
 #[test]
 fn rows_beyond_memory_are_an_error_without_abort() {
     let folder = tempfile::tempdir().unwrap();
-    // Windows that overlap: 48 million of 16 MiB.
+    // Overlapping windows: 48 million, of 16 MiB each.
     let (window, bytes) = (1 << 24, 1 << 26);
     fs::File::create(folder.path().join("tokens.bin")).unwrap().set_len(bytes).unwrap();
     let tokens = Some(admin::TokenSpec { dtype: admin::Dtype::U8, window, stride: 1 });
@@ -240,7 +240,7 @@ fn mixture_has_each_dataset_in_its_share_with_its_bytes() {
 #[test]
 fn job_starts_while_the_cluster_is_down() {
     let (_folder, uri) = folder();
-    // A port that was free a moment ago, and that nobody listens on.
+    // A port that was free a moment ago and has no listener.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let cluster = format!("http://127.0.0.1:{port}");
     let dataset = Dataset::open(&uri, Some(&cluster)).unwrap();
@@ -266,7 +266,7 @@ fn pinned_folder() -> (TempDir, String, std::path::PathBuf) {
     (folder, uri, second)
 }
 
-/// Turns a bit of the last byte, behind the back of size and time: as a disk does that rots.
+/// Flips a bit of the last byte and keeps size and time, as a decaying disk does.
 fn rot(path: &Path) {
     let (mut bytes, times) = (fs::read(path).expect("bytes"), fs::metadata(path).expect("times"));
     *bytes.last_mut().expect("a byte") ^= 1;
@@ -286,7 +286,7 @@ fn checksums_are_verified_even_for_single_row_reads() {
     }
     rot(&second);
     let rotten = Dataset::open(&uri, None).unwrap();
-    // The last bytes of the file are an image; so short are they that all of a shard share a
+    // The last bytes of the file are an image. The images are so short that all of a shard share a
     // checksum.
     for sample in [0, 79] {
         let error = rotten.read(sample, "image").unwrap_err();

@@ -1,5 +1,5 @@
-//! Tests of the library as a program uses it, without nodes. One binary holds them all, since
-//! linking is slow.
+//! Tests of the library as a program uses it, without nodes. They share one binary, because linking
+//! is slow.
 
 mod files;
 mod from_origin;

@@ -1,4 +1,4 @@
-//! Ragged tensors of a local folder, as a Rust program reads them: every row from the origin.
+//! Ragged tensors of a local folder, read by a Rust program. Every row comes from the origin.
 
 use std::{fs, path::Path};
 
@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 const ROWS: u16 = 60;
 
-/// Two files of 60 samples each: a text of pairs of `u16`, some of them empty, and the sample's
-/// number.
+/// Two files of 60 samples: a text of pairs of `u16`, sometimes empty, and the number of the
+/// sample.
 fn folder(first: u16) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for file in 0..2 {
@@ -52,7 +52,7 @@ fn uri_of(folder: &TempDir) -> String {
     format!("file://{}", folder.path().display())
 }
 
-/// Indexes with checksums of rows, in small shards.
+/// Indexes with row checksums, in small shards.
 fn indexed(folder: &TempDir) -> Dataset {
     let uri = uri_of(folder);
     let options = admin::IndexOptions {
@@ -64,7 +64,7 @@ fn indexed(folder: &TempDir) -> Dataset {
     Dataset::open(&uri, None).expect("a dataset")
 }
 
-/// Checks every byte of a batch; `first` is the number of each dataset's first sample.
+/// Checks every byte of a batch. `first` has the number of each dataset's first sample.
 fn check(batch: &Batch, first: &[u16]) {
     let (texts, numbers) = (batch.tensor("text"), batch.tensor("number"));
     let offsets = texts.offsets().expect("a ragged tensor");
@@ -190,7 +190,7 @@ fn origin_bytes_with_a_wrong_checksum_are_not_delivered() {
     let path = folder.path().join("part-1.safetensors");
     let before = fs::metadata(&path).unwrap().modified().unwrap();
     let mut bytes = fs::read(&path).unwrap();
-    // The text of one row, changed in place: neither size nor time nor inode tell.
+    // Changes the text of one row in place, which keeps size, time and inode.
     let at = bytes.windows(64).position(|window| *window == text(62)[..64]).unwrap();
     bytes[at] ^= 1;
     let file = fs::File::options().write(true).open(&path).unwrap();

@@ -10,15 +10,13 @@ use larder_store::{NoRoom, OrphanToken, Outcome, Waiter, Why};
 
 use super::state::{CacheState, EvictedShard, Look, ResidentShard};
 use super::{Cache, Group, Reclaimable};
-use crate::cache::{Priority, Pushed, Queued, ShardPlan};
+use crate::cache::{InFlightFill, Priority, Pushed, Queued, ShardPlan, extent_error};
 use crate::clock;
 use crate::dataset::Dataset;
-use crate::errors;
-use crate::in_flight::InFlightFill;
 
 /// The state of one requested shard.
 #[derive(Debug)]
-pub enum Found {
+pub(crate) enum Found {
     /// It is resident.
     Resident(Arc<Sealed>),
     /// It is being filled. If it can't be filled, the flight reports the error at once.
@@ -30,13 +28,13 @@ pub enum Found {
 /// A flight with a waiting reader. While this lives, a fill worker that dies is replaced. Derefs to
 /// [`InFlightFill`].
 #[derive(Debug)]
-pub struct Awaited {
+pub(crate) struct Awaited {
     flight: Arc<InFlightFill>,
     place: Option<(Arc<Cache>, Waiter<ShardId>)>,
 }
 
 impl Awaited {
-    /// The flight, without this caller's place among those who wait.
+    /// Returns the flight without this caller's place among the waiting readers.
     pub(super) fn flight(&self) -> Arc<InFlightFill> {
         Arc::clone(&self.flight)
     }
@@ -92,7 +90,7 @@ impl Cache {
     ///
     /// # Panics
     /// The dataset has no such shard.
-    pub fn find(
+    pub(crate) fn find(
         self: &Arc<Self>,
         dataset: &Arc<Dataset>,
         shards: &[u32],
@@ -107,10 +105,10 @@ impl Cache {
         }
         let group = Group::Shards(dataset.snapshot());
         let asking = Asking { cache: self, dataset, group, priority, now };
-        let waiting = asking.admit(missing, &mut found);
+        let (left_out, made_room) = asking.admit(missing, &mut found);
         // If no process maps the evicted memory, it is free by now. Ask once more.
-        if waiting.made_room {
-            asking.admit(waiting.left_out, &mut found);
+        if made_room {
+            asking.admit(left_out, &mut found);
         }
         found
     }
@@ -120,15 +118,15 @@ impl Cache {
     ///
     /// # Panics
     /// The dataset has no such shard.
-    #[must_use]
-    pub fn resident(&self, dataset: &Arc<Dataset>, shard: u32) -> Option<Arc<Sealed>> {
+    pub(crate) fn resident(&self, dataset: &Arc<Dataset>, shard: u32) -> Option<Arc<Sealed>> {
         dataset.vouch(shard).ok()?;
         let id = dataset.manifest().shard(shard).id;
         let kept = self.lock().store.handle_mut(id)?.clone();
         (!kept.condemned).then_some(kept.sealed)
     }
 
-    /// Takes what is resident; returns what is not: places in the caller's list, numbers and ids.
+    /// Takes the resident shards. Returns the absent ones: the index in the caller's list, the
+    /// index in the dataset, and the id.
     fn look_up(
         &self,
         dataset: &Arc<Dataset>,
@@ -180,7 +178,7 @@ impl Cache {
                     missing.push(Missing { index, shard, id, bytes });
                 }
                 Err(why) => {
-                    let why = errors::of_extent(why).context(format!("shard {shard}"));
+                    let why = extent_error(why).context(format!("shard {shard}"));
                     found[index] = over(id, Arc::new(why));
                 }
             }
@@ -209,7 +207,7 @@ impl Cache {
 
 impl Asking<'_> {
     /// Requests each shard from the store. Returns those without room, and whether any was evicted.
-    fn admit(&self, missing: Vec<Missing>, found: &mut [Found]) -> LeftOut {
+    fn admit(&self, missing: Vec<Missing>, found: &mut [Found]) -> (Vec<Missing>, bool) {
         let mut aside = AfterUnlock::default();
         let mut left_out = Vec::new();
         {
@@ -226,7 +224,7 @@ impl Asking<'_> {
             self.dataset.warn_never_kept(reason);
         }
         self.cache.put_away(aside);
-        LeftOut { left_out, made_room }
+        (left_out, made_room)
     }
 
     /// Requests one shard. Returns `None` if there is no room for it.
@@ -289,7 +287,7 @@ impl Asking<'_> {
         self.awaited(one, handle, waiter)
     }
 
-    /// The place of one who waits, and says what for and how urgently.
+    /// Gives the caller its place among the readers that wait for the flight.
     fn awaited(&self, one: &Missing, flight: Arc<InFlightFill>, waiter: Waiter<ShardId>) -> Found {
         // A checksum covers the whole shard, so nothing leaves before all of it is compared.
         if self.dataset.manifest().shard(one.shard).checksum.is_some() {
@@ -301,12 +299,6 @@ impl Asking<'_> {
         let place = Some((Arc::clone(self.cache), waiter));
         Found::InFlight(Awaited { flight, place })
     }
-}
-
-/// Shards without room, and whether something was evicted for them.
-struct LeftOut {
-    left_out: Vec<Missing>,
-    made_room: bool,
 }
 
 /// A shard that was not here a moment ago.

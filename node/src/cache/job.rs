@@ -8,10 +8,10 @@ use larder_store::{FillPermit, HandOver, StalePermit};
 
 use super::state::ResidentShard;
 use super::{Cache, Reclaimable};
+use crate::cache::InFlightFill;
 use crate::cache::{FailedRead, Failure, Queued};
 use crate::clock;
 use crate::dataset::Dataset;
-use crate::in_flight::InFlightFill;
 
 /// How many workers one shard may kill. After that the shard is assumed to be the cause.
 const WORKERS_MAX: u32 = 3;

@@ -4,18 +4,17 @@ use std::sync::Arc;
 
 use larder_base::{Error, ErrorKind, ShardId};
 use larder_extent::Sealed;
-use larder_store::{HolderView, LeaseRefused, Released};
+use larder_store::{LeaseRefused, Released};
 
 use super::state::EvictedShard;
 use super::{Awaited, Cache, Found, Group, HolderId};
-use crate::cache::Priority;
+use crate::cache::{InFlightFill, Priority, Waited};
 use crate::clock;
 use crate::dataset::Dataset;
-use crate::in_flight::{InFlightFill, Waited};
 
 /// The answer to a client's request to hold a shard.
 #[derive(Debug)]
-pub enum Leased {
+pub(crate) enum Leased {
     /// The client holds it: send it a descriptor.
     Granted(Arc<Sealed>),
     /// It is being filled ([`InFlightFill::is_queued`] tells how far). Ask again, or wait for the
@@ -23,9 +22,7 @@ pub enum Leased {
     Pending(Arc<InFlightFill>),
     /// It will not be kept for now.
     NotKept,
-    /// The client holds too much already.
-    OverQuota(Error),
-    /// It failed.
+    /// It failed, or the client holds too much already.
     Failed(Arc<Error>),
 }
 
@@ -34,7 +31,12 @@ impl Cache {
     ///
     /// # Panics
     /// The dataset has no such shard.
-    pub fn lease(self: &Arc<Self>, dataset: &Arc<Dataset>, shard: u32, holder: HolderId) -> Leased {
+    pub(crate) fn lease(
+        self: &Arc<Self>,
+        dataset: &Arc<Dataset>,
+        shard: u32,
+        holder: HolderId,
+    ) -> Leased {
         // Between look and lease the shard may be evicted, though rarely.
         for _ in 0..3 {
             match self.find(dataset, &[shard], Priority::Demand).pop() {
@@ -53,37 +55,28 @@ impl Cache {
     ///
     /// # Panics
     /// The dataset has no such shard.
-    pub fn lease_if_here(&self, dataset: &Dataset, shard: u32, holder: HolderId) -> Leased {
+    pub(crate) fn lease_if_here(&self, dataset: &Dataset, shard: u32, holder: HolderId) -> Leased {
         if let Err(why) = dataset.vouch(shard) {
             return Leased::Failed(Arc::new(why));
         }
-        match self.lease_resident(dataset, shard, holder) {
-            Ok(sealed) => Leased::Granted(sealed),
-            Err(LeaseRefused::NotResident) => Leased::NotKept,
-            Err(refused @ LeaseRefused::OverQuota { .. }) => {
-                let kind = ErrorKind::ResourceExhausted;
-                Leased::OverQuota(Error::new(kind, refused.to_string()))
-            }
-        }
-    }
-
-    fn lease_resident(
-        &self,
-        dataset: &Dataset,
-        shard: u32,
-        holder: HolderId,
-    ) -> Result<Arc<Sealed>, LeaseRefused> {
         let id = dataset.manifest().shard(shard).id;
         let (now, mut state) = (clock::now(), self.lock());
         let there = state.store.get(id, Group::Shards(dataset.snapshot()), now);
         if there.is_none_or(|kept| kept.condemned) {
-            return Err(LeaseRefused::NotResident);
+            return Leased::NotKept;
         }
-        state.store.lease(id, holder, now).map(|kept| kept.sealed)
+        match state.store.lease(id, holder, now) {
+            Ok(kept) => Leased::Granted(kept.sealed),
+            Err(LeaseRefused::NotResident) => Leased::NotKept,
+            Err(refused @ LeaseRefused::OverQuota { .. }) => {
+                let kind = ErrorKind::ResourceExhausted;
+                Leased::Failed(Arc::new(Error::new(kind, refused.to_string())))
+            }
+        }
     }
 
     /// Ends one lease. Returns true if there was one.
-    pub fn release(&self, holder: HolderId, id: ShardId) -> bool {
+    pub(crate) fn release(&self, holder: HolderId, id: ShardId) -> bool {
         let (now, mut state) = (clock::now(), self.lock());
         let released = state.store.release(id, holder, now);
         let evicted = state.evict_condemned(&[id], now);
@@ -93,7 +86,7 @@ impl Cache {
     }
 
     /// Ends all leases of a holder after its process is gone. Returns the shards that it held.
-    pub fn release_all(&self, holder: HolderId) -> Released<ShardId> {
+    pub(crate) fn release_all(&self, holder: HolderId) -> Released<ShardId> {
         let (now, mut state) = (clock::now(), self.lock());
         let released = state.store.release_all(holder, now);
         let evicted = state.evict_condemned(&released.ids, now);
@@ -102,15 +95,9 @@ impl Cache {
         released
     }
 
-    /// Returns the bytes that a holder holds, each shard counted once.
-    #[must_use]
-    pub fn leased_by(&self, holder: HolderId) -> u64 {
-        self.lock().store.holder_bytes(holder)
-    }
-
     /// Returns all holders of leases, in order.
-    #[must_use]
-    pub fn holders(&self) -> Vec<HolderView> {
+    #[cfg(test)]
+    pub(crate) fn holders(&self) -> Vec<larder_store::HolderView> {
         self.lock().store.holders()
     }
 

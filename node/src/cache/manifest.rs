@@ -11,8 +11,8 @@ use larder_store::{FillPermit, Outcome};
 
 use super::state::ResidentShard;
 use super::{Cache, Group, Reclaimable};
-use crate::in_flight::InFlightFill;
-use crate::{clock, errors};
+use crate::cache::{InFlightFill, extent_error};
+use crate::clock;
 
 impl Cache {
     /// Puts a manifest into a sealed extent that stays until
@@ -24,7 +24,7 @@ impl Cache {
         manifest: &[u8],
     ) -> Result<Arc<Sealed>, Error> {
         let bytes = manifest.len() as u64;
-        let layout = Layout::new(&[Region::Blocks { bytes }]).map_err(errors::of_extent)?;
+        let layout = Layout::new(&[Region::Blocks { bytes }]).map_err(extent_error)?;
         let (id, group) = (id_of(snapshot), Group::Manifest(snapshot));
         let permit = match self.admit(id, group, layout.total_bytes())? {
             Admission::Resident(sealed) => return Ok(sealed),
@@ -43,7 +43,7 @@ impl Cache {
                 if let Ok(orphan) = given_up {
                     self.free(orphan.token, Reclaimable::Nothing);
                 }
-                Err(errors::of_extent(why).context("the manifest's memory"))
+                Err(extent_error(why).context("the manifest's memory"))
             }
         }
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use larder_base::ShardId;
 use larder_store::FillPermit;
 
+use crate::cache::InFlightFill;
 use crate::dataset::Dataset;
-use crate::in_flight::InFlightFill;
 
 /// How urgent a fill is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
+pub(crate) enum Priority {
     /// A reader waits for its rows.
     Demand,
     /// A reader will want it soon.

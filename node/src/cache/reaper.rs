@@ -4,7 +4,6 @@
 //! may a forked child of a killed client. The reaper drops the node's own hold first. Then it asks
 //! the kernel at intervals, and after each release by a client, whether any mapping is left.
 
-use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
@@ -13,7 +12,7 @@ use larder_extent::{Filling, Retired, Sealed};
 use larder_store::OrphanToken;
 
 use super::Cache;
-use crate::in_flight::InFlightFill;
+use crate::cache::InFlightFill;
 
 /// The memory behind an orphan.
 #[derive(Debug)]
@@ -99,12 +98,6 @@ impl Reaper {
     pub(super) fn stop(&self) {
         self.0.lock().stopped = true;
         self.0.changed.notify_one();
-    }
-}
-
-impl fmt::Debug for Reaper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reaper({} orphans)", self.0.lock().orphans.len())
     }
 }
 

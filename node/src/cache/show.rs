@@ -1,7 +1,9 @@
-//! The contents of the cache, for `node show`, the metrics and `Describe`.
+//! The contents of the cache and the counts of its fills, for `node show`, the metrics and
+//! `Describe`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use larder_base::{ShardId, SnapshotId};
@@ -9,31 +11,29 @@ use larder_extent::PageSize;
 use larder_store::{ShardView, Tally};
 
 use super::{Cache, Group};
-use crate::cache::Failure;
+use crate::cache::{Failure, InFlightFill};
 use crate::clock;
-use crate::in_flight::InFlightFill;
 
 /// The memory of a node and its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
+pub(crate) struct Usage {
     /// The budget in bytes.
-    pub limit_bytes: u64,
+    pub(crate) limit_bytes: u64,
     /// Resident shards.
-    pub resident: Tally,
+    pub(crate) resident: Tally,
     /// Shards that are being filled, counted with all their bytes.
-    pub filling: Tally,
+    pub(crate) filling: Tally,
     /// Evicted shards that a process may still map.
-    pub orphaned: Tally,
+    pub(crate) orphaned: Tally,
     /// Fills that no worker has begun.
-    pub queued: usize,
+    pub(crate) queued: usize,
     /// The page size of the latest extent.
-    pub page_size: Option<PageSize>,
+    pub(crate) page_size: Option<PageSize>,
 }
 
 impl Cache {
     /// Returns the memory in use, by state.
-    #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         let state = self.lock();
         let budget = state.store.budget();
         Usage {
@@ -47,15 +47,13 @@ impl Cache {
     }
 
     /// Returns every shard that takes memory, by id, manifests included.
-    #[must_use]
-    pub fn shards(&self) -> Vec<ShardView<ShardId, Group>> {
+    pub(crate) fn shards(&self) -> Vec<ShardView<ShardId, Group>> {
         self.lock().store.shards()
     }
 
     /// Returns the resident shards with the time since their last use, in no order. A mapped shard
     /// is read without notice, so it counts as used now.
-    #[must_use]
-    pub fn idle_times(&self) -> Vec<(ShardId, Duration)> {
+    pub(crate) fn idle_times(&self) -> Vec<(ShardId, Duration)> {
         let (now, state) = (clock::now(), self.lock());
         let idle = |(id, holders, last_used)| match holders {
             0 => (id, now.saturating_duration_since(last_used)),
@@ -65,14 +63,12 @@ impl Cache {
     }
 
     /// Returns the fills that have not ended.
-    #[must_use]
-    pub fn flights(&self) -> HashMap<ShardId, Arc<InFlightFill>> {
+    pub(crate) fn flights(&self) -> HashMap<ShardId, Arc<InFlightFill>> {
         self.lock().store.fills().map(|(id, flight)| (id, Arc::clone(flight))).collect()
     }
 
     /// Returns how many connections use each snapshot.
-    #[must_use]
-    pub fn connections(&self) -> HashMap<SnapshotId, usize> {
+    pub(crate) fn connections(&self) -> HashMap<SnapshotId, usize> {
         let groups = self.lock().store.groups();
         let connections = groups.into_iter().filter_map(|view| match view.group {
             Group::Shards(snapshot) => Some((snapshot, view.sessions)),
@@ -82,8 +78,49 @@ impl Cache {
     }
 
     /// Returns the latest fills that gave up, oldest first.
-    #[must_use]
-    pub fn failures(&self) -> Vec<Failure> {
+    pub(crate) fn failures(&self) -> Vec<Failure> {
         self.lock().failures.list()
     }
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Returns the current count.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The counts of one node since it started.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Shards that became resident.
+    pub(crate) fills_completed: Counter,
+    /// Shards that were given up, or that differ from the checksum that a waiting snapshot pins.
+    pub(crate) fills_failed: Counter,
+    /// Fills that another worker continued because the first one died.
+    pub(crate) fills_handed_over: Counter,
+    /// Requests to the origin for shards or rows, retries included.
+    pub(crate) origin_requests: Counter,
+    /// Bytes that the origin sent, those of failed tries included.
+    pub(crate) origin_bytes: Counter,
+    /// Requests that were tried again.
+    pub(crate) origin_retries: Counter,
+    /// Bytes of shards that came from other nodes.
+    pub(crate) peer_bytes: Counter,
+    /// Rows read by range because their shard is not kept.
+    pub(crate) rows_by_range: Counter,
+    /// Shards evicted to make room, or because they were found corrupt.
+    pub(crate) evictions: Counter,
+    /// The bytes of those shards.
+    pub(crate) evicted_bytes: Counter,
+    /// Shards found corrupt in memory.
+    pub(crate) corrupt_shards: Counter,
 }

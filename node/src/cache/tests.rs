@@ -302,9 +302,9 @@ fn a_lease_beyond_the_quota_is_refused() {
     let fixture = CacheFixture::new(&folder, CacheFixture::extent_bytes(&folder, 64));
     fixture.get(0).unwrap();
     let refused = fixture.cache.lease(&fixture.dataset, 0, ANN);
-    let Leased::OverQuota(why) = refused else { panic!("{refused:?}") };
+    let Leased::Failed(why) = refused else { panic!("{refused:?}") };
     assert_eq!(why.kind(), ErrorKind::ResourceExhausted);
-    assert_eq!(fixture.cache.leased_by(ANN), 0);
+    assert_eq!(fixture.cache.lock().store.holder_bytes(ANN), 0);
 }
 
 #[test]

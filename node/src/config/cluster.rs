@@ -1,7 +1,9 @@
 //! The settings of a node in a cluster with changing membership, as typed and as validated.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use larder_base::ring::Member;
 use larder_coordinator::{EtcdOptions, EtcdTls, JoinToken, Password};
 
 use super::ConfigError;
@@ -20,6 +22,7 @@ pub struct ClusterArgs {
         env = "LARDER_JOIN",
         value_name = "HOST:PORT",
         value_delimiter = ',',
+        value_parser = control_address,
         requires = "state"
     )]
     pub join: Vec<String>,
@@ -90,15 +93,6 @@ pub struct ClusterArgs {
     pub etcd_key: Option<PathBuf>,
 }
 
-/// A node's share of the ring of its cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RingShare {
-    /// Its share relative to the others; `None` sets it by its memory.
-    pub weight: Option<u32>,
-    /// The domain that fails together with it beyond its host; empty if unknown.
-    pub zone: String,
-}
-
 /// The cluster of a node.
 #[derive(Debug, Clone)]
 pub enum ClusterConfig {
@@ -123,8 +117,7 @@ pub enum ClusterConfig {
 
 impl ClusterConfig {
     /// Returns the secret that all nodes share, if they have one.
-    #[must_use]
-    pub fn token(&self) -> Option<&JoinToken> {
+    pub(crate) fn token(&self) -> Option<&JoinToken> {
         match self {
             Self::EmbeddedCoordinator { token, .. } => Some(token),
             Self::Etcd { token, .. } => token.as_ref(),
@@ -132,13 +125,16 @@ impl ClusterConfig {
     }
 }
 
-/// Returns the node's share of the ring. Refuses a share without a cluster.
-pub(super) fn ring_share(typed: &ClusterArgs) -> Result<RingShare, ConfigError> {
-    let share = RingShare { weight: typed.weight, zone: typed.zone.clone() };
-    if share == RingShare::default() || typed.state.is_some() || !typed.etcd.is_empty() {
-        return Ok(share);
+/// Refuses a share of the ring, or a zone, without a cluster.
+pub(super) fn check_ring_share(typed: &ClusterArgs) -> Result<(), ConfigError> {
+    let setting = match (typed.weight, typed.zone.as_str()) {
+        (None, "") => return Ok(()),
+        (Some(_), _) => "--weight",
+        (None, _) => "--zone",
+    };
+    if typed.state.is_some() || !typed.etcd.is_empty() {
+        return Ok(());
     }
-    let setting = if share.weight.is_some() { "--weight" } else { "--zone" };
     let why = "only a node of a cluster has one: give --state or --etcd too, or say it in --member";
     Err(ConfigError::new(setting, why))
 }
@@ -152,8 +148,7 @@ pub(super) fn parse(typed: ClusterArgs) -> Result<Option<ClusterConfig>, ConfigE
             let why = "a cluster has a secret that all its nodes share: give it in --token-file or LARDER_TOKEN";
             ConfigError::new("--state", why)
         })?;
-        let join = typed.join.iter().map(|text| control_address(text)).collect::<Result<_, _>>()?;
-        return Ok(Some(ClusterConfig::EmbeddedCoordinator { state, token, join }));
+        return Ok(Some(ClusterConfig::EmbeddedCoordinator { state, token, join: typed.join }));
     }
     if typed.etcd.is_empty() {
         return match token {
@@ -197,12 +192,11 @@ fn token(typed: Option<&str>, file: Option<&Path>) -> Result<Option<JoinToken>, 
 }
 
 /// Parses `host:port`, the form of all addresses here. A scheme is ignored.
-fn control_address(text: &str) -> Result<String, ConfigError> {
+fn control_address(text: &str) -> Result<String, String> {
     let address = text.trim().trim_start_matches("http://");
     let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
     if port.is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
-        let why = format!("{text:?} is not HOST:PORT; write it like node-a:7070");
-        return Err(ConfigError::new("--join", why));
+        return Err("not HOST:PORT; write it like node-a:7070".to_owned());
     }
     Ok(format!("http://{address}"))
 }
@@ -239,15 +233,54 @@ fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
     Ok(bytes)
 }
 
+/// Refuses a ring as a static list that leaves this node out.
+pub(super) fn check_members(
+    members: &[Member],
+    node_id: &str,
+    listen: SocketAddr,
+) -> Result<(), ConfigError> {
+    if members.is_empty() || members.iter().any(|member| member.id == node_id) {
+        return Ok(());
+    }
+    let names: Vec<&str> = members.iter().map(|member| member.id.as_str()).collect();
+    let why = format!(
+        "the members {names:?} leave out this node: set --node-id to one of them, or add {node_id}=http://{listen}"
+    );
+    Err(ConfigError::new("--member", why))
+}
+
+/// Parses `NAME=http://host:port[*WEIGHT]`.
+pub(super) fn member(text: &str) -> Result<Member, String> {
+    let wrong = |why: &str| format!("it {why}: use NAME=http://host:port[*WEIGHT]");
+    let (id, rest) = text.split_once('=').ok_or_else(|| wrong("has no '='"))?;
+    let (control, weight) = match rest.split_once('*') {
+        Some((control, weight)) => {
+            (control, weight.parse().map_err(|_| wrong("has a weight that is no whole number"))?)
+        }
+        None => (rest, 1),
+    };
+    let address = control.strip_prefix("http://").ok_or_else(|| wrong("has no http:// address"))?;
+    let (host, port) = address.rsplit_once(':').ok_or_else(|| wrong("has no port"))?;
+    if id.is_empty() || host.is_empty() || port.parse::<u16>().is_err() || weight == 0 {
+        return Err(wrong("has an empty name, host, port or weight"));
+    }
+    Ok(Member {
+        id: id.to_owned(),
+        weight,
+        control: control.to_owned(),
+        host: host.to_owned(),
+        zone: String::new(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn seat(join: &[&str]) -> ClusterArgs {
+    fn seat() -> ClusterArgs {
         ClusterArgs {
             state: Some("/var/lib/larder".into()),
             token: Some("0123456789abcdef".to_owned()),
-            join: join.iter().map(ToString::to_string).collect(),
             ..ClusterArgs::default()
         }
     }
@@ -259,24 +292,25 @@ mod tests {
 
     #[test]
     fn embedded_mode_needs_a_token_and_addresses_with_ports() {
-        let parsed = parse(seat(&["node-a:7070", "http://[::1]:7"])).expect("valid");
-        let Some(ClusterConfig::EmbeddedCoordinator { join, .. }) = parsed else {
-            panic!("{parsed:?}")
-        };
-        assert_eq!(join, ["http://node-a:7070", "http://[::1]:7"]);
-        let untold = parse(ClusterArgs { token: None, ..seat(&[]) }).expect_err("no token");
+        assert!(matches!(parse(seat()), Ok(Some(ClusterConfig::EmbeddedCoordinator { .. }))));
+        let untold = parse(ClusterArgs { token: None, ..seat() }).expect_err("no token");
         assert!(untold.to_string().contains("--token-file"), "{untold}");
+        for (typed, url) in
+            [("node-a:7070", "http://node-a:7070"), ("http://[::1]:7", "http://[::1]:7")]
+        {
+            assert_eq!(control_address(typed).expect(typed), url);
+        }
         for wrong in ["node-a", "node-a:", ":7070", "node-a:99999"] {
-            assert!(parse(seat(&[wrong])).expect_err(wrong).to_string().contains("node-a:7070"));
+            assert!(control_address(wrong).expect_err(wrong).contains("node-a:7070"));
         }
     }
 
     #[test]
     fn a_weight_without_a_cluster_is_refused() {
-        let typed = ClusterArgs { weight: Some(3), ..seat(&[]) };
-        assert_eq!(ring_share(&typed).expect("valid").weight, Some(3));
+        let typed = ClusterArgs { weight: Some(3), ..seat() };
+        assert!(check_ring_share(&typed).is_ok());
         let alone = ClusterArgs { weight: Some(3), ..ClusterArgs::default() };
-        assert!(ring_share(&alone).expect_err("refused").to_string().contains("--weight"));
+        assert!(check_ring_share(&alone).expect_err("refused").to_string().contains("--weight"));
     }
 
     #[test]

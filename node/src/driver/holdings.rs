@@ -5,16 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use larder_base::{ErrorKind, ShardId, limits};
-use larder_membership::{
-    agent::{Pulled, Shard},
-    record::Dataset as Described,
-};
+use larder_membership::agent::{Pulled, Shard};
+use larder_membership::record::Dataset as Described;
 
 use super::planning::open;
 use crate::cache::Priority;
 use crate::clock;
-use crate::replication::give_way;
-use crate::resident::{ensure_resident, failed};
+use crate::membership::Cluster;
+use crate::replication::{ensure_resident, failed, give_way};
 use crate::shared::Shared;
 
 /// The part of the cache that concerns the agent.
@@ -54,7 +52,7 @@ const KEPT_FOR: Duration = limits::RING_REFRESH_INTERVAL;
 /// request the shard here, and get it.
 const WATCHED_FOR: Duration = limits::RING_REFRESH_INTERVAL.saturating_mul(3);
 
-/// OpenBudget is made for at least one part in this many of the budget at once.
+/// Room is made for at least one part in this many of the budget at once.
 const ROOM_SHARE: u64 = 16;
 
 /// How long no room is searched for after none was found.
@@ -116,7 +114,7 @@ impl Holdings {
         if clock::now() < *vain_until {
             return;
         }
-        let standing = self.shared.cluster.as_ref().map(|cluster| cluster.handle().standing());
+        let standing = self.shared.cluster.as_ref().map(Cluster::standing);
         let Some(standing) = standing else { return };
         let Some(record) = &standing.record else { return };
         if standing.installed != record.version {

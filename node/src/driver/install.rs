@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time;
 
 use super::Report;
-use crate::placements::Placements;
+use crate::membership::Placements;
 use crate::shared::Shared;
 
 /// Time before a failed installation is tried again.
@@ -36,7 +36,7 @@ impl Installer {
     ) -> Self {
         let (wanted, wishes) = watch::channel(None);
         let (coordinator, in_use) = (Arc::clone(coordinator), Arc::clone(&shared.placements));
-        let replicas_asked = shared.config.replicas();
+        let replicas_asked = shared.config.replicas;
         tokio::spawn(Fitter { coordinator, in_use, wishes, report, replicas_asked }.run());
         Self(wanted)
     }

@@ -45,14 +45,14 @@ enum Try {
 
 impl Opener {
     pub(super) fn new() -> Self {
-        Self::with_slow_reader_guard(OpenTimeouts {
+        Self::with_timeouts(OpenTimeouts {
             plan: limits::PLAN_OPENINGS_TIMEOUT,
             dataset: limits::PLAN_OPENING_TIMEOUT,
             retry: limits::PLAN_OPENING_RETRY,
         })
     }
 
-    fn with_slow_reader_guard(timeouts: OpenTimeouts) -> Self {
+    fn with_timeouts(timeouts: OpenTimeouts) -> Self {
         let room = Arc::new(Semaphore::new(limits::PLAN_OPENINGS_MAX));
         Self { tries: Arc::default(), room, timeouts }
     }
@@ -178,11 +178,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_plan_does_not_wait_for_a_dataset_that_hangs() {
-        let opener = Opener::with_slow_reader_guard(OpenTimeouts {
-            plan: SOON,
-            dataset: NEVER,
-            retry: NEVER,
-        });
+        let opener =
+            Opener::with_timeouts(OpenTimeouts { plan: SOON, dataset: NEVER, retry: NEVER });
         let begun = Begun::default();
         opener.open_all([1, 2].map(|number| begun.by(number, pending()))).await;
         begun.until(2).await;
@@ -193,11 +190,8 @@ mod tests {
 
     #[tokio::test]
     async fn datasets_that_open_in_time_are_opened() {
-        let opener = Opener::with_slow_reader_guard(OpenTimeouts {
-            plan: NEVER,
-            dataset: NEVER,
-            retry: NEVER,
-        });
+        let opener =
+            Opener::with_timeouts(OpenTimeouts { plan: NEVER, dataset: NEVER, retry: NEVER });
         let begun = Begun::default();
         opener.open_all((0..100).map(|number| begun.by(number, ready(Ok(()))))).await;
         assert_eq!(begun.count(), 100);
@@ -207,11 +201,8 @@ mod tests {
 
     #[tokio::test]
     async fn hung_or_failed_opening_is_not_retried_at_once() {
-        let opener = Opener::with_slow_reader_guard(OpenTimeouts {
-            plan: NEVER,
-            dataset: SOON,
-            retry: NEVER,
-        });
+        let opener =
+            Opener::with_timeouts(OpenTimeouts { plan: NEVER, dataset: SOON, retry: NEVER });
         let begun = Begun::default();
         opener.open_all([begun.by(1, pending())]).await;
         opener.open_all([begun.by(2, fails())]).await;
@@ -222,8 +213,7 @@ mod tests {
     #[tokio::test]
     async fn failed_opening_is_retried_after_its_time() {
         let retry = Duration::ZERO;
-        let opener =
-            Opener::with_slow_reader_guard(OpenTimeouts { plan: NEVER, dataset: NEVER, retry });
+        let opener = Opener::with_timeouts(OpenTimeouts { plan: NEVER, dataset: NEVER, retry });
         let begun = Begun::default();
         opener.open_all([begun.by(1, fails())]).await;
         opener.open_all([begun.by(1, fails())]).await;
@@ -232,11 +222,8 @@ mod tests {
 
     #[tokio::test]
     async fn opens_only_a_few_datasets_at_once() {
-        let opener = Opener::with_slow_reader_guard(OpenTimeouts {
-            plan: SOON,
-            dataset: NEVER,
-            retry: NEVER,
-        });
+        let opener =
+            Opener::with_timeouts(OpenTimeouts { plan: SOON, dataset: NEVER, retry: NEVER });
         let begun = Begun::default();
         opener.open_all((0..=u8::MAX).map(|number| begun.by(number, pending()))).await;
         begun.until(limits::PLAN_OPENINGS_MAX).await;

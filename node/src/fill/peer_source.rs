@@ -6,12 +6,9 @@ use larder_base::limits;
 use larder_dataset::PartRead;
 use larder_wire::data::{Part, ReadPart};
 
-use crate::byte_sink::{ByteSink, Piece};
-use crate::cache::Job;
+use crate::cache::{Counters, Job};
 use crate::clock;
-use crate::counters::Counters;
-use crate::peers::{Holder, Missed};
-use crate::throttle::TransferThrottle;
+use crate::fill::{ByteSink, Holder, Missed, Piece, TransferThrottle};
 
 /// The peer that gave the first part. The fill asks it for the other parts too.
 pub(super) struct PeerSource<'a> {

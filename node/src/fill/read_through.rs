@@ -12,35 +12,29 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Reader;
-use crate::byte_sink::Piece;
-use crate::counters::Counters;
+use crate::cache::Counters;
 use crate::dataset::Dataset;
+use crate::fill::Piece;
 
 /// Staging memory is counted in pages, so that a permit count fits 32 bits.
 const RESERVED_UNIT_BYTES: usize = 4096;
 
 /// One row of one tensor, and its place in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RowWanted {
+pub(crate) struct RowWanted {
     /// The shard.
-    pub shard: u32,
+    pub(crate) shard: u32,
     /// The row in the shard.
-    pub row: u32,
+    pub(crate) row: u32,
     /// The index of the tensor.
-    pub tensor: usize,
+    pub(crate) tensor: usize,
     /// The byte of the target at which the row begins.
-    pub at: usize,
-}
-
-/// Staging memory reserved before its allocation. Drop gives it back.
-#[derive(Debug)]
-pub struct Reservation {
-    _bytes: OwnedSemaphorePermit,
+    pub(crate) at: usize,
 }
 
 /// Reads rows by range for the threads that serve them.
 #[derive(Debug)]
-pub struct ReadThrough {
+pub(crate) struct ReadThrough {
     runtime: Handle,
     reader: Arc<Reader>,
     gets: Semaphore,
@@ -60,14 +54,14 @@ impl ReadThrough {
     }
 
     /// Waits until `bytes` of staging memory may be allocated; all threads of the node share the
-    /// limit. A row larger than the limit gets all of it. Blocks; not for async tasks.
-    #[must_use]
-    pub fn reserve(&self, bytes: usize) -> Reservation {
+    /// limit. A row larger than the limit gets all of it. Dropping the permit gives the memory
+    /// back. Blocks; not for async tasks.
+    pub(crate) fn reserve(&self, bytes: usize) -> OwnedSemaphorePermit {
         let units = units(bytes.min(limits::RANGE_STAGING_BYTES));
         let units = u32::try_from(units).expect("all of the staging memory is fewer pages");
         let staging = Arc::clone(&self.staging);
         let reserved = self.runtime.block_on(staging.acquire_many_owned(units));
-        Reservation { _bytes: reserved.expect("the semaphore is never closed") }
+        reserved.expect("the semaphore is never closed")
     }
 
     /// Returns true if no reservation is held.
@@ -84,7 +78,7 @@ impl ReadThrough {
     ///
     /// # Panics
     /// The dataset has no such shard, row or tensor.
-    pub fn read_rows(
+    pub(crate) fn read_rows(
         &self,
         dataset: &Dataset,
         rows: &[RowWanted],
@@ -109,7 +103,7 @@ impl ReadThrough {
     ///
     /// # Panics
     /// The dataset has no such shard, row or tensor.
-    pub fn read_piece(
+    pub(crate) fn read_piece(
         &self,
         dataset: &Dataset,
         row: &RowWanted,

@@ -9,18 +9,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use larder_base::{Error, limits};
+use larder_base::{Error, ErrorKind, limits};
 use larder_dataset::{FetchError, OriginError, OriginUri, PartRead};
 use tokio::sync::Semaphore;
 use tokio::time;
 
 use super::retry::{RetryBudget, wait_after};
-use crate::byte_sink::ByteSink;
-use crate::cache::FailedRead;
-use crate::cache::GaveUp;
-use crate::counters::Counters;
+use crate::cache::{Counters, FailedRead, GaveUp};
+use crate::clock;
 use crate::dataset::{Dataset, OriginHealth};
-use crate::{clock, errors};
+use crate::fill::ByteSink;
 
 /// Why a try failed.
 enum Failed {
@@ -144,7 +142,8 @@ fn gave_up(dataset: &Dataset, read: &PartRead, error: FetchError, tries: u32) ->
         offset: read.object_offset,
         bytes: read.bytes,
     };
-    GaveUp { why: errors::of_fetch(error), place: Some(place), attempts: tries }
+    let why = Error::new(ErrorKind::from(&error), error.to_string()).with_source(error);
+    GaveUp { why, place: Some(place), attempts: tries }
 }
 
 fn object_uri(dataset: &Dataset, read: &PartRead) -> OriginUri {

@@ -12,12 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Reader;
 use super::peer_source::PeerSource;
-use crate::cache::{Cache, GaveUp, Job, ShardPlan};
-use crate::counters::Counters;
-use crate::errors;
-use crate::in_flight::{InFlightFill, Working};
-use crate::peers::Peers;
-use crate::throttle::TransferThrottle;
+use crate::cache::{Cache, Counters, GaveUp, InFlightFill, Job, ShardPlan, Working, extent_error};
+use crate::fill::{Peers, TransferThrottle};
 
 /// The state that the workers share.
 pub(crate) struct Filler {
@@ -98,7 +94,7 @@ impl Filler {
     /// pins, or the digest that a peer says when it gave some of the bytes.
     async fn try_fill(&self, job: &Job) -> Result<Sealed, GaveUp> {
         let plan = ShardPlan::new(job.dataset().manifest(), job.shard());
-        let plan = plan.map_err(errors::of_extent)?;
+        let plan = plan.map_err(extent_error)?;
         let pinned = job.dataset().manifest().shard(job.shard()).checksum;
         let (flight, mut may_borrow, mut unlike) = (job.flight(), true, None);
         loop {
@@ -130,7 +126,7 @@ impl Filler {
         let id = ExtentId::from_bytes(*job.flight().id().as_bytes());
         let create = move || Filling::create(id, layout, parts, PagePreference::Auto);
         let (created, _working) = on_memory(job.flight(), create).await;
-        let filling = created.map_err(errors::of_extent)?;
+        let filling = created.map_err(extent_error)?;
         job.flight().begin(Arc::clone(&filling));
         Ok(filling)
     }
@@ -165,8 +161,8 @@ impl Filler {
         let peer =
             PeerSource::find(job, holders, (&self.counters, &self.throttle), read, &mut part)
                 .await?;
-        // What the peer's memory has become is known only when the whole was compared with what it
-        // was filled with.
+        // The peer's memory may be damaged. That shows only when the whole shard is compared with
+        // the digest that the peer took at its fill.
         job.flight().withhold();
         self.finish(job.flight(), part).await.ok()?;
         Some(peer)
@@ -195,8 +191,8 @@ impl Filler {
         self.finish(job.flight(), part).await.map_err(GaveUp::from)
     }
 
-    /// Lets others read a part that is written. What is to be hashed first may take seconds, and is
-    /// hashed on a thread that may block.
+    /// Lets readers have a part that is written. Overlapping rows are hashed first. That may take
+    /// seconds, so a blocking thread does it.
     async fn finish(&self, flight: &Arc<InFlightFill>, part: Part) -> Result<(), Error> {
         let finished = if part.has_rows_to_hash() {
             let turn = Arc::clone(&self.hashing).acquire_owned().await;
@@ -210,7 +206,7 @@ impl Filler {
         } else {
             part.finish()
         };
-        finished.map_err(errors::of_extent)?;
+        finished.map_err(extent_error)?;
         flight.part_is_in();
         Ok(())
     }
@@ -230,22 +226,18 @@ fn not_as_pinned(alike: bool) -> GaveUp {
 
 async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Sealed, GaveUp> {
     let (sealed, _working) = on_memory(job.flight(), move || filling.seal()).await;
-    Ok(sealed.map_err(errors::of_extent)?)
+    Ok(sealed.map_err(extent_error)?)
 }
 
 /// Runs what takes, hashes or seals memory for a flight on a blocking thread. The memory stays
-/// counted for as long as the result, also when the caller is stopped and nobody takes it.
+/// counted for as long as the result, also when the caller is stopped. A panic of the work becomes
+/// the caller's.
 async fn on_memory<T: Send + 'static>(
     flight: &Arc<InFlightFill>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> (T, Working) {
     let working = flight.work();
-    off_thread(move || (work(), working)).await
-}
-
-/// Runs blocking work on a blocking thread. Its panic becomes the caller's.
-async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match task::spawn_blocking(work).await {
+    match task::spawn_blocking(move || (work(), working)).await {
         Ok(done) => done,
         Err(death) => match death.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),

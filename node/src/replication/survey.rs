@@ -9,7 +9,7 @@ use tokio::task;
 
 use crate::cache::ShardPlan;
 use crate::dataset::Dataset;
-use crate::placements::Placements;
+use crate::membership::Placements;
 use crate::shared::Shared;
 
 /// At most this many missing shards are considered at once, which bounds the memory of a survey.
@@ -59,7 +59,7 @@ impl Survey {
         let looking = task::spawn_blocking(move || {
             let mut here: HashSet<ShardId> = shared.cache.flights().into_keys().collect();
             here.extend(shared.cache.idle_times().into_iter().map(|(id, _)| id));
-            Self::of(&shared.catalog.list_used(), &placements, shared.config.node_id(), &here)
+            Self::of(&shared.catalog.list_used(), &placements, &shared.config.node_id, &here)
         });
         looking.await.ok()
     }

@@ -2,14 +2,12 @@
 //! counts are bounded.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use larder_base::limits;
 
@@ -232,12 +230,6 @@ impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.connections.lock().open.remove(&self.number);
         self.connections.changed.notify_all();
-    }
-}
-
-impl fmt::Debug for ConnectionSlot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ConnectionSlot({})", self.number)
     }
 }
 

@@ -4,7 +4,6 @@
 //! Thread rule: async, on the node's runtime; walks over many shards go to a blocking thread.
 
 mod describe;
-mod last_uses;
 mod list;
 mod open;
 
@@ -14,25 +13,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::Stream;
-use larder_base::{Error, ErrorKind};
-use larder_wire::{
-    control::{
-        DescribeRequest, ExceptionsChunk, FetchManifestRequest, GetExceptionsRequest,
-        GetRingRequest, IntroduceRequest, IntroduceResponse, LastUses, ListDatasetsRequest,
-        ListDatasetsResponse, ListFailuresRequest, ListFailuresResponse, ListLastUsesRequest,
-        ListShardsRequest, ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest,
-        OpenDatasetResponse, Ring, node_server::Node,
-    },
-    status::to_status,
+use futures_util::{Stream, stream};
+use larder_base::placement::Exceptions;
+use larder_base::{Error, ErrorKind, limits};
+use larder_wire::control::node_server::Node;
+use larder_wire::control::{
+    DescribeRequest, ExceptionsChunk, FetchManifestRequest, GetExceptionsRequest, GetRingRequest,
+    IntroduceRequest, IntroduceResponse, LastUses, ListDatasetsRequest, ListDatasetsResponse,
+    ListFailuresRequest, ListFailuresResponse, ListLastUsesRequest, ListShardsRequest,
+    ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest, OpenDatasetResponse,
+    Ring, snapshot_id,
 };
+use larder_wire::status::to_status;
 use tonic::{Request, Response, Status};
 
 use super::Context;
-use crate::placements::Placements;
-use futures_util::stream;
-use larder_base::{limits, placement::Exceptions};
-use larder_wire::control::snapshot_id;
+use crate::membership::Placements;
+use crate::on_thread;
 
 /// Answers control calls.
 #[derive(Debug)]
@@ -85,7 +82,7 @@ impl Node for Service {
         let context = &self.0;
         tracing::debug!(peer = %request.get_ref().node_id, "met a peer");
         Ok(Response::new(IntroduceResponse {
-            node_id: context.shared.config.node_id().to_owned(),
+            node_id: context.shared.config.node_id.clone(),
             data_address: context.data_address.clone(),
             ticket: Bytes::copy_from_slice(context.ticket.as_bytes()),
         }))
@@ -96,12 +93,12 @@ impl Node for Service {
         request: Request<ListDatasetsRequest>,
     ) -> Answer<ListDatasetsResponse> {
         let context = Arc::clone(&self.0);
-        blocking(&self.0, move || list::datasets(&context, &request.into_inner())).await
+        walk(&self.0, move || list::datasets(&context, &request.into_inner())).await
     }
 
     async fn list_shards(&self, request: Request<ListShardsRequest>) -> Answer<ListShardsResponse> {
         let context = Arc::clone(&self.0);
-        blocking(&self.0, move || list::shards(&context, &request.into_inner())).await
+        walk(&self.0, move || list::shards(&context, &request.into_inner())).await
     }
 
     type ListLastUsesStream = Pieces<LastUses>;
@@ -110,7 +107,7 @@ impl Node for Service {
         &self,
         request: Request<ListLastUsesRequest>,
     ) -> Answer<Self::ListLastUsesStream> {
-        let pieces = last_uses::pieces(&self.0, request.get_ref()).map_err(to_status)?;
+        let pieces = list::last_uses(&self.0, request.get_ref()).map_err(to_status)?;
         Ok(Response::new(Box::pin(pieces)))
     }
 
@@ -124,22 +121,17 @@ impl Node for Service {
 
 /// Runs a walk over many shards on a blocking thread, a few at a time. A caller that is gone leaves
 /// the queue, but a walk that has begun goes on.
-async fn blocking<T: Send + 'static>(
+async fn walk<T: Send + 'static>(
     context: &Context,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Answer<T> {
     let turn = Arc::clone(&context.listing).acquire_owned().await;
-    let turn =
-        turn.map_err(|why| Error::new(ErrorKind::Internal, why.to_string())).map_err(to_status)?;
+    let turn = turn.expect("the semaphore is never closed");
     let work = move || {
         let _turn = turn;
         work()
     };
-    let worked = tokio::task::spawn_blocking(work).await;
-    let worked = worked
-        .map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))
-        .map_err(to_status)?;
-    Ok(Response::new(worked.map_err(to_status)?))
+    Ok(Response::new(on_thread(work).await.map_err(to_status)?))
 }
 
 /// Streams the table of a snapshot in pieces; the first piece carries its length. Streams nothing
@@ -175,4 +167,9 @@ fn goes_by_another(placements: &Placements, asked: u64) -> Error {
          ask for the ring again"
     );
     Error::new(ErrorKind::NotFound, message)
+}
+
+/// Converts a count to the type of a message.
+fn saturated(count: impl TryInto<u32>) -> u32 {
+    count.try_into().unwrap_or(u32::MAX)
 }

@@ -31,7 +31,7 @@ pub(super) fn start(
 
 fn serve(context: &Context, peer: &Peer, slot: Slot) {
     let opened = Session::open(context, peer, slot, |hello| check_ticket(context, hello));
-    let Some((mut session, _)) = opened else { return };
+    let Some(mut session) = opened else { return };
     let closing = loop {
         match turn(context, peer, &mut session) {
             Ok(()) => {}

@@ -22,11 +22,13 @@ mod direct;
 mod plan;
 mod staged;
 
-use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::{io, thread};
 
 use larder_base::{Error, ErrorKind, limits};
-use larder_wire::data::{Features, Gather, GatherEnd, PeerLimits};
+use larder_extent::crc::crc32c;
+use larder_wire::data::{DataPiece, Features, Gather, GatherEnd, PeerLimits, Pong};
 
 use super::Context;
 use super::peer::Peer;
@@ -34,17 +36,8 @@ use super::staging::Scratch;
 use crate::cache::Found;
 use crate::dataset::Dataset;
 use crate::fill::RowWanted;
-
-use column::Column;
-use column::{len, table_len};
-use larder_extent::crc::crc32c;
-use larder_wire::data::DataPiece;
-use larder_wire::data::Pong;
+use column::{Column, len, table_len};
 use plan::Plan;
-use std::{
-    sync::mpsc::{RecvTimeoutError, sync_channel},
-    thread,
-};
 
 /// Why a gather ends early.
 #[derive(Debug)]

@@ -129,7 +129,7 @@ async fn bound_body(mut request: extract::Request, next: middleware::Next) -> Re
 fn doorkeeper(
     context: &Context,
 ) -> impl FnMut(Request<()>) -> Result<Request<()>, Status> + Clone + Send + Sync + 'static {
-    let wanted = context.shared.config.private().then_some(context.ticket);
+    let wanted = context.shared.config.private.then_some(context.ticket);
     move |request| {
         let shown = request.metadata().get_bin(TICKET_METADATA);
         let shown = shown.and_then(|shown| shown.to_bytes().ok());

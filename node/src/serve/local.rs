@@ -20,17 +20,16 @@ use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
-use larder_base::limits;
+use larder_base::{Error, ErrorKind, limits};
+use larder_dataset::OriginUri;
+use larder_wire::data::{Admit, Admitted};
+use nix::unistd::geteuid;
 
 use super::Context;
 use super::acceptor::{Bounds, Connections, Listener, Slot};
 use super::peer::Peer;
 
 pub(crate) use clients::Clients;
-use larder_base::{Error, ErrorKind};
-use larder_dataset::OriginUri;
-use larder_wire::data::{Admit, Admitted};
-use nix::unistd::geteuid;
 pub(super) use socket_file::SocketFile;
 
 /// Limits on connections.
@@ -51,7 +50,7 @@ pub(super) fn start(
 /// Adds the owner's prefix. Returns how to reach the node.
 fn admit(context: &Context, peer: &Peer, wanted: &Admit) -> Result<Admitted, Error> {
     let denied = |message: &str| Err(Error::new(ErrorKind::PermissionDenied, message));
-    if !context.shared.config.private() {
+    if !context.shared.config.private {
         return denied("this node was given its prefixes at its start; start one with --private");
     }
     if peer.user() != Some(geteuid().as_raw()) {

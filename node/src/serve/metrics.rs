@@ -11,13 +11,13 @@ use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use super::{Activity, Context};
-use crate::cache::Usage;
+use crate::cache::{Counters, Usage};
 use crate::membership::Standing;
 
-/// A counter: its name, its meaning, and a function that reads it.
-type CounterOf<T> = (&'static str, &'static str, fn(&T) -> u64);
+/// A metric: its name, its meaning, and a function that reads it.
+type Metric<T> = (&'static str, &'static str, fn(&T) -> u64);
 
-const SERVED: &[CounterOf<Activity>] = &[
+const SERVED: &[Metric<Activity>] = &[
     ("larder_gathers_total", "gathers answered, failed ones included", |a| a.gathers.get()),
     ("larder_gathers_failed_total", "gathers that ended in an error", |a| a.gathers_failed.get()),
     ("larder_sent_bytes_total", "payload sent in bytes", |a| a.sent_bytes.get()),
@@ -28,7 +28,7 @@ const SERVED: &[CounterOf<Activity>] = &[
     ("larder_refused_total", "connections refused in their handshake", |a| a.refused.get()),
 ];
 
-const FILLED: &[CounterOf<crate::counters::Counters>] = &[
+const FILLED: &[Metric<Counters>] = &[
     ("larder_fills_completed_total", "shards that became resident", |c| c.fills_completed.get()),
     ("larder_fills_failed_total", "shards that were given up", |c| c.fills_failed.get()),
     ("larder_fills_handed_over_total", "fills that outlived their worker", |c| {
@@ -50,20 +50,20 @@ const FILLED: &[CounterOf<crate::counters::Counters>] = &[
     ("larder_corrupt_shards_total", "shards found corrupt in memory", |c| c.corrupt_shards.get()),
 ];
 
-const ROWS: &str = "larder_rows_total";
-const MEMORY_BUDGET: &str = "larder_memory_budget_bytes";
-const MEMORY: &str = "larder_memory_bytes";
-const SHARDS: &str = "larder_shards";
-const CONNECTIONS: &str = "larder_connections";
-const LEASES: &str = "larder_leases";
-const GATHERING: &str = "larder_gathers_in_progress";
-const DATASETS: &str = "larder_datasets_open";
-const RING_VERSION: &str = "larder_ring_version";
+const GAUGES: &[Metric<Context>] = &[
+    ("larder_leases", "shards held by clients on this host", |c| c.clients.leases()),
+    ("larder_gathers_in_progress", "gathers being answered", |c| c.activity.gathering.get()),
+    ("larder_datasets_open", "datasets open", |c| c.shared.catalog.list().len() as u64),
+    ("larder_ring_version", "version of the ring in use", |c| {
+        c.shared.placements.load().ring().version()
+    }),
+    ("larder_memory_budget_bytes", "bytes that shards may take", |c| {
+        c.shared.cache.usage().limit_bytes
+    }),
+];
 
-/// A gauge of a node in a cluster: its name, its meaning, and a function that reads it.
-type GaugeOf = (&'static str, &'static str, fn(&Standing) -> u64);
-
-const AGREED: &[GaugeOf] = &[
+/// The gauges of a node in a cluster.
+const AGREED: &[Metric<Standing>] = &[
     ("larder_cluster_nodes_announced", "nodes that say that they live", |s| s.alive.len() as u64),
     ("larder_cluster_coordinator_away", "1 while the coordinator does not answer", |s| {
         s.away.is_some().into()
@@ -78,6 +78,11 @@ const AGREED: &[GaugeOf] = &[
         s.progress.map_or(0, |progress| progress.bytes_left)
     }),
 ];
+
+const ROWS: &str = "larder_rows_total";
+const MEMORY: &str = "larder_memory_bytes";
+const SHARDS: &str = "larder_shards";
+const CONNECTIONS: &str = "larder_connections";
 
 /// Installs the process's recorder at the first call. Returns `None` if the process has another.
 fn install_recorder() -> Option<&'static PrometheusHandle> {
@@ -94,14 +99,10 @@ fn describe() {
     SERVED.iter().for_each(|&(name, what, _)| describe_counter!(name, what));
     FILLED.iter().for_each(|&(name, what, _)| describe_counter!(name, what));
     describe_counter!(ROWS, "rows sent, by source: memory, or origin when they were waited for");
-    describe_gauge!(MEMORY_BUDGET, "bytes that shards may take");
     describe_gauge!(MEMORY, "bytes that shards take, by state");
     describe_gauge!(SHARDS, "shards that take memory, by state");
     describe_gauge!(CONNECTIONS, "connections, by plane: data or socket");
-    describe_gauge!(LEASES, "shards held by clients on this host");
-    describe_gauge!(GATHERING, "gathers being answered");
-    describe_gauge!(DATASETS, "datasets open");
-    describe_gauge!(RING_VERSION, "version of the ring in use");
+    GAUGES.iter().for_each(|&(name, what, _)| describe_gauge!(name, what));
     AGREED.iter().for_each(|&(name, what, _)| describe_gauge!(name, what));
 }
 
@@ -111,7 +112,7 @@ pub(crate) fn render(context: &Context) -> String {
     let Some(handle) = install_recorder() else {
         return "# the process has a recorder of its own\n".to_owned();
     };
-    let node = context.shared.config.node_id().to_owned();
+    let node = context.shared.config.node_id.clone();
     let (served, filled) = (&context.activity, &*context.shared.counters);
     for (name, _, get) in SERVED {
         counter!(*name, "node" => node.clone()).absolute(get(served));
@@ -129,14 +130,11 @@ pub(crate) fn render(context: &Context) -> String {
         let count = connections.count() as u64;
         gauge!(CONNECTIONS, "node" => node.clone(), "plane" => plane).set(number(count));
     }
-    gauge!(LEASES, "node" => node.clone()).set(number(context.clients.leases()));
-    gauge!(GATHERING, "node" => node.clone()).set(number(served.gathering.get()));
-    let datasets = context.shared.catalog.list().len() as u64;
-    gauge!(DATASETS, "node" => node.clone()).set(number(datasets));
-    let ring_version = context.shared.placements.load().ring().version();
-    gauge!(RING_VERSION, "node" => node.clone()).set(number(ring_version));
+    for (name, _, get) in GAUGES {
+        gauge!(*name, "node" => node.clone()).set(number(get(context)));
+    }
     if let Some(cluster) = &context.shared.cluster {
-        let standing = cluster.handle().standing();
+        let standing = cluster.standing();
         for (name, _, get) in AGREED {
             gauge!(*name, "node" => node.clone()).set(number(get(&standing)));
         }
@@ -145,7 +143,6 @@ pub(crate) fn render(context: &Context) -> String {
 }
 
 fn record_memory(node: &str, usage: &Usage) {
-    gauge!(MEMORY_BUDGET, "node" => node.to_owned()).set(number(usage.limit_bytes));
     let states =
         [("resident", usage.resident), ("filling", usage.filling), ("orphaned", usage.orphaned)];
     for (state, tally) in states {

@@ -19,7 +19,6 @@ use nix::errno::Errno;
 use nix::sys::sendfile::sendfile64;
 use socket2::{SockRef, TcpKeepalive};
 
-use super::slow_reader::SlowReaderGuard;
 use crate::clock;
 
 /// Unanswered probes before a silent connection is closed.
@@ -131,11 +130,6 @@ impl Peer {
             return Err(ErrorKind::ConnectionAborted.into());
         }
         Ok(())
-    }
-
-    fn goes_on_after(&self, waited: Duration, sent: usize) -> bool {
-        let mut slow_reader = self.slow_reader.lock().unwrap_or_else(PoisonError::into_inner);
-        slow_reader.lasts_after(waited, sent)
     }
 
     /// Closes a connection that receives too slowly, and drops its unsent data in the kernel.
@@ -250,7 +244,8 @@ impl<'a> Watch<'a> {
         };
         let now = clock::now();
         let waited = now - std::mem::replace(&mut self.since, now);
-        if self.peer.goes_on_after(waited, sent) { Ok(sent) } else { Err(self.peer.give_up()) }
+        let mut guard = self.peer.slow_reader.lock().unwrap_or_else(PoisonError::into_inner);
+        if guard.lasts_after(waited, sent) { Ok(sent) } else { Err(self.peer.give_up()) }
     }
 }
 
@@ -295,6 +290,39 @@ impl Read for PeerReader<'_> {
 fn is_tick(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
         && error.raw_os_error().is_none_or(|code| Errno::from_raw(code) == Errno::EAGAIN)
+}
+
+/// Limits how slowly a client may receive: the debt of one client, and its limit.
+///
+/// Unsent data holds memory that other connections wait for. So the time spent sending counts as a
+/// debt, which the client pays with the bytes it receives. A fast client owes nothing, and can't
+/// save up credit. A client that receives nothing, or too little, owes more and more.
+#[derive(Debug)]
+pub(super) struct SlowReaderGuard {
+    owed: Duration,
+    owed_max: Duration,
+    bytes_per_second: u64,
+}
+
+impl Default for SlowReaderGuard {
+    fn default() -> Self {
+        Self::new(limits::SEND_STALL_TIMEOUT, limits::SEND_BYTES_PER_SECOND_MIN)
+    }
+}
+
+impl SlowReaderGuard {
+    /// Creates a limit. A client that receives nothing reaches it after `owed_max`, and one at this
+    /// rate never.
+    pub(super) fn new(owed_max: Duration, bytes_per_second: u64) -> Self {
+        Self { owed: Duration::ZERO, owed_max, bytes_per_second }
+    }
+
+    /// Adds a wait and the bytes received in it. Returns false once the debt is over the limit.
+    pub(super) fn lasts_after(&mut self, waited: Duration, taken: usize) -> bool {
+        let nanos = (taken as u64).saturating_mul(1_000_000_000) / self.bytes_per_second;
+        self.owed = (self.owed + waited).saturating_sub(Duration::from_nanos(nanos));
+        self.owed <= self.owed_max
+    }
 }
 
 #[cfg(test)]
@@ -367,5 +395,35 @@ mod tests {
         let peer = Peer::new(Socket::Unix(near)).unwrap();
         let Socket::Unix(unix) = &peer.socket else { unreachable!("it is a unix socket") };
         assert!(SockRef::from(unix).send_buffer_size().unwrap() < before);
+    }
+
+    /// Returns the seconds until the limit for a client that receives so many bytes in each.
+    fn seconds_with(taken: usize) -> Option<usize> {
+        let mut slow_reader = SlowReaderGuard::new(10 * SECOND, 1000);
+        (1..1000).find(|_| !slow_reader.lasts_after(SECOND, taken))
+    }
+
+    #[test]
+    fn occasional_bytes_hardly_extend_the_limit() {
+        assert_eq!(seconds_with(0), Some(11));
+        assert_eq!(seconds_with(1), Some(11));
+        assert_eq!(seconds_with(500), Some(21));
+        assert_eq!(seconds_with(1000), None);
+    }
+
+    #[test]
+    fn fast_client_saves_no_credit() {
+        let mut slow_reader = SlowReaderGuard::new(10 * SECOND, 1000);
+        assert!(slow_reader.lasts_after(SECOND, usize::MAX));
+        assert!(slow_reader.lasts_after(10 * SECOND, 0));
+        assert!(!slow_reader.lasts_after(SECOND, 0));
+    }
+
+    #[test]
+    fn slow_client_can_catch_up() {
+        let mut slow_reader = SlowReaderGuard::new(10 * SECOND, 1000);
+        assert!(slow_reader.lasts_after(9 * SECOND, 0));
+        assert!(slow_reader.lasts_after(SECOND, 10_000));
+        assert!(slow_reader.lasts_after(10 * SECOND, 0));
     }
 }

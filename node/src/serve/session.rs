@@ -5,18 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_base::{Error, ErrorKind, SnapshotId, limits};
+use larder_extent::crc::crc32c;
 use larder_wire::data::{
-    ErrorReply, FrameHeader, Gather, Hello, HelloOk, Kind, Ping, Pong, ReadPart, WireError,
-    read_body, read_header, read_hello,
+    ErrorReply, Features, FrameHeader, Gather, Hello, HelloOk, Kind, Part, Ping, Pong, ReadPart,
+    WireError, read_body, read_header, read_hello,
 };
 
 use super::Context;
 use super::acceptor::{Slot, frame_deadline};
-use super::byte_pool::Held;
 use super::gather::{self, Agreed, Ended};
 use super::peer::Peer;
-use super::staging::Scratch;
-use super::{Asker, answer_part};
+use super::staging::{Held, Scratch};
 use crate::cache::InUse;
 use crate::clock;
 use crate::dataset::Dataset;
@@ -53,7 +52,8 @@ pub(super) struct Session<'a> {
     agreed: Agreed,
     scratch: Scratch,
     in_use: InUse,
-    asker: Asker,
+    /// The name that the client gave itself.
+    client_name: String,
 }
 
 impl<'a> Session<'a> {
@@ -64,7 +64,7 @@ impl<'a> Session<'a> {
         peer: &'a Peer,
         slot: Slot,
         check: impl FnOnce(&Hello) -> Result<(), Error>,
-    ) -> Option<(Self, Hello)> {
+    ) -> Option<Self> {
         let mut reader = peer.first_reader(clock::now() + limits::HANDSHAKE_TIMEOUT);
         let (request, answer) = match read_hello(&mut reader) {
             Ok((request, hello)) => (request, welcome(context, slot.admitted, hello, check)),
@@ -81,8 +81,8 @@ impl<'a> Session<'a> {
                 peer.send(scratch.frame_bytes()).ok()?;
                 let in_use = InUse::new(&context.shared.cache);
                 let agreed = Agreed { limits: ok.limits, features: ok.features };
-                let asker = Asker { name: hello.client_name.clone(), features: ok.features };
-                Some((Self { context, peer, agreed, scratch, in_use, asker }, hello))
+                let client_name = hello.client_name;
+                Some(Self { context, peer, agreed, scratch, in_use, client_name })
             }
             Err(error) => {
                 context.activity.refused.add(1);
@@ -123,12 +123,40 @@ impl<'a> Session<'a> {
 
     fn read_part(&mut self, header: &FrameHeader) -> Result<(), Closing> {
         let wanted = ReadPart::decode(self.body(header)?)?;
-        let (context, request, asked) = (self.context, header.request(), (wanted, &self.asker));
-        match answer_part(context, self.peer, request, asked, &mut self.scratch) {
+        match self.send_part(header.request(), wanted) {
             Ok(()) => Ok(()),
             Err(Ended::Refused(error)) => self.refuse(header.request(), &error),
             Err(Ended::Broken(why)) => Err(why.into()),
         }
+    }
+
+    /// Sends the bytes if the shard is here. This does not count as a use of the shard or its
+    /// dataset: the requesting node is about to have its own copy.
+    fn send_part(&mut self, request: u64, wanted: ReadPart) -> Result<(), Ended> {
+        let ReadPart { snapshot, shard, tensor, offset, bytes } = wanted;
+        let shared = &self.context.shared;
+        let dataset = shared.catalog.opened(snapshot)?;
+        dataset.check_shard(shard)?;
+        let sealed = shared.cache.resident(&dataset, shard).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("this node does not have shard {shard}"))
+        })?;
+        let has_tensor = (tensor as usize) < dataset.manifest().tensors().len();
+        let region = if has_tensor { sealed.region(tensor as usize) } else { &[] };
+        let begin = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = begin.saturating_add(bytes as usize);
+        let payload = region.get(begin..end).ok_or_else(|| {
+            let message = format!(
+                "bytes {offset}..+{bytes} of tensor {tensor} of shard {shard}, which does not have them"
+            );
+            Error::new(ErrorKind::InvalidArgument, message)
+        })?;
+        let may_say = self.agreed.features.contains(Features::RESTS);
+        let rests = if may_say { shared.throttle.rests_for(&self.client_name) } else { 0 };
+        let part = Part { digest: sealed.digest(), crc32c: crc32c(payload), rests };
+        part.encode(request, u64::from(bytes), self.scratch.frame());
+        self.peer.send_both(self.scratch.frame_bytes(), payload)?;
+        self.context.activity.peer_bytes.add(u64::from(bytes));
+        Ok(())
     }
 
     fn gather(&mut self, header: &FrameHeader) -> Result<(), Closing> {
@@ -170,10 +198,7 @@ impl<'a> Session<'a> {
 
     /// Returns the open dataset with this snapshot. From now on this connection has it in use.
     pub(super) fn dataset(&mut self, snapshot: SnapshotId) -> Result<Arc<Dataset>, Error> {
-        let dataset = self.context.shared.catalog.get(snapshot).ok_or_else(|| {
-            let message = format!("snapshot {snapshot} is not open here; open it first");
-            Error::new(ErrorKind::NotFound, message)
-        })?;
+        let dataset = self.context.shared.catalog.opened(snapshot)?;
         self.in_use.note(&dataset);
         Ok(dataset)
     }
@@ -237,7 +262,7 @@ fn welcome(
         let message = "the node is stopping; ask the next one";
         return Err(Error::new(ErrorKind::Unavailable, message));
     }
-    let ok = HelloOk::answer(&hello, context.boot_id(), context.shared.config.node_id())?;
+    let ok = HelloOk::answer(&hello, context.boot_id(), &context.shared.config.node_id)?;
     check(&hello)?;
     Ok((hello, ok))
 }

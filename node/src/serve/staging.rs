@@ -4,13 +4,11 @@
 //! from an allowance that all connections share: a full piece if there is room, else the smallest
 //! useful one. An idle connection holds none.
 
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use larder_base::limits;
 use larder_wire::data::DataRun;
-
-use super::byte_pool::{BytePool, Held};
 
 /// Buffers larger than this are not kept from one request to the next.
 const KEPT_BYTES: usize = 64 << 10;
@@ -21,14 +19,15 @@ pub(super) struct Scratch {
     pool: Arc<BytePool>,
     frame: Vec<u8>,
     body: Vec<u8>,
-    piece: Option<Piece>,
+    piece: Option<StagingPiece>,
     /// The checksum and the length of each row of the current run.
     pub(super) crcs: Vec<u32>,
     pub(super) lengths: Vec<u32>,
 }
 
+/// The staging piece.
 #[derive(Debug)]
-struct Piece {
+pub(super) struct StagingPiece {
     bytes: Box<[u8]>,
     _held: Option<Held>,
 }
@@ -90,17 +89,16 @@ impl Scratch {
 
     /// Takes the staging piece. Put it back with [`return_piece`](Self::return_piece).
     pub(super) fn take_piece(&mut self) -> StagingPiece {
-        let piece = self.piece.take().unwrap_or_else(|| {
+        self.piece.take().unwrap_or_else(|| {
             let held = self.pool.take(limits::STAGING_BYTES, Duration::ZERO);
             let bytes =
                 if held.is_some() { limits::STAGING_BYTES } else { limits::STAGING_BYTES_MIN };
-            Piece { bytes: vec![0; bytes].into(), _held: held }
-        });
-        StagingPiece(piece)
+            StagingPiece { bytes: vec![0; bytes].into(), _held: held }
+        })
     }
 
     pub(super) fn return_piece(&mut self, piece: StagingPiece) {
-        self.piece = Some(piece.0);
+        self.piece = Some(piece);
     }
 
     /// Frees the buffers that only help while requests follow each other.
@@ -115,20 +113,86 @@ impl Scratch {
     }
 }
 
-/// The staging piece while it is written and sent.
-#[derive(Debug)]
-pub(super) struct StagingPiece(Piece);
-
 impl std::ops::Deref for StagingPiece {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0.bytes
+        &self.bytes
     }
 }
 
 impl std::ops::DerefMut for StagingPiece {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.0.bytes
+        &mut self.bytes
+    }
+}
+
+/// Memory that all connections of a node share: the bytes that are left to reserve. They are
+/// reserved before use, and returned on drop.
+#[derive(Debug)]
+pub(crate) struct BytePool {
+    left: Mutex<usize>,
+    returned: Condvar,
+}
+
+/// A reserved part of an allowance.
+#[derive(Debug)]
+pub(super) struct Held {
+    from: Arc<BytePool>,
+    bytes: usize,
+}
+
+impl BytePool {
+    pub(super) fn new(bytes: usize) -> Arc<Self> {
+        Arc::new(Self { left: Mutex::new(bytes), returned: Condvar::new() })
+    }
+
+    /// Reserves `bytes`. Waits at most `timeout` for other connections to return theirs.
+    pub(super) fn take(self: &Arc<Self>, bytes: usize, timeout: Duration) -> Option<Held> {
+        let short = |left: &mut usize| *left < bytes;
+        let waited = self.returned.wait_timeout_while(self.lock(), timeout, short);
+        let (mut left, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        *left = left.checked_sub(bytes)?;
+        Some(Held { from: Arc::clone(self), bytes })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    /// Returns all but `bytes`.
+    pub(super) fn keep(&mut self, bytes: usize) {
+        let returned = self.bytes.saturating_sub(bytes);
+        self.bytes -= returned;
+        *self.from.lock() += returned;
+        self.from.returned.notify_all();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.keep(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_bytes_can_be_reserved_again_within_the_limit() {
+        let pool = BytePool::new(100);
+        let held = pool.take(60, Duration::ZERO).expect("there is enough");
+        assert!(pool.take(41, Duration::ZERO).is_none());
+        drop(held);
+        let mut held = pool.take(100, Duration::ZERO).unwrap();
+        held.keep(30);
+        assert!(pool.take(71, Duration::ZERO).is_none());
+        assert!(pool.take(70, Duration::ZERO).is_some());
+        drop(held);
+        assert!(pool.take(100, Duration::ZERO).is_some());
+        assert!(pool.take(101, Duration::ZERO).is_none());
     }
 }

@@ -33,10 +33,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::Servers;
 use crate::cache::Cache;
+use crate::cache::Counters;
 use crate::config::{Args, Config};
-use crate::counters::Counters;
+use crate::fill::Peers;
 use crate::fill::{Filler, ReadThrough, Reader};
-use crate::peers::Peers;
 use crate::serve::Listeners;
 use crate::shared::Shared;
 use crate::testing::{Folder, placed};
@@ -111,7 +111,7 @@ impl TestNode {
             zone: String::new(),
         };
         let catalog = Catalog::new(vec![folder.uri()], Arc::clone(&cache));
-        let catalog = if config.private() { catalog.following_links() } else { catalog };
+        let catalog = if config.private { catalog.following_links() } else { catalog };
         let placements = placed(1, vec![member]);
         let shared = Arc::new(Shared {
             boot_id: [7; 16],

@@ -1,4 +1,7 @@
-//! The error of indexing and opening a dataset.
+//! The error of indexing and opening a dataset, and the kinds of the origin's errors. A failure has
+//! the same kind through a node as without one.
+
+use larder_base::ErrorKind;
 
 use crate::{BuildError, DatasetRef, FetchError, ManifestError, OriginError, OriginUri, UriError};
 
@@ -133,6 +136,58 @@ impl DatasetError {
                  are one place, open it as {indexed}"
             )),
             _ => None,
+        }
+    }
+}
+
+/// Maps a refused or failed request to the origin.
+impl From<&OriginError> for ErrorKind {
+    fn from(error: &OriginError) -> Self {
+        match error {
+            OriginError::Credentials { .. } | OriginError::Denied { .. } => Self::PermissionDenied,
+            OriginError::NotFound { .. } => Self::NotFound,
+            OriginError::Settings { .. }
+            | OriginError::Loop { .. }
+            | OriginError::TooLarge { .. }
+            | OriginError::TooMany { .. }
+            | OriginError::Unsupported { .. } => Self::InvalidArgument,
+            OriginError::NoRoom { .. } => Self::ResourceExhausted,
+            OriginError::Conflict { .. } | OriginError::Failed { .. } => Self::OriginUnavailable,
+        }
+    }
+}
+
+/// Maps a failed read of a snapshot. A missing object counts as changed, like one with other bytes:
+/// either way the snapshot is lost.
+impl From<&FetchError> for ErrorKind {
+    fn from(error: &FetchError) -> Self {
+        match error {
+            FetchError::Changed { .. } | FetchError::Origin(OriginError::NotFound { .. }) => {
+                Self::DataChanged
+            }
+            FetchError::Origin(OriginError::Denied { .. }) => Self::PermissionDenied,
+            FetchError::Stopped { .. } => Self::Internal,
+            FetchError::Truncated { .. }
+            | FetchError::Overlong { .. }
+            | FetchError::NotAsAsked { .. }
+            | FetchError::Origin(_) => Self::OriginUnavailable,
+        }
+    }
+}
+
+/// Maps a dataset that cannot be opened.
+impl From<&DatasetError> for ErrorKind {
+    fn from(error: &DatasetError) -> Self {
+        match error {
+            DatasetError::Origin(error) => error.into(),
+            DatasetError::Fetch(error) => error.into(),
+            DatasetError::NoSuchVersion { .. }
+            | DatasetError::NoManifest { .. }
+            | DatasetError::NothingToIndex { .. } => Self::NotFound,
+            DatasetError::TagContended { .. } => Self::ResourceExhausted,
+            // Another node would read the same manifest: index the dataset again.
+            DatasetError::Manifest { .. } | DatasetError::Moved { .. } => Self::DataChanged,
+            _ => Self::InvalidArgument,
         }
     }
 }

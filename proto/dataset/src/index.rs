@@ -20,6 +20,7 @@ mod tokens;
 use std::fmt;
 
 use larder_base::limits;
+use serde::Serialize;
 
 use crate::home::cache_home;
 use crate::{
@@ -99,11 +100,12 @@ pub enum IndexProgress {
 }
 
 /// An object or tensor under the prefix that is not part of the dataset.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct LeftOut {
     /// The key of the object, relative to the prefix.
     pub object: String,
     /// The tensor, if the rest of the object is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tensor: Option<String>,
     /// The reason.
     pub why: String,

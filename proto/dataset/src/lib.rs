@@ -19,7 +19,6 @@ mod dtype;
 mod error;
 mod home;
 mod index;
-mod kind;
 mod manifest;
 mod open;
 mod origin;

@@ -14,7 +14,6 @@ mod messages;
 mod objects;
 mod path_allowlist;
 mod read;
-mod special;
 
 use std::sync::Arc;
 

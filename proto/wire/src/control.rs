@@ -4,11 +4,13 @@
 //! The schema is `schema/larder/v1/`. The code generated from it is checked in, so that a build
 //! needs no protobuf compiler. A test in `tests/tests/schema.rs` compares the two and, with
 //! `LARDER_BLESS=1`, writes the code anew. Fields of type `bytes` are [`bytes::Bytes`]: a received
-//! manifest is not copied out of its message.
+//! manifest is not copied out of its message. Messages that the admin tool prints are written as
+//! JSON by serde.
 //!
 //! Non-goals: no channels, servers, retries or interceptors.
 
 mod convert;
+mod json;
 mod generated {
     #![allow(
         missing_docs,

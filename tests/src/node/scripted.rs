@@ -235,15 +235,53 @@ impl Node for Says {
         let memory = schema::MemoryUse {
             budget_bytes: 8 << 30,
             resident_bytes: 3 << 30,
+            filling_bytes: 16 << 20,
             orphaned_bytes: 64 << 20,
-            ..Default::default()
+            page_size_bytes: 4096,
+            budget_source: "--memory".to_owned(),
         };
-        let node_id = "a".to_owned();
+        let load = schema::Load {
+            data_connections: 1,
+            socket_connections: 2,
+            leases: 3,
+            gathers: 4,
+            fills_running: 5,
+            fills_queued: 6,
+            tickets: 7,
+        };
+        let counters = schema::Counters {
+            rows_memory: 1,
+            rows_origin: 2,
+            gathers: 3,
+            sent_bytes: 4,
+            attaches: 5,
+            origin_requests: 6,
+            origin_bytes: 7,
+            origin_retries: 8,
+            fills_started: 9,
+            fills_completed: 10,
+            fills_failed: 11,
+            evicted_shards: 12,
+            evicted_bytes: 13,
+            recalls: 14,
+        };
         Ok(Response::new(schema::NodeDescription {
-            node_id,
+            node_id: "a".to_owned(),
+            boot_id: vec![0xb0; 16].into(),
+            data_address: "here:7071".to_owned(),
+            socket_path: "/run/larder/larder.sock".to_owned(),
+            version: "1.2.3".to_owned(),
             ring_version,
+            ring_digest: 0xd1,
+            host: "here".to_owned(),
+            protocol_version_min: 1,
+            protocol_version_max: 2,
+            uptime_ms: 1500,
+            draining: false,
+            origins: vec!["s3://bucket".to_owned()],
             memory: Some(memory),
-            ..Default::default()
+            counters: Some(counters),
+            load: Some(load),
         }))
     }
 
@@ -289,14 +327,33 @@ impl Node for Says {
         &self,
         _: Request<schema::ListDatasetsRequest>,
     ) -> Answer<schema::ListDatasetsResponse> {
-        unscripted()
+        let dataset = schema::DatasetStatus {
+            snapshot: vec![1; 16].into(),
+            uri: "s3://bucket/data".to_owned(),
+            samples: 4000,
+            shards: 4,
+            bytes: 4 << 20,
+            resident_shards: 2,
+            resident_bytes: 2 << 20,
+            sessions: 1,
+            idle_ms: 250,
+        };
+        let (datasets, next_page_token) = (vec![dataset], String::new());
+        Ok(Response::new(schema::ListDatasetsResponse { datasets, next_page_token }))
     }
 
     async fn list_shards(
         &self,
         _: Request<schema::ListShardsRequest>,
     ) -> Answer<schema::ListShardsResponse> {
-        unscripted()
+        let shard = |state: schema::ShardState| schema::ShardStatus {
+            state: state.into(),
+            ..schema::ShardStatus::default()
+        };
+        use schema::ShardState::{Filling, Orphaned, Queued, Resident};
+        let states = [Queued, Filling, Filling, Resident, Resident, Resident, Orphaned];
+        let (shards, next_page_token) = (states.map(shard).to_vec(), String::new());
+        Ok(Response::new(schema::ListShardsResponse { shards, next_page_token }))
     }
 
     type ListLastUsesStream = Sent<schema::LastUses>;
@@ -312,6 +369,19 @@ impl Node for Says {
         &self,
         _: Request<schema::ListFailuresRequest>,
     ) -> Answer<schema::ListFailuresResponse> {
-        unscripted()
+        let failure = schema::Failure {
+            snapshot: vec![1; 16].into(),
+            shard: 12,
+            shard_id: vec![0x5a; 16].into(),
+            object: "s3://bucket/data/part".to_owned(),
+            offset: 100,
+            bytes: 200,
+            kind: 3,
+            message: "the object is gone".to_owned(),
+            tries: 4,
+            age_ms: 2500,
+        };
+        let failures = vec![failure];
+        Ok(Response::new(schema::ListFailuresResponse { failures, total: 11 }))
     }
 }

@@ -4,6 +4,7 @@
 //! They mostly wait for other processes, so several run at once: see `.config/nextest.toml` and the
 //! Makefile.
 
+mod answers;
 mod cli;
 mod client_deaths;
 mod coordinator;

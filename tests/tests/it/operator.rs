@@ -12,14 +12,14 @@ use larder_wire::control::{
     command_request::Command as Told,
 };
 
-const TOKEN: &str = "0123456789abcdef";
+pub(crate) const TOKEN: &str = "0123456789abcdef";
 
 /// Runs the tool in a folder, with the token in its environment if there is one.
 fn larder(node: &ScriptedNode, folder: &Path, token: Option<&str>, args: &[&str]) -> Output {
     tool::larder(&node.address(), folder, token, args)
 }
 
-fn here() -> tempfile::TempDir {
+pub(crate) fn here() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
@@ -59,7 +59,7 @@ fn at_rest() -> ClusterStatus {
     status
 }
 
-fn moving() -> ClusterStatus {
+pub(crate) fn moving() -> ClusterStatus {
     let change = ClusterChange {
         number: 1,
         plan_id: vec![0xab; 16].into(),
@@ -75,7 +75,7 @@ fn moving() -> ClusterStatus {
     ClusterStatus { change: Some(change), progress: Some(progress), ..at_rest() }
 }
 
-fn committed() -> Vec<PastChange> {
+pub(crate) fn committed() -> Vec<PastChange> {
     let words = "change 1 is committed: put c".to_owned();
     vec![PastChange { number: 1, ring_version: 8, committed: true, words }]
 }
@@ -98,7 +98,7 @@ fn figures() -> PlanFigures {
     }
 }
 
-fn script(statuses: Vec<ClusterStatus>) -> Script {
+pub(crate) fn script(statuses: Vec<ClusterStatus>) -> Script {
     Script {
         statuses,
         figures: figures(),

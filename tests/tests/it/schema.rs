@@ -34,11 +34,66 @@ const ETCD: Made = Made {
     served: false,
 };
 
+/// Messages of the control plane that the admin tool prints as JSON.
+const PRINTED: &[&str] = &[
+    "ClusterChange",
+    "ClusterDataset",
+    "Counters",
+    "Failure",
+    "Load",
+    "MemoryUse",
+    "MoveProgress",
+    "NodeDescription",
+    "NodeFigures",
+    "PastChange",
+    "PlanFigures",
+    "TakeOverResponse",
+];
+
+/// Their fields whose JSON has another name or form, with the attribute of serde.
+const PRINTED_FIELDS: &[(&str, &str)] = &[
+    ("ClusterChange.number", r#"rename = "change""#),
+    ("ClusterChange.plan_id", r#"rename = "plan", serialize_with = "super::json::hex""#),
+    ("ClusterChange.rate", r#"skip_serializing_if = "Option::is_none""#),
+    ("ClusterChange.replicas", r#"skip_serializing_if = "Option::is_none""#),
+    ("ClusterDataset.snapshot", r#"serialize_with = "super::json::hex""#),
+    ("Failure.age_ms", r#"rename = "age_seconds", serialize_with = "super::json::seconds""#),
+    ("Failure.kind", r#"serialize_with = "super::json::kind""#),
+    ("Failure.shard_id", "skip"),
+    ("Failure.snapshot", r#"serialize_with = "super::json::hex""#),
+    ("NodeDescription.boot_id", r#"serialize_with = "super::json::hex""#),
+    ("NodeDescription.data_address", r#"rename = "data""#),
+    ("NodeDescription.node_id", r#"rename = "node""#),
+    ("NodeDescription.protocol_version_max", "skip"),
+    ("NodeDescription.protocol_version_min", "skip"),
+    ("NodeDescription.ring_digest", r#"serialize_with = "super::json::digest""#),
+    ("NodeDescription.socket_path", r#"rename = "socket""#),
+    (
+        "NodeDescription.uptime_ms",
+        r#"rename = "uptime_seconds", serialize_with = "super::json::seconds""#,
+    ),
+    ("NodeFigures.node_id", r#"rename = "node""#),
+    ("PastChange.committed", r#"rename = "outcome", serialize_with = "super::json::outcome""#),
+    ("PastChange.number", r#"rename = "change""#),
+    ("PlanFigures.plan_id", r#"rename = "plan", serialize_with = "super::json::hex""#),
+    ("PlanFigures.replicas", r#"skip_serializing_if = "Option::is_none""#),
+    ("TakeOverResponse.node_id", r#"rename = "coordinator""#),
+];
+
 /// Makes the code from the schema, without a protobuf compiler.
 fn generate(made: &Made, root: &Path) -> Result<String, Box<dyn Error>> {
     let out = tempfile::tempdir()?;
     let descriptors = protox::compile(made.files, [root.join(made.schema)])?;
-    tonic_prost_build::configure()
+    let mut builder = tonic_prost_build::configure();
+    for message in PRINTED {
+        builder =
+            builder.type_attribute(format!(".larder.v1.{message}"), "#[derive(serde::Serialize)]");
+    }
+    for (field, attribute) in PRINTED_FIELDS {
+        builder = builder
+            .field_attribute(format!(".larder.v1.{field}"), format!("#[serde({attribute})]"));
+    }
+    builder
         .bytes(".")
         .build_server(made.served)
         .build_transport(made.served)

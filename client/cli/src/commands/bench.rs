@@ -17,7 +17,7 @@ use super::dataset::{open_through_nodes, parse_reference};
 use crate::{
     context::Context,
     error::{Exit, Failure},
-    output::{Align, Page, Report, Table, units},
+    output::{Page, Report, Table, units},
     progress::Progress,
 };
 
@@ -171,15 +171,9 @@ impl Report for BenchReport {
             self.batch_size
         ));
         page.line("");
-        let mut table = Table::new(&[
-            ("WAY", Align::Left),
-            ("SAMPLES/S", Align::Right),
-            ("GIB/S", Align::Right),
-            ("WAIT A BATCH", Align::Right),
-            ("P99", Align::Right),
-            ("AGAINST ORIGIN", Align::Right),
-            ("ROWS LOCAL/REMOTE/ORIGIN", Align::Right),
-        ]);
+        let mut table = Table::new(
+            "WAY | >SAMPLES/S | >GIB/S | >WAIT A BATCH | >P99 | >AGAINST ORIGIN | >ROWS LOCAL/REMOTE/ORIGIN",
+        );
         let rate = |way: &Way| units::per_second(way.samples, Duration::from_secs_f64(way.seconds));
         let base = self.ways.first().map_or(1.0, rate).max(f64::MIN_POSITIVE);
         for way in &self.ways {

@@ -1,12 +1,9 @@
 //! `larder dataset ...`: datasets on the origin, and the datasets that nodes have open.
 
-mod cluster;
 mod describe;
 mod index;
 mod ls;
-mod npy;
-mod read;
-mod reference;
+mod open;
 mod sample;
 mod show;
 mod verify;
@@ -15,8 +12,7 @@ use clap::Subcommand;
 
 use crate::{context::Context, error::Failure};
 
-pub(super) use cluster::open as open_through_nodes;
-pub(super) use reference::{open, parse_reference};
+pub(super) use open::{open, open_through_nodes, parse_reference};
 
 /// The commands on datasets.
 #[derive(Debug, Subcommand)]

@@ -7,12 +7,22 @@
 
 mod epochs;
 mod images;
-mod nodes;
 mod report;
-mod signals;
+
+use std::{
+    io,
+    net::TcpListener,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
 
 use clap::Args;
-use larder_client::Dataset;
+use larder_client::{
+    Dataset,
+    host::{ServeOptions, ServedNode, serve},
+};
+use nix::sys::signal::{SigSet, Signal};
 
 use crate::{
     context::Context,
@@ -55,16 +65,16 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
             .why("it starts nodes of its own")
             .hint("larder bench DATASET --cluster ADDRESS measures yours"));
     }
-    signals::watch()?;
+    watch_signals()?;
     // A failure after a signal is a consequence of the signal.
-    show(context, arguments).map_err(|failure| signals::check().err().unwrap_or(failure))
+    show(context, arguments).map_err(|failure| check_signals().err().unwrap_or(failure))
 }
 
 fn show(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
     let progress = context.progress("writing images");
     let images = Images::write(arguments.samples)?;
     progress.say("starting two nodes");
-    let nodes = nodes::start(&images, [NODE_LOCAL, NODE_REMOTE])?;
+    let nodes = start(&images, [NODE_LOCAL, NODE_REMOTE])?;
     let cluster = format!("{},{}", nodes[0].address(), nodes[1].address());
     let options = Dataset::options().cluster(&cluster).over_network([NODE_REMOTE]);
     let dataset = options.open(&images.uri())?;
@@ -83,9 +93,71 @@ fn show(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
             true => context.output.note(&text),
             false => context.output.write(&text)?,
         }
-        signals::wait();
+        wait_for_signal();
     }
     drop(dataset);
     drop(nodes);
     images.remove()
+}
+
+/// Starts the nodes. Each has room for more than the whole dataset: a ring of two may divide a few
+/// shards unevenly.
+fn start(images: &Images, names: [&str; 2]) -> Result<[ServedNode; 2], Failure> {
+    let ports = free_ports();
+    let ports = ports
+        .map_err(|error| Failure::new(Exit::Failed, "no port is free on 127.0.0.1").why(error))?;
+    let member = |node: usize| format!("{}=http://127.0.0.1:{}", names[node], ports[node]);
+    let start = |node: usize| {
+        let args = ["--node-id", names[node], "--data-listen", "127.0.0.1:0"].map(str::to_owned);
+        let members = (0..names.len()).flat_map(|other| ["--member".to_owned(), member(other)]);
+        serve(&ServeOptions {
+            memory: Some(format!("{}MiB", images.bytes() / 4 * 5 / (1 << 20) + 64)),
+            origins: vec![images.uri()],
+            listen: Some(format!("127.0.0.1:{}", ports[node])),
+            args: args.into_iter().chain(members).collect(),
+            node_bin: None,
+        })
+    };
+    Ok([start(0)?, start(1)?])
+}
+
+/// Two ports that were free a moment ago: each node is told the ports of both.
+fn free_ports() -> io::Result<[u16; 2]> {
+    let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
+    Ok([listeners[0].local_addr()?.port(), listeners[1].local_addr()?.port()])
+}
+
+static SIGNAL_CAME: AtomicBool = AtomicBool::new(false);
+const TICK: Duration = Duration::from_millis(50);
+
+/// Watches for SIGINT and SIGTERM, which end the demo in order, so that it removes its files and
+/// stops its nodes. Runs before any thread starts: threads inherit the blocked signals. The second
+/// signal ends the process at once.
+fn watch_signals() -> Result<(), Failure> {
+    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+    let failed = |error: String| Failure::new(Exit::Failed, "signals can't be watched").why(error);
+    signals.thread_block().map_err(|error| failed(error.to_string()))?;
+    let watch = move || {
+        let _ = signals.wait();
+        SIGNAL_CAME.store(true, Relaxed);
+        let _ = signals.wait();
+        std::process::exit(130);
+    };
+    let thread = thread::Builder::new().name("larder-signals".to_owned()).spawn(watch);
+    thread.map(drop).map_err(|error| failed(error.to_string()))
+}
+
+/// Fails once a signal came.
+fn check_signals() -> Result<(), Failure> {
+    if SIGNAL_CAME.load(Relaxed) {
+        return Err(Failure::new(Exit::Interrupted, "interrupted"));
+    }
+    Ok(())
+}
+
+/// Waits for a signal.
+fn wait_for_signal() {
+    while check_signals().is_ok() {
+        thread::park_timeout(TICK);
+    }
 }

@@ -4,8 +4,6 @@
 //! nothing, except for one small marker object under `.larder`, which tests whether a prefix can be
 //! written.
 
-mod check;
-mod gpu;
 mod host;
 mod memory;
 mod nodes;
@@ -22,7 +20,6 @@ use crate::{
     error::{Exit, Failure},
     output::{Ink, Page, Report, units},
 };
-use check::{Check, State};
 
 /// Checks this host, an origin if it is named, and the nodes: those of --cluster or LARDER_CLUSTER,
 /// else the node of this host, if it runs.
@@ -51,7 +48,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     let progress = context.progress("looking at this host");
     let mut checks = host::checks();
     checks.extend(memory::checks());
-    checks.extend(gpu::checks());
+    checks.extend(host::gpu_checks());
     progress.say("asking the nodes");
     checks.extend(nodes::checks(context.nodes(), arguments.socket.as_deref()));
     if let Some(reference) = reference {
@@ -93,5 +90,53 @@ impl Report for DoctorReport {
         }
         page.line("");
         page.line(&format!("{} ok, {} to improve, {} failed", self.ok, self.warn, self.fail));
+    }
+}
+
+/// The result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As it should be.
+    Ok,
+    /// It works, but slower or with less memory than it could.
+    Warn,
+    /// It does not work.
+    Fail,
+}
+
+/// The outcome of one check.
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    state: State,
+    found: String,
+    /// Why the finding matters.
+    why: &'static str,
+    /// The remedy, if one is needed.
+    hint: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>, why: &'static str) -> Self {
+        Self { name, state: State::Ok, found: found.into(), why, hint: None }
+    }
+
+    fn warn(
+        name: &'static str,
+        found: impl Into<String>,
+        why: &'static str,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self { state: State::Warn, hint: Some(hint.into()), ..Self::ok(name, found, why) }
+    }
+
+    fn fail(
+        name: &'static str,
+        found: impl Into<String>,
+        why: &'static str,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self { state: State::Fail, hint: Some(hint.into()), ..Self::ok(name, found, why) }
     }
 }

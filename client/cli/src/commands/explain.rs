@@ -1,7 +1,5 @@
 //! `larder explain`.
 
-mod page;
-
 use std::time::Duration;
 
 use clap::Args;
@@ -14,10 +12,11 @@ use larder_client::{
 };
 use serde::Serialize;
 
-use super::{dataset::parse_reference, node::snapshot_hex as hex, operator::onlooker};
+use super::{dataset::parse_reference, operator::onlooker};
 use crate::{
     context::Context,
     error::{Exit, Failure},
+    output::{Page, Report, Table, units},
 };
 
 /// Shows which nodes own a shard, which nodes have it, and why the others do not.
@@ -70,7 +69,7 @@ struct Previous {
 }
 
 /// The state of the shard on one node.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Node {
     node: String,
     /// Whether the node is one of `owners`.
@@ -146,8 +145,13 @@ fn of_sample(
             Err(error) => first = first.or(Some(error)),
         }
     }
-    let nobody = || Failure::new(Exit::Unavailable, "no node of the cluster answers");
-    Err(first.map_or_else(nobody, Failure::from))
+    Err(no_answer(first))
+}
+
+/// Why no node explained anything.
+fn no_answer(first: Option<larder_client::Error>) -> Failure {
+    let silent = || Failure::new(Exit::Unavailable, "no node of the cluster answers");
+    first.map_or_else(silent, Failure::from)
 }
 
 /// Why the nodes did not open a dataset. The node of this host reads only the prefixes that its
@@ -183,14 +187,12 @@ fn report(sample: Option<u64>, answers: Answers) -> Result<ExplainReport, Failur
     let newest = said.iter().max_by_key(|said| said.ring_version).copied().cloned();
     let facts = said.iter().find(|said| !said.uri.is_empty()).map(|said| facts(said));
     let Some(newest) = newest else {
-        let failed = answers.into_iter().find_map(|one| one.answer.err());
-        let nobody = || Failure::new(Exit::Unavailable, "no node of the cluster answers");
-        return Err(failed.map_or_else(nobody, Failure::from));
+        return Err(no_answer(answers.into_iter().find_map(|one| one.answer.err())));
     };
     let node = |one: &Answer<Explanation>| node(one, &newest);
     let nodes = answers.iter().map(node).collect();
     Ok(ExplainReport {
-        shard_id: hex(&newest.shard_id),
+        shard_id: format!("{:x}", newest.shard_id),
         place: format!("{:016x}", newest.place),
         sample,
         of: facts,
@@ -209,7 +211,7 @@ fn report(sample: Option<u64>, answers: Answers) -> Result<ExplainReport, Failur
 fn facts(said: &Explanation) -> Facts {
     Facts {
         uri: said.uri.clone(),
-        snapshot: hex(&said.snapshot),
+        snapshot: format!("{:x}", said.snapshot),
         shard: said.shard,
         first_sample: said.first_sample,
         samples: said.samples,
@@ -224,17 +226,7 @@ fn node(one: &Answer<Explanation>, newest: &Explanation) -> Node {
         Ok(said) => said,
         Err(error) => {
             let why = Some(error.to_string());
-            let (age_seconds, bytes_ready) = (None, None);
-            return Node {
-                node: id,
-                owner,
-                state: "unknown",
-                age_seconds,
-                leases: 0,
-                waiters: 0,
-                bytes_ready,
-                why,
-            };
+            return Node { node: id, owner, state: "unknown", why, ..Node::default() };
         }
     };
     // A resident, filling or queued shard says more than an orphaned one.
@@ -293,12 +285,74 @@ fn why(
     })
 }
 
+impl Report for ExplainReport {
+    fn show(&self, page: &mut Page) {
+        let mut fields = Vec::new();
+        if let Some(sample) = self.sample {
+            fields.push(("asked", format!("sample {}", units::count(sample))));
+        }
+        match &self.of {
+            Some(facts) => fields.push(("shard", described(facts))),
+            None => fields
+                .push(("shard", "of no dataset that is open on a node that answers".to_owned())),
+        }
+        fields.push(("id", self.shard_id.clone()));
+        fields.push(("place", self.place.clone()));
+        let owners = format!("{}, by ring {}", self.owners.join(", "), self.ring_version);
+        let planned = if self.excepted {
+            format!("; a plan decided so, the walk says {}", self.ring_owners.join(", "))
+        } else {
+            String::new()
+        };
+        fields.push(("owned by", owners + &planned));
+        if let Some(previous) = &self.previous {
+            let owners = previous.owners.join(", ");
+            fields.push(("before", format!("{owners}, by ring {}", previous.ring_version)));
+        }
+        page.fields(&fields);
+        page.line("");
+        page.table(table(&self.nodes));
+    }
+}
+
+fn described(facts: &Facts) -> String {
+    let last = facts.first_sample + u64::from(facts.samples.max(1)) - 1;
+    format!(
+        "shard {} of {} ({}): samples {} to {}, {}",
+        facts.shard,
+        facts.uri,
+        &facts.snapshot[..8.min(facts.snapshot.len())],
+        units::count(facts.first_sample),
+        units::count(last),
+        units::bytes(facts.bytes)
+    )
+}
+
+fn table(nodes: &[Node]) -> Table {
+    let mut table = Table::new("NODE | OWNS IT | HERE | >FOR | >LEASES | WHY");
+    for node in nodes {
+        let age = node.age_seconds.map(units::seconds);
+        let state = match node.bytes_ready {
+            Some(bytes) => format!("{}, {} in", node.state, units::bytes(bytes)),
+            None => node.state.to_owned(),
+        };
+        table.row([
+            node.node.clone(),
+            if node.owner { "yes" } else { "" }.to_owned(),
+            state,
+            age.unwrap_or_else(|| "-".to_owned()),
+            node.leases.to_string(),
+            node.why.clone().unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use larder_client::{Error, MemberState, admin::FillFailure};
 
     use super::*;
-    use crate::output::{Page, Report};
 
     fn said(id: &str, here: Vec<ShardStatus>) -> Answer<Explanation> {
         let [owners, ring_owners] = [["b"], ["a"]].map(|ids| ids.map(str::to_owned).to_vec());

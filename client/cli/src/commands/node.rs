@@ -4,17 +4,9 @@ mod drain;
 mod ls;
 mod show;
 
-use std::fmt::Write as _;
-
 use clap::Subcommand;
-use larder_client::{MemberState, admin::Answer};
-use serde::Serialize;
 
-use crate::{
-    context::Context,
-    error::Failure,
-    output::{Ink, Page},
-};
+use crate::{context::Context, error::Failure};
 
 /// The commands on nodes.
 #[derive(Debug, Subcommand)]
@@ -41,48 +33,4 @@ pub(super) fn run(context: &Context, command: NodeCommand) -> Result<(), Failure
         NodeCommand::Drain(arguments) => drain::run(context, &arguments),
         NodeCommand::Undrain(arguments) => drain::undrain(context, &arguments),
     }
-}
-
-/// A node that did not answer.
-#[derive(Debug, Serialize)]
-pub(super) struct Unreachable {
-    node: String,
-    control: String,
-    why: String,
-}
-
-impl Unreachable {
-    fn new(member: &MemberState, error: &larder_client::Error) -> Self {
-        let why = error.why().unwrap_or_else(|| error.what()).to_owned();
-        Self { node: member.id.clone(), control: member.control.clone(), why }
-    }
-
-    /// Lists the nodes that did not answer.
-    pub(super) fn show_all(all: &[Self], page: &mut Page) {
-        if all.is_empty() {
-            return;
-        }
-        page.line("");
-        for one in all {
-            let mark = page.ink(Ink::Red, "no answer");
-            page.line(&format!("{mark} from {} ({}): {}", one.node, one.control, one.why));
-        }
-    }
-}
-
-/// The members that did not answer.
-pub(super) fn unreachable<T>(answers: &[Answer<T>]) -> Vec<Unreachable> {
-    let failed = answers.iter().filter_map(|answer| {
-        let error = answer.answer.as_ref().err()?;
-        Some(Unreachable::new(&answer.member, error))
-    });
-    failed.collect()
-}
-
-/// Bytes as hex digits.
-pub(super) fn snapshot_hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

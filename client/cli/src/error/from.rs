@@ -9,22 +9,27 @@ use super::{Exit, Failure};
 
 const INDEX_AGAIN: &str = "index the dataset again: larder dataset index";
 
-impl From<larder_client::Error> for Failure {
-    fn from(error: larder_client::Error) -> Self {
-        let exit = match error.kind() {
-            ErrorKind::InvalidArgument => Exit::Usage,
-            ErrorKind::NotFound => Exit::NotFound,
-            ErrorKind::PermissionDenied | ErrorKind::Unauthenticated => Exit::Denied,
+impl From<ErrorKind> for Exit {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::InvalidArgument => Self::Usage,
+            ErrorKind::NotFound => Self::NotFound,
+            ErrorKind::PermissionDenied | ErrorKind::Unauthenticated => Self::Denied,
             ErrorKind::ResourceExhausted
             | ErrorKind::Unavailable
-            | ErrorKind::OriginUnavailable => Exit::Unavailable,
-            ErrorKind::DataChanged | ErrorKind::DataLoss => Exit::Data,
-            _ => Exit::Failed,
-        };
+            | ErrorKind::OriginUnavailable => Self::Unavailable,
+            ErrorKind::DataChanged | ErrorKind::DataLoss => Self::Data,
+            _ => Self::Failed,
+        }
+    }
+}
+
+impl From<larder_client::Error> for Failure {
+    fn from(error: larder_client::Error) -> Self {
         let (why, hint) = (error.why().map(str::to_owned), error.advice_text().map(str::to_owned));
         let hint = hint
             .or_else(|| (error.kind() == ErrorKind::DataChanged).then(|| INDEX_AGAIN.to_owned()));
-        Self { exit, what: error.what().to_owned(), why, hint }
+        Self { exit: error.kind().into(), what: error.what().to_owned(), why, hint }
     }
 }
 
@@ -39,48 +44,28 @@ impl From<UriError> for Failure {
 impl From<OriginError> for Failure {
     fn from(error: OriginError) -> Self {
         use OriginError as E;
-        let what = |exit, what: String| Self::new(exit, what);
-        match error {
+        let exit = match &error {
+            // The command line is right, but the prefix or the store is not fit for it.
+            E::Loop { .. } | E::TooMany { .. } | E::TooLarge { .. } | E::Unsupported { .. } => {
+                Exit::Failed
+            }
+            error => ErrorKind::from(error).into(),
+        };
+        let hint = match &error {
             E::Credentials { origin, why, remedy } => {
-                what(Exit::Denied, format!("no credentials for {origin}")).why(why).hint(remedy)
+                let what = format!("no credentials for {origin}");
+                return Self::new(exit, what).why(why).hint(remedy);
             }
-            E::Settings { origin, why } => {
-                what(Exit::Usage, format!("the settings for {origin} can't be used"))
-                    .why(why)
-                    .hint("larder doctor URI shows which settings are in effect")
+            E::Settings { .. } => "larder doctor URI shows which settings are in effect",
+            E::NotFound { .. } => "check the bucket, the prefix and AWS_ENDPOINT_URL",
+            E::Denied { remedy, .. } => {
+                remedy.unwrap_or("larder doctor URI shows which rights are missing")
             }
-            E::NotFound { object, why } => what(Exit::NotFound, format!("{object} was not found"))
-                .why(why)
-                .hint("check the bucket, the prefix and AWS_ENDPOINT_URL"),
-            E::Denied { object, why, remedy } => {
-                what(Exit::Denied, format!("access to {object} was denied"))
-                    .why(why)
-                    .hint(remedy.unwrap_or("larder doctor URI shows which rights are missing"))
-            }
-            E::Conflict { object, why } => {
-                what(Exit::Failed, format!("{object} was changed by somebody else meanwhile"))
-                    .why(why)
-                    .hint("try again")
-            }
-            E::Unsupported { object, why } => {
-                what(Exit::Failed, format!("the store can't do this with {object}")).why(why)
-            }
-            E::TooMany { prefix, limit } => {
-                what(Exit::Failed, format!("there are more than {limit} objects under {prefix}"))
-                    .hint("index a smaller prefix")
-            }
-            E::Loop { prefix, why } => {
-                what(Exit::Failed, format!("the files under {prefix} can't be listed"))
-                    .why(why)
-                    .hint("remove that link, or use a folder without it")
-            }
-            E::Failed { object, why } => {
-                what(Exit::Unavailable, format!("the request for {object} failed"))
-                    .why(why)
-                    .hint("larder doctor URI checks whether the origin can be reached")
-            }
-            other => what(Exit::Failed, other.to_string()),
-        }
+            E::Conflict { .. } => "try again",
+            E::Failed { .. } => "larder doctor URI checks whether the origin can be reached",
+            _ => return Self::new(exit, error.to_string()),
+        };
+        Self::new(exit, error.to_string()).hint(hint)
     }
 }
 
@@ -89,14 +74,12 @@ impl From<FetchError> for Failure {
         use FetchError as E;
         match error {
             E::Changed { object, why } => {
-                Self::new(Exit::Data, format!("{object} changed since it was indexed"))
-                    .why(why)
-                    .hint(INDEX_AGAIN)
+                let what = format!("{object} changed since it was indexed");
+                Self::new(Exit::Data, what).why(why).hint(INDEX_AGAIN)
             }
             E::Origin(OriginError::NotFound { object, why }) => {
-                Self::new(Exit::Data, format!("{object} is gone since it was indexed"))
-                    .why(why)
-                    .hint(INDEX_AGAIN)
+                let what = format!("{object} is gone since it was indexed");
+                Self::new(Exit::Data, what).why(why).hint(INDEX_AGAIN)
             }
             E::Origin(error) => error.into(),
             other => Self::new(Exit::Unavailable, other.to_string()).hint("try again"),
@@ -107,57 +90,24 @@ impl From<FetchError> for Failure {
 impl From<DatasetError> for Failure {
     fn from(error: DatasetError) -> Self {
         use DatasetError as E;
-        match error {
-            E::Origin(error) => error.into(),
-            E::Fetch(error) => error.into(),
-            E::Uri(error) => error.into(),
-            E::File { object, field, why } => {
-                Self::new(Exit::Data, format!("{object} can't be indexed"))
-                    .why(format!("{field}: {why}"))
-                    .hint("repair or remove the file; nothing was published")
+        let hint = |text: &str| Some(text.to_owned());
+        let (exit, hint) = match error {
+            E::Origin(error) => return error.into(),
+            E::Fetch(error) => return error.into(),
+            E::Uri(error) => return error.into(),
+            E::File { .. } => {
+                (Exit::Data, hint("repair or remove the file; nothing was published"))
             }
-            E::NothingToIndex { prefix, why } => Self::new(
-                Exit::NotFound,
-                format!("nothing under {prefix} can be indexed"),
-            )
-            .why(why)
-            .hint(
-                "give the prefix that holds .safetensors or .npy files; flat token files need \
-                     --dtype, --window and --stride",
-            ),
-            E::Inconsistent { prefix, why } => {
-                Self::new(Exit::Failed, format!("the files under {prefix} do not fit together"))
-                    .why(why)
+            E::NothingToIndex { .. } => {
+                let formats = "give the prefix that holds .safetensors or .npy files; flat token files \
+                               need --dtype, --window and --stride";
+                (Exit::NotFound, hint(formats))
             }
-            E::Option { option, why } => {
-                Self::new(Exit::Usage, format!("{option} can't be that")).why(why)
-            }
-            E::Build { prefix, source } => {
-                Self::new(Exit::Failed, format!("{prefix} can't be indexed")).why(source)
-            }
-            E::Manifest { object, source } => {
-                Self::new(Exit::Data, format!("{object} is no manifest that can be used"))
-                    .why(source)
-                    .hint(INDEX_AGAIN)
-            }
-            E::Tag { object, why } => {
-                Self::new(Exit::Data, format!("{object} can't be used")).why(why).hint(INDEX_AGAIN)
-            }
-            E::NoSuchVersion { .. } | E::NoManifest { .. } => {
-                let hint = error.hint().unwrap_or_default();
-                Self::new(Exit::NotFound, error.to_string()).hint(hint)
-            }
-            E::Moved { .. } => {
-                let hint = error.hint().unwrap_or_default();
-                Self::new(Exit::Data, error.to_string()).hint(hint)
-            }
-            E::TagContended { object, attempts } => {
-                Self::new(Exit::Unavailable, format!("{object} could not be moved"))
-                    .why(format!("somebody else moved it {attempts} times meanwhile"))
-                    .hint("try again")
-            }
-            other => Self::new(Exit::Failed, other.to_string()),
-        }
+            E::Inconsistent { .. } | E::Build { .. } => (Exit::Failed, None),
+            E::Manifest { .. } | E::Tag { .. } => (Exit::Data, hint(INDEX_AGAIN)),
+            _ => (ErrorKind::from(&error).into(), error.hint()),
+        };
+        Self { exit, what: error.to_string(), why: None, hint }
     }
 }
 

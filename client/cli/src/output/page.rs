@@ -1,8 +1,7 @@
 //! Builds text: lines, fields and tables, with colour if it is wanted.
 
-use larder_client::printable;
-
-use super::Table;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, TableStyle, presets};
+use larder_client::{printable, printable_line};
 
 /// A colour or weight of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +61,12 @@ impl Page {
         self.line(&line);
     }
 
+    /// That a node did not answer, and why.
+    pub(crate) fn no_answer(&mut self, node: &str, why: &str) {
+        let mark = self.ink(Ink::Red, "no answer");
+        self.line(&format!("{mark} from {node}: {why}"));
+    }
+
     /// A heading, with an empty line before it unless it comes first.
     pub(crate) fn heading(&mut self, text: &str) {
         if !self.text.is_empty() {
@@ -89,9 +94,55 @@ impl Page {
     }
 }
 
+/// A line under the headings and nothing else.
+const RULED: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// Rows under headings.
+#[derive(Debug)]
+pub(crate) struct Table {
+    columns: Vec<(&'static str, CellAlignment)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings, as `NAME | >ROWS`. Cells below `>` stand on the right.
+    pub(crate) fn new(headings: &'static str) -> Self {
+        let column = |heading: &'static str| match heading.trim().strip_prefix('>') {
+            Some(name) => (name, CellAlignment::Right),
+            None => (heading.trim(), CellAlignment::Left),
+        };
+        Self { columns: headings.split('|').map(column).collect(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|cell| printable_line(&cell).into_owned()).collect());
+    }
+
+    fn render(self, ruled: bool) -> String {
+        let mut table = comfy_table::Table::new();
+        let style = if ruled { RULED } else { presets::NOTHING };
+        table.load_style(style).set_content_arrangement(ContentArrangement::Disabled);
+        let heads = self.columns.iter().map(|&(name, side)| Cell::new(name).set_alignment(side));
+        table.set_header(heads.collect::<Vec<_>>());
+        for row in self.rows {
+            let cells = row.into_iter().zip(&self.columns);
+            let cells = cells.map(|(text, &(_, side))| Cell::new(text).set_alignment(side));
+            table.add_row(cells.collect::<Vec<_>>());
+        }
+        let text = table.trim_fmt();
+        // The padding on the left would indent the whole table.
+        let unindented = |line: &str| match line.strip_prefix([' ', '─']) {
+            Some(rest) => rest.to_owned(),
+            None => line.to_owned(),
+        };
+        text.lines().map(unindented).collect::<Vec<_>>().join("\n")
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{super::Align, *};
+    use super::*;
 
     #[test]
     fn page_without_colour_has_no_escape_sequences() {
@@ -106,7 +157,7 @@ mod tests {
         let mut page = Page::new(false, false);
         page.fields(&[("tensor", "a\nchecksums  pinned".to_owned())]);
         page.marked(Ink::Red, "error", "\u{1b}]0;x\u{7}\nb");
-        let mut table = Table::new(&[("NAME", Align::Left)]);
+        let mut table = Table::new("NAME");
         table.row(["a\n\u{1b}[2Jb".to_owned()]);
         page.table(table);
         let lines: Vec<&str> = page.text().lines().collect();
@@ -120,5 +171,12 @@ mod tests {
     fn coloured_text_ends_with_a_reset() {
         let page = Page::new(false, true);
         assert_eq!(page.ink(Ink::Green, "ok"), "\x1b[32mok\x1b[0m");
+    }
+
+    #[test]
+    fn piped_table_is_aligned_columns() {
+        let mut table = Table::new("NAME | >ROWS");
+        table.row(["a".to_owned(), "1,000".to_owned()]);
+        assert_eq!(table.render(false), "NAME   ROWS\na     1,000");
     }
 }

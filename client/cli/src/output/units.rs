@@ -51,6 +51,11 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
+/// The same of a number of seconds.
+pub(crate) fn seconds(seconds: f64) -> String {
+    duration(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+}
+
 /// The remaining time in words: at least a second.
 pub(crate) fn time_left(seconds: f64) -> String {
     match Duration::try_from_secs_f64(seconds.ceil().max(1.0)) {

@@ -1,10 +1,9 @@
-//! Finding the driver's library, and seeing that it is one that can be used.
+//! Finds the driver's library and checks that it is usable.
 //!
-//! A missing library or symbol panics inside of `cudarc`. So both are looked for here before the
-//! first call, and each becomes an error with the path of what was found.
+//! `cudarc` panics on a missing library or symbol. So this module looks for both before the first
+//! call, and returns an error with the path of the library.
 //!
-//! Thread rule: any thread; the library is loaded once in a process.
-//! Non-goals: installing drivers.
+//! Thread rule: any thread. A process loads the library once. Non-goals: installing drivers.
 
 #![expect(unsafe_code, reason = "symbols of a library are untyped; none is called here untyped")]
 
@@ -12,13 +11,13 @@ use std::{ffi::c_void, fs};
 
 use cudarc::driver::{DriverError, result, sys};
 
-/// The oldest CUDA version that a driver must be for, as the driver counts: 12.0.
+/// The oldest CUDA version of a usable driver, in the driver's notation: 12.0.
 const VERSION_MIN: i32 = 12_000;
 
-/// The first with `cuMemcpyBatchAsync`.
+/// The first version with `cuMemcpyBatchAsync`.
 const BATCHES_VERSION: i32 = 12_080;
 
-/// Functions that this crate calls and every driver of [`VERSION_MIN`] has.
+/// Functions that this crate calls. Every driver of [`VERSION_MIN`] has them.
 const SYMBOLS: &[&str] = &[
     "cuInit",
     "cuDriverGetVersion",
@@ -51,20 +50,19 @@ const SYMBOLS: &[&str] = &[
     "cuThreadExchangeStreamCaptureMode",
 ];
 
-/// The driver, initialised.
 pub(super) struct Library {
     version: i32,
     pub(super) devices: u32,
 }
 
 impl Library {
-    /// Finds and initialises it.
+    /// Finds and initialises the driver.
     ///
     /// # Errors
-    /// Each thing that can be wrong with it, with the reason and a hint.
+    /// The defect of the library, with the reason and a hint.
     pub(super) fn find() -> Result<Self, Fault> {
-        // SAFETY: loads a library that the system has under the driver's name. That runs its
-        // constructors, as any program that uses a GPU does.
+        // SAFETY: loads a library that the system has under the driver's name. Its constructors
+        // run, as in any program that uses a GPU.
         if !unsafe { sys::is_culib_present() } {
             let hint = "install the driver, start the container with GPUs, or leave `device` out";
             let why = "no NVIDIA driver (libcuda.so) was found";
@@ -75,7 +73,7 @@ impl Library {
             return Err(too_old(&path, &format!("lacks {symbol}")));
         }
         let mut version = 0;
-        // SAFETY: the driver writes one integer, to a place that lives until then.
+        // SAFETY: the driver writes one integer to a place that outlives the call.
         let asked = unsafe { sys::cuDriverGetVersion(&raw mut version) }.result();
         asked.map_err(|error| cannot_begin(&path, version, error))?;
         if version < VERSION_MIN {
@@ -89,18 +87,17 @@ impl Library {
         }
     }
 
-    /// The CUDA version that it is for.
+    /// Its CUDA version.
     pub(super) fn version_text(&self) -> String {
         text(self.version)
     }
 
-    /// Whether it queues many copies by one call.
+    /// Whether one call queues many copies.
     pub(super) fn copies_batches(&self) -> bool {
         self.version >= BATCHES_VERSION && has("cuMemcpyBatchAsync")
     }
 }
 
-/// Whether the library has a function.
 fn has(symbol: &str) -> bool {
     address(symbol).is_some()
 }
@@ -111,7 +108,7 @@ fn address(symbol: &str) -> Option<*const c_void> {
     found.ok().map(|function| *function as *const c_void)
 }
 
-/// Where the library lies, as the kernel lists it.
+/// The path of the library, as the kernel lists it.
 fn path() -> String {
     let address = address("cuInit").map_or(0, <*const c_void>::addr);
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -126,18 +123,18 @@ fn path() -> String {
     found.unwrap_or_else(|| "libcuda.so".to_owned())
 }
 
-/// 12080 is 12.8.
+/// Formats a version: 12080 is 12.8.
 fn text(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// A reason for which there is no driver to use.
+/// A reason why there is no usable driver.
 pub(super) enum Fault {
-    /// There is no driver, or it finds no GPU: the reason, and a hint.
+    /// There is no driver, or it finds no GPU. Holds the reason and a hint.
     Absent(String, String),
-    /// It can't be used: the reason, and a hint.
+    /// The driver can't be used. Holds the reason and a hint.
     Unusable(String, String),
-    /// This process was forked from one that uses the driver.
+    /// This process was forked from a process that uses the driver.
     Forked,
 }
 

@@ -1,7 +1,7 @@
-//! Memory: page-locked on the host, of the device, and pages of the cache that are registered.
+//! Memory: page-locked on the host, on the device, and registered pages of the cache.
 //!
-//! Thread rule: allocated and freed in any thread. Nothing is freed in a forked child or after the
-//! device was lost. Non-goals: using memory again; `staging` and `blocks` do.
+//! Thread rule: allocated and freed in any thread. Nothing is freed in a forked child, or after the
+//! device was lost. Non-goals: reusing memory; `staging` and `blocks` do that.
 
 #![expect(unsafe_code, reason = "calls of the driver that take and return addresses")]
 
@@ -24,9 +24,9 @@ use crate::{
     device::{DeviceMemory, PageLocked},
 };
 
-/// Bytes of a device's memory, and whether it registers pages that can only be read.
+/// The bytes of a device's memory, and whether it registers pages that can only be read.
 pub(super) fn facts(device: sys::CUdevice) -> Result<(u64, bool), DriverError> {
-    // SAFETY: both only write what they return.
+    // SAFETY: both calls only write their results.
     let (bytes, registers) = unsafe {
         (
             result::device::total_mem(device)?,
@@ -36,7 +36,7 @@ pub(super) fn facts(device: sys::CUdevice) -> Result<(u64, bool), DriverError> {
     Ok((bytes as u64, registers == 1))
 }
 
-/// Has `cudarc` track nothing: it would wait for the whole context when the first stream is made.
+/// Turns off `cudarc`'s tracking, which would wait for the whole context at the first new stream.
 pub(super) fn leave_order_to_caller(context: &CudaContext) {
     // SAFETY: this crate makes no `CudaSlice` of this context, and orders all copies by its own
     // events.
@@ -47,7 +47,7 @@ impl Cuda {
     pub(super) fn allocate_page_locked(&self, bytes: usize) -> Result<Box<dyn PageLocked>, Error> {
         let context = self.enter()?;
         let bytes = bytes.max(1);
-        // SAFETY: the memory has no value yet; it is zeroed below before a slice of it is made.
+        // SAFETY: the memory is uninitialised; it is zeroed below before a slice of it is made.
         let allocated = unsafe { result::malloc_host(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) };
         let base = match allocated {
             Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
@@ -58,7 +58,7 @@ impl Cuda {
             other => self.did("cuMemHostAlloc", other)?,
         };
         let base = NonNull::new(base.cast::<u8>()).expect("the driver's memory is not at 0");
-        // SAFETY: the driver allocated so many bytes, of which this is the only user.
+        // SAFETY: the driver allocated this many bytes, and this is their only user.
         unsafe { base.write_bytes(0, bytes) };
         let (context, state) = (Arc::clone(&context), Arc::clone(&self.state));
         Ok(Box::new(Pinned { base: AtomicPtr::new(base.as_ptr()), bytes, context, state }))
@@ -67,7 +67,7 @@ impl Cuda {
     pub(super) fn allocate(&self, bytes: usize) -> Result<Arc<dyn DeviceMemory>, Error> {
         let context = self.enter()?;
         let bytes = bytes.max(1);
-        // SAFETY: the memory is written to by copies before anything reads it.
+        // SAFETY: copies write to the memory before anything reads it.
         let address = match unsafe { result::malloc_sync(bytes) } {
             Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
                 return Err(self.no_memory(bytes));
@@ -103,8 +103,8 @@ impl Cuda {
         let bytes = extent.bytes();
         let base = bytes.as_ptr().cast_mut().cast::<c_void>();
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_READ_ONLY;
-        // SAFETY: the range is a mapping that lives longer than the registration: see
-        // `Attached::accompany`. The driver only reads it, as the flag says.
+        // SAFETY: the range is a mapping that outlives the registration: see `Attached::accompany`.
+        // The driver only reads it, as the flag says.
         let registered = unsafe { sys::cuMemHostRegister_v2(base, bytes.len(), flags) }.result();
         if let Err(error) = registered {
             let error = self.did::<()>("cuMemHostRegister", Err(error)).expect_err("an error");
@@ -116,9 +116,9 @@ impl Cuda {
     }
 }
 
-/// Page-locked memory of the driver's, for all devices.
+/// Page-locked memory of the driver, for all devices.
 struct Pinned {
-    /// Only loaded. Atomic because a bare pointer could not be sent to another thread.
+    /// Only loaded. Atomic because a bare pointer can't be sent to another thread.
     base: AtomicPtr<u8>,
     bytes: usize,
     context: Arc<CudaContext>,
@@ -127,8 +127,8 @@ struct Pinned {
 
 impl PageLocked for Pinned {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes lie there until this is dropped, all of them initialised, and only
-        // `bytes_mut` writes to them.
+        // SAFETY: this many bytes lie there until this is dropped, all of them initialised, and
+        // only `bytes_mut` writes to them.
         unsafe { slice::from_raw_parts(self.base.load(Relaxed), self.bytes) }
     }
 
@@ -189,7 +189,7 @@ impl Drop for Registered {
     }
 }
 
-/// Frees something, if the driver may be called. An error has no way to the program; a sticky one
+/// Frees memory, if the driver may be called. The program can't get its error, but a sticky error
 /// is kept.
 fn free(state: &State, context: &Arc<CudaContext>, free: impl FnOnce() -> Result<(), DriverError>) {
     if let Ok(_entered) = Entered::new(context, state) {

@@ -1,6 +1,6 @@
 //! Streams, and the events recorded on them.
 //!
-//! Thread rule: any thread queues. Non-goals: holding what copies read; the pump does.
+//! Thread rule: any thread queues. Non-goals: holding the memory that copies read; the pump does.
 
 #![expect(unsafe_code, reason = "copies between addresses, and streams that the program owns")]
 
@@ -16,13 +16,13 @@ use crate::{
     device::{ConsumerStream, Event, Moment, Stream, Transfer, planted},
 };
 
-/// Between two looks at an event that a thread waits for.
+/// How often a thread that waits for an event checks it.
 const LOOK: Duration = Duration::from_micros(100);
 
 struct OnCuda {
     stream: Guarded<Arc<CudaStream>>,
     state: Arc<State>,
-    /// Whether many copies are queued by one call.
+    /// Whether one call queues many copies.
     copies_batches: bool,
 }
 
@@ -49,7 +49,7 @@ impl Cuda {
         };
         self.state.check()?;
         // SAFETY: the program says that it is a stream of this device, and keeps it while it has
-        // work with batches on it. The order of that work is the caller's affair.
+        // work with batches on it. The caller is responsible for the order of that work.
         let stream =
             unsafe { self.context.wrap_borrowed_stream(with_exposed_provenance_mut(handle)) };
         Ok(self.on(stream, false))
@@ -69,8 +69,8 @@ impl OnCuda {
     fn copy_each(&self, transfer: &Transfer) -> Result<(), Error> {
         for run in &transfer.runs {
             let bytes = transfer.bytes(run);
-            // SAFETY: the device addresses are those of a block, and the caller holds what is read
-            // until an event after this is done.
+            // SAFETY: the device addresses are those of a block, and the caller holds the source
+            // memory until an event after this is done.
             let queued =
                 unsafe { result::memcpy_htod_async(run.to, bytes, self.stream.cu_stream()) };
             self.state.did("cuMemcpyHtoDAsync", queued)?;
@@ -78,7 +78,7 @@ impl OnCuda {
         Ok(())
     }
 
-    /// Queues all runs by one call.
+    /// Queues all runs in one call.
     fn copy_together(&self, transfer: &Transfer) -> Result<(), Error> {
         let runs = || transfer.runs.iter();
         let mut to: Vec<sys::CUdeviceptr> = runs().map(|run| run.to).collect();
@@ -86,7 +86,7 @@ impl OnCuda {
             .map(|run| transfer.bytes(run).as_ptr().expose_provenance() as sys::CUdeviceptr)
             .collect();
         let mut sizes: Vec<usize> = runs().map(|run| run.from.len()).collect();
-        // SAFETY: a structure of numbers, of which zeros are a value: "no hint".
+        // SAFETY: a structure of numbers, for which zeros are valid: "no hint".
         let mut attributes: sys::CUmemcpyAttributes = unsafe { std::mem::zeroed() };
         attributes.srcAccessOrder =
             sys::CUmemcpySrcAccessOrder_enum::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;

@@ -1,10 +1,9 @@
-//! The state of the driver that belongs to a thread: its current context, and how it bears
-//! captures.
+//! The driver's state of a thread: its current context, and its capture mode.
 //!
-//! A program's thread keeps its current context: torch reads its current device off that. A program
-//! may also capture a graph while Larder copies. The driver then refuses many calls of all threads,
-//! and breaks the capture, unless the calling thread's capture mode is "relaxed". So calls on a
-//! program's thread restore both. Threads of Larder's own set the mode once.
+//! A thread of the program keeps its current context, from which torch reads its current device. A
+//! program may also capture a graph while Larder copies. The driver then refuses many calls of all
+//! threads and breaks the capture, unless the calling thread's capture mode is "relaxed". So a call
+//! on a thread of the program restores both afterwards. Larder's own threads set the mode once.
 //!
 //! Thread rule: values of this module stay on their thread. Non-goals: taking part in a capture.
 
@@ -18,20 +17,20 @@ use super::State;
 use crate::Error;
 
 thread_local! {
-    /// Whether this thread is one of Larder's own.
+    /// Whether this thread is one of Larder's.
     static IS_OWN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes the calling thread one of Larder's own.
+/// Marks the calling thread as one of Larder's.
 pub(super) fn adopt() {
     if !IS_OWN.replace(true) {
         exchange_capture_mode(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED);
     }
 }
 
-/// The state of a thread of the program's, which is restored when this is dropped.
+/// The state of a thread of the program, restored on drop.
 pub(super) struct Restore {
-    /// Nothing on threads of Larder's own.
+    /// `None` on threads of Larder.
     before: Option<(sys::CUcontext, sys::CUstreamCaptureMode)>,
     _stays_here: PhantomData<*const ()>,
 }
@@ -52,17 +51,17 @@ impl Drop for Restore {
     fn drop(&mut self) {
         let Some((context, mode)) = self.before else { return };
         if result::ctx::get_current().ok().flatten().unwrap_or(ptr::null_mut()) != context {
-            // SAFETY: the context was current on this thread a moment ago; null means none.
+            // SAFETY: the context was current on this thread a moment ago. Null means none.
             let _ = unsafe { result::ctx::set_current(context) };
         }
         exchange_capture_mode(mode);
     }
 }
 
-/// Sets the capture mode of this thread. Returns the mode before.
+/// Sets the capture mode of this thread, and returns the previous one.
 fn exchange_capture_mode(mode: sys::CUstreamCaptureMode) -> sys::CUstreamCaptureMode {
     let mut mode = mode;
-    // SAFETY: the driver swaps one number, at a place that lives until then.
+    // SAFETY: the driver swaps one number, in a place that outlives the call.
     let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     mode
 }
@@ -76,7 +75,7 @@ pub(super) struct Entered<'a> {
 impl<'a> Entered<'a> {
     pub(super) fn new(context: &'a Arc<CudaContext>, state: &State) -> Result<Self, Error> {
         state.check()?;
-        // A call of a drop has failed before: if the device survived that, this call is not at
+        // A call during a drop failed before. If the device survived that, this call is not at
         // fault.
         let _ = state.did("a call that frees", context.check_err());
         state.check()?;

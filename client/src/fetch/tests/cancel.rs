@@ -1,4 +1,4 @@
-//! What nobody needs any more ends, whatever it waits for, and leaves nothing half-read behind.
+//! Cancelled work ends during any wait, and leaves no half-read stream behind.
 
 use std::{fs, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{
     sampler::Shuffle,
 };
 
-/// Long enough never to pass unless something hangs.
+/// Passes only if something hangs.
 const HUNG: Duration = Duration::from_secs(60);
 
 fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
@@ -22,7 +22,7 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// A fetcher that would go on for an hour.
+/// A fetcher that retries for an hour.
 fn patient(fixture: &Fixture, address: &str) -> Arc<Fetcher> {
     let options = FetchOptions { local: false, patience: HUNG * 60, ..FetchOptions::default() };
     let cluster = Cluster::connect(address).unwrap();
@@ -38,7 +38,7 @@ fn dropped_epoch_ends_its_threads_despite_silent_nodes() {
         let (nodes, address) = cluster(&fixture, nodes, false);
         let fetcher = patient(&fixture, &address);
         nodes.iter().for_each(|node| node.plan((0..1000).map(|_| act())));
-        // With no origin to fall back to, nothing would end by itself.
+        // With the origin gone, no gather ends by itself.
         let origin = fixture.folder.path().join("data.bin");
         fs::remove_file(origin).unwrap();
         let own = Arc::clone(&fetcher);
@@ -54,7 +54,7 @@ fn dropped_epoch_ends_its_threads_despite_silent_nodes() {
             mapped: None,
             cluster: None,
         });
-        // More batches ahead than connections: some wait for one.
+        // More batches ahead than connections, so some wait for a connection.
         let builder = builder.batch_size(12).shuffle(Shuffle::Global).prefetch(4);
         let mut loader = builder.build().unwrap();
         let epoch = loader.epoch(0).unwrap();

@@ -1,4 +1,4 @@
-//! Shards that a plan gave to others than the ring does, and a client that learns of it.
+//! Exceptions to the ring, and a client that learns them.
 
 use bytes::Bytes;
 use larder_base::{
@@ -10,12 +10,11 @@ use larder_base::{
 use super::{fake::Table, *};
 use crate::Dataset;
 
-/// The table that gives all shards to one member of the ring of this version.
 fn all_to(fixture: &Fixture, nodes: &[FakeNode], version: u64, member: u16) -> Bytes {
     owned(fixture, fixture.manifest.snapshot(), nodes, version, &[member])
 }
 
-/// The table that gives all shards to these members, as one of this snapshot.
+/// A table of this snapshot that gives all shards to these members.
 fn owned(
     fixture: &Fixture,
     snapshot: SnapshotId,
@@ -47,7 +46,7 @@ fn times_asked_for_tables(nodes: &[FakeNode]) -> usize {
     nodes.iter().map(|node| node.state.table_asked.load(SeqCst)).sum()
 }
 
-/// Reads everything again and again, and returns what each node was last asked for when `done`.
+/// Reads everything repeatedly. Returns the last requests to each node once `done`.
 fn read_until(
     fixture: &Fixture,
     fetcher: &Fetcher,
@@ -108,8 +107,7 @@ fn client_switches_ring_once_it_has_the_new_exceptions() {
     answer(&nodes, &Table::OtherRing);
     turn_to(&nodes, 2);
     let before = times_asked_for_tables(&nodes);
-    // All are asked, and asked again, and as long as none says there is no other owner for any
-    // shard.
+    // The client asks all nodes again and again, until one says that no shard has another owner.
     let asked_again = |_: &[usize]| times_asked_for_tables(&nodes) >= before + 6;
     let cells = read_until(&fixture, &fetcher, &nodes, "asking", asked_again);
     assert_eq!(cells, [ALL_CELLS, 0, 0]);

@@ -1,4 +1,4 @@
-//! A node that does what its script says: real sockets, the real control schema, real frames.
+//! A node that follows a script: real sockets, the real control schema, real frames.
 
 mod local;
 
@@ -34,7 +34,6 @@ use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 
 use super::{fixture::Fixture, pieces};
 
-/// Rows of one DATA frame.
 pub(super) const FRAME_ROWS: usize = 5;
 
 const PONG_INTERVAL: Duration = Duration::from_millis(100);
@@ -42,57 +41,56 @@ const PONG_INTERVAL: Duration = Duration::from_millis(100);
 /// Less than [`limits::CANCEL_CHECK_INTERVAL`].
 const CHATTER_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Some ten seconds of it.
+/// About ten seconds of pongs.
 const CHATTER_PONGS: usize = 2_000;
 
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What the node does with its next gather. Without a script it serves.
+/// The node's reaction to its next gather. Without a script it serves.
 pub(super) enum Act {
     Serve,
-    /// Sends so many DATA frames, then closes.
+    /// Sends this many DATA frames, then closes.
     Die {
         frames: usize,
     },
-    /// Serves, but with one bit of this DATA frame's payload turned.
+    /// Serves, but flips one bit in the payload of this DATA frame.
     Flip {
         frame: usize,
     },
-    /// Serves each row in pieces; of the first row that has so many, this one and the next in
-    /// turned order.
+    /// Serves each row in pieces. For the first row with enough pieces, swaps this piece and the
+    /// next.
     Pieces {
         turned: Option<usize>,
     },
-    /// Says nothing until the client hangs up.
+    /// Sends nothing until the client hangs up.
     Silence,
-    /// Breaks off within the payload of the first DATA frame, and says nothing more until the
-    /// client hangs up.
+    /// Stops within the payload of the first DATA frame, and sends nothing more until the client
+    /// hangs up.
     Half,
-    /// Shows signs of life and gives nothing, until the client hangs up.
+    /// Sends signs of life but no rows, until the client hangs up.
     Busy,
-    /// Shows signs of life, so many that the client never waits for the next one for long, and
-    /// serves after a while.
+    /// Sends signs of life so often that the client never waits long for one, and serves after a
+    /// while.
     Chatter,
-    /// Shows signs of life, then serves.
+    /// Sends signs of life, then serves.
     Slow {
         pongs: usize,
     },
     Fail(ErrorKind),
-    /// Sends these bytes in place of an answer.
+    /// Sends these bytes instead of an answer.
     Raw(fn(u64) -> Vec<u8>),
 }
 
-/// What the node says of exceptions, to whom goes by this version of the ring.
+/// The node's answer about exceptions, to clients on this version of the ring.
 #[derive(Debug, Clone)]
 pub(super) enum Table {
     None,
-    /// This one.
     Is(Bytes),
-    /// This one, of so many bytes as it says.
+    /// This one, with another announced size.
     Announced(u64, Bytes),
-    /// It goes by another ring.
+    /// The node is on another ring.
     OtherRing,
-    /// It was built before there were exceptions.
+    /// The node is from before exceptions existed.
     Unimplemented,
 }
 
@@ -107,14 +105,14 @@ pub(super) struct State {
     id: String,
     fixture: Arc<Fixture>,
     pub(super) members: Arc<Mutex<Vec<Member>>>,
-    /// Of the ring that it has; and of the one by which it was last chosen.
+    /// The version of its ring, and of the ring by which it was last chosen.
     pub(super) ring_version: AtomicU64,
     pub(super) asked_by_ring: AtomicU64,
-    /// The exceptions to its ring, and how often they were asked for.
+    /// The exceptions to its ring, and the number of requests for them.
     pub(super) table: Mutex<Table>,
     pub(super) table_asked: AtomicUsize,
     data: SocketAddr,
-    /// Where it says that its socket is.
+    /// The socket path that it announces.
     pub(super) socket: Mutex<PathBuf>,
     dead: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
@@ -122,16 +120,16 @@ pub(super) struct State {
     pub(super) asked: Mutex<Vec<Asked>>,
     pub(super) connections: AtomicUsize,
     pub(super) opened: AtomicUsize,
-    /// Whether it lends nothing until the dataset is opened again.
+    /// It hands out no extent until the dataset is opened again.
     pub(super) forgot: AtomicBool,
-    /// Whether it never comes to an end with opening a dataset.
+    /// It never finishes opening a dataset.
     pub(super) opens_slowly: AtomicBool,
     pub(super) opens_not: Mutex<Option<ErrorKind>>,
     pub(super) attaches: AtomicUsize,
-    /// Which references are answered with NOT_FOUND: all whose text ends so.
+    /// References with this suffix are answered with NOT_FOUND.
     pub(super) unknown: Mutex<Option<&'static str>>,
     pub(super) releases: Mutex<Vec<u32>>,
-    /// Whether it says that it had to read all rows from the origin.
+    /// It reports that it read all rows from the origin.
     pub(super) cold: AtomicBool,
     local: Mutex<Option<UnixStream>>,
 }
@@ -142,7 +140,7 @@ pub(super) struct FakeNode {
     runtime: Option<tokio::runtime::Runtime>,
 }
 
-/// So many nodes that know each other, and the address of the cluster.
+/// Starts nodes that know each other. Also returns the address of the cluster.
 pub(super) fn cluster(
     fixture: &Arc<Fixture>,
     nodes: usize,
@@ -216,7 +214,7 @@ impl FakeNode {
         self.state.asked.lock().unwrap().clone()
     }
 
-    /// As by SIGKILL: nothing answers any more, connections are reset.
+    /// Ends as by SIGKILL: no answers, and connections are reset.
     pub(super) fn kill(&mut self) {
         self.state.dead.store(true, SeqCst);
         for stream in self.state.streams.lock().unwrap().drain(..) {
@@ -225,13 +223,12 @@ impl FakeNode {
         // Wakes the acceptor, which then closes the listener.
         let _ = TcpStream::connect(self.state.data);
         while TcpStream::connect(self.state.data).is_ok() {}
-        // Until its listener is closed too, as another may want the address at once.
+        // Waits until its listener is closed too, because a restart may need the address at once.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         }
     }
 
-    /// The node is back at the same addresses.
     pub(super) fn restart(&mut self) {
         self.state.dead.store(false, SeqCst);
         let (own, listener) =

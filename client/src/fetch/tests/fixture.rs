@@ -20,7 +20,7 @@ pub(super) struct Fixture {
     bytes: Vec<u8>,
 }
 
-/// A tensor in the one object there is.
+/// A tensor in the only object.
 fn tensor(name: &str, dtype: Dtype, shape: Vec<u64>, locator: RowLocator) -> TensorSpec {
     TensorSpec { name: name.to_owned(), dtype, shape, slot: 0, locator }
 }
@@ -42,7 +42,7 @@ impl Fixture {
         fixture
     }
 
-    /// Texts of 0 to 12,000 bytes, in elements of four, beside the labels.
+    /// Texts of 0 to 12,000 bytes, in elements of four bytes, beside the labels.
     pub(super) fn ragged() -> Arc<Self> {
         let length = |sample: u64| match sample % 4 {
             0 => 0,

@@ -1,9 +1,9 @@
-//! Nodes that were all away when somebody wanted them first.
+//! Nodes that are all down at first.
 
 use super::*;
 use crate::runtime;
 
-/// Two nodes that are not up yet.
+/// Two nodes that are down.
 fn asleep(fixture: &Arc<Fixture>) -> (Vec<FakeNode>, String) {
     let (mut nodes, address) = cluster(fixture, 2, false);
     nodes.iter_mut().for_each(FakeNode::kill);
@@ -39,7 +39,7 @@ fn cluster_never_reached_has_no_members_and_fails_requests() {
     let error = cluster.open_dataset(&name(&fixture)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     nodes.iter_mut().for_each(FakeNode::restart);
-    // Whoever asks for something now need not wait for the next look in the background.
+    // A call now succeeds, without a wait for the next background check.
     cluster.open_dataset(&name(&fixture)).unwrap();
     assert_eq!(cluster.members().len(), 2);
 }
@@ -49,7 +49,7 @@ fn configured_addresses_are_asked_again_when_members_are_gone() {
     let fixture = Fixture::new();
     let (mut nodes, address) = cluster(&fixture, 2, false);
     let members = nodes[0].state.members.lock().unwrap().clone();
-    // The node at the address says that all is with the other one, which then goes.
+    // The node at the address reports the other one as the only member, which then goes down.
     *nodes[0].state.members.lock().unwrap() = vec![members[1].clone()];
     let client = Cluster::connect(&address).unwrap();
     nodes[1].kill();

@@ -1,8 +1,8 @@
-//! Nodes that are well and take long to open a dataset.
+//! Healthy nodes that take long to open a dataset.
 
 use super::*;
 
-/// A fetcher that has given up by the time such a node is passed over.
+/// A fetcher with a deadline before such a node is passed over.
 fn impatient(fixture: &Fixture, address: &str) -> Arc<Fetcher> {
     let patience = limits::OPEN_NODE_TIMEOUT / 2;
     let options = FetchOptions { patience, ..FetchOptions::default() };

@@ -7,11 +7,10 @@ use larder_wire::data::{DataPiece, Gather};
 
 use super::*;
 
-/// Bytes of a piece.
 const PIECE_BYTES: usize = 700;
 
-/// Sends the rows of a gather in pieces. Of the first row that has so many, `turned` says of which
-/// piece the next comes before it.
+/// Sends the rows of a gather in pieces. For the first row with enough pieces, swaps piece `turned`
+/// and the next.
 pub(super) fn send(
     stream: &mut impl Write,
     request: u64,

@@ -1,4 +1,4 @@
-//! Which nodes are on this host, and what follows from that.
+//! Nodes on this host, and the effects of that.
 
 use bytes::Bytes;
 use larder_base::{Ring, placement::ExceptionsBuilder, ring::place_of};
@@ -19,7 +19,7 @@ fn own(fixture: &Fixture, nodes: &[FakeNode], owners: impl Fn(u32) -> Vec<u16>) 
     nodes.iter().for_each(|node| *node.state.table.lock().unwrap() = Table::Is(table.clone()));
 }
 
-/// Hosts set up alike: all nodes say the path at which this one listens.
+/// Hosts with the same setup: all nodes announce the path at which this one listens.
 fn share_path_of(nodes: &[FakeNode], one: &FakeNode) {
     let path = one.state.socket.lock().unwrap().clone();
     nodes.iter().for_each(|node| node.state.socket.lock().unwrap().clone_from(&path));
@@ -102,7 +102,7 @@ fn local_owner_that_refuses_to_open_fails_no_row() {
     while gather(&fixture, &near, &shuffled(&fixture)).unwrap().rows_local < SAMPLES {
         assert!(process::now() < deadline, "it is not asked again");
     }
-    // Started anew, it knows nothing of the dataset, and wants back what it had lent.
+    // After a restart it does not know the dataset, and recalls its extents.
     nodes[1].state.forgot.store(true, SeqCst);
     (0..fixture.manifest.shard_count()).for_each(|shard| nodes[1].recall(shard));
     while nodes[1].state.forgot.load(SeqCst)
@@ -114,7 +114,7 @@ fn local_owner_that_refuses_to_open_fails_no_row() {
     assert!(nodes[1].asked().is_empty());
 }
 
-/// A locality of ranks on hosts with these nodes.
+/// A locality of ranks, by the nodes on their hosts.
 fn locality(fixture: &Fixture, address: &str, ranks: &[&[&str]]) -> Result<Locality, Error> {
     let uri = name(fixture).reference.to_string();
     let dataset = Dataset::options().cluster(address).local(false).open(&uri).unwrap();
@@ -138,11 +138,11 @@ fn locality_lists_the_hosts_with_ranks_that_own_each_shard() {
         let of = |shard| locality.holders(table, shard).iter().map(|&host| host as i16).collect();
         (locality.ranks().hosts().to_vec(), (0..4).map(of).collect::<Vec<Vec<i16>>>())
     };
-    // Two ranks beside node 2, one beside node 0, one beside none.
+    // Two ranks beside node 2, one beside node 0, and one without a node.
     let (hosts, holders) = held(&[&["node-2"], &["node-0"], &[], &["node-2"]]);
     assert_eq!(hosts, [0, 1, 2, 0]);
     assert_eq!(holders, [[1, -1], [-1, 0], [0, -1], [-1, 1]]);
-    // By hosts, which have two nodes each; and by all nodes that answer on a host.
+    // By hosts with two nodes each, and by all nodes that answer on a host.
     let by_host = held(&[&["host-1"], &["host-0"]]);
     assert_eq!(by_host.1, [[1, 1], [1, 0], [0, 0], [0, 1]]);
     assert_eq!(by_host, held(&[&["node-2", "node-3"], &["node-1", "node-0"]]));

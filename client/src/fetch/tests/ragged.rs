@@ -1,4 +1,4 @@
-//! Rows of different lengths, by every way that rows come.
+//! Ragged rows from every source.
 
 use super::*;
 use crate::{buffer::ALIGNMENT, fetch::begins};
@@ -10,7 +10,6 @@ fn text_begins(fixture: &Fixture, rows: &[RowRef]) -> Box<[usize]> {
     begins("text", rows.iter().map(|&row| fixture.row(row, TEXT).len() as u64), 0).unwrap()
 }
 
-/// Gathers both tensors and compares every byte with the source.
 fn gather(fixture: &Fixture, fetcher: &Fetcher, rows: &[RowRef]) -> Result<Sources, Error> {
     let begins = text_begins(fixture, rows);
     let mut texts = vec![0xee; *begins.last().unwrap()];
@@ -52,7 +51,7 @@ fn reads_ragged_rows_from_nodes_mappings_and_origin() {
     }
     let copies = gather(&fixture, &near, &rows).unwrap().copies;
     assert_eq!(copies.copied_bytes, copies.local_bytes, "each byte is copied once");
-    // Rows without a byte alone, and none at all.
+    // Only rows without bytes, and no row at all.
     for few in [&fixture.refs([0, 4, 8].into_iter())[..], &[]] {
         for fetcher in [&far, &near, &alone(&fixture)] {
             gather(&fixture, fetcher, few).unwrap();
@@ -65,7 +64,7 @@ fn writes_rows_at_their_indices_and_no_other_bytes() {
     let fixture = Fixture::ragged();
     let (_far, far) = cluster(&fixture, 2, false);
     let (_near, near) = cluster(&fixture, 1, true);
-    // At every third place stands a row of this gather, at the others one of somebody else's.
+    // Every third place has a row of this gather, and the others rows of another gather.
     let all = fixture.refs((0..SAMPLES).map(|sample| sample * 41 % SAMPLES));
     let places: Vec<u32> = (1..u32::try_from(SAMPLES).unwrap()).step_by(3).collect();
     let rows: Vec<RowRef> = places.iter().map(|&place| all[place as usize]).collect();
@@ -98,7 +97,7 @@ fn damaged_and_partial_rows_are_fetched_again() {
         || Act::Die { frames: 2 },
         || {
             Act::Raw(|request| {
-                // Rows of other lengths than the manifest says.
+                // Rows with other lengths than in the manifest.
                 let (crcs, lengths, mut out) = ([0; 5], [3, 1, 4, 1, 5], Vec::new());
                 let (lengths, payload_bytes) = (Some(&lengths[..]), 14);
                 DataRun { tensor_slot: 0, first: 0, crcs: &crcs, lengths, payload_bytes }
@@ -131,7 +130,7 @@ fn rows_of_one_mapped_shard_are_views() {
         assert_eq!(&*fetcher.view(RowRef { shard, row: rows - 1 }, TEXT).unwrap(), row(rows - 1));
         assert!(fetcher.view_rows(shard, 0..rows + 1, TEXT).is_none());
         assert!(fetcher.view_rows(shard, 1..1, TEXT).is_none());
-        // A copy would begin at a page, so rows are lent that don't.
+        // A copy would begin at a page boundary. So the test picks rows that do not.
         let within_page = |at: *const u8| at as usize % ALIGNMENT;
         let mut behind = (1..rows).filter_map(|row| fetcher.view_rows(shard, row..rows, TEXT));
         let behind = behind.find(|rows| within_page(rows.as_ptr()) != 0).unwrap();

@@ -13,7 +13,7 @@ fn a_newer_ring_is_learned_from_the_answer_to_a_gather() {
     let rows = shuffled(&fixture);
     gather(&fixture, &fetcher, &rows).unwrap();
     assert!(nodes[2].asked().is_empty());
-    // One node knows of the third; the other, which is asked first when nothing is heard, does not.
+    // One node knows the third. The other, which is asked first by default, does not.
     *nodes[0].state.members.lock().unwrap() = all;
     nodes[1].state.ring_version.store(2, SeqCst);
     let deadline = process::now() + Duration::from_secs(60);
@@ -22,13 +22,13 @@ fn a_newer_ring_is_learned_from_the_answer_to_a_gather() {
         assert_eq!(gather(&fixture, &fetcher, &rows).unwrap().rows_remote, SAMPLES);
     }
     assert_eq!(nodes[2].state.asked_by_ring.load(SeqCst), 2);
-    // What a node says that has the older ring changes nothing.
+    // Answers of the node with the older ring change nothing.
     gather(&fixture, &fetcher, &rows).unwrap();
     assert_eq!(nodes[0].state.asked_by_ring.load(SeqCst), 2);
 }
 
-/// A member leaves the ring while it answers: what it had sent is kept, the rest comes from those
-/// who own it from then on.
+/// A member leaves the ring while it answers. Its rows so far are kept, and the rest comes from the
+/// new owners.
 #[test]
 fn a_gather_survives_a_change_of_the_ring_in_its_middle() {
     for frames in [0, 1, 4] {
@@ -86,7 +86,7 @@ fn a_shard_that_is_mapped_again_is_leased_once() {
     let fetcher = fetcher(&fixture, &address, true);
     let row = RowRef { shard: 3, row: 5 };
     assert!(fetcher.view(row, 0).is_some());
-    // As whoever finds a damaged row in it does.
+    // As a reader does that finds a damaged row in it.
     drop(fetcher.session().slots.take(3, Duration::ZERO));
     assert!(fetcher.view(row, 0).is_some());
     let deadline = process::now() + Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! What a gather says about itself: what it waited for, and how often bytes were copied.
+//! The reports of a gather: its waits, and the number of copies.
 
 use super::*;
 use crate::{CopyStats, Hop, deadline::CancelToken, fetch::Gathered};
@@ -78,7 +78,7 @@ fn each_source_copies_its_stated_number_of_times() {
     assert!((times(local.sources.copies) - 1.0).abs() < 1e-9);
     let before = CopyStats::of_process();
     drop(mapping.view(rows[0], 0).unwrap());
-    // Other tests count too; none of them views as much at once.
+    // Other tests count too, but none of them views as many bytes at once.
     assert!(CopyStats::of_process().viewed_bytes >= before.viewed_bytes + IMAGE_BYTES as u64);
     drop(nodes);
     let alone =

@@ -1,11 +1,11 @@
-//! Where the ragged rows of one batch lie in its buffer: what the manifest says of their lengths,
-//! added up before memory is taken.
+//! The places of one batch's ragged rows in its buffer, summed up from the lengths in the manifest
+//! before memory is taken.
 //!
-//! Tensors whose rows have one length have their place in every batch of a loader. Those of the
-//! others follow behind them, each at a page border, back to back, and so differ from batch to
+//! Tensors of fixed row length have the same place in every batch of a loader. Ragged tensors
+//! follow them, each at a page boundary, with rows back to back. Their places differ from batch to
 //! batch.
 //!
-//! Thread rule: immutable values. Non-goals: tensors whose rows have one length.
+//! Thread rule: immutable values. Non-goals: tensors of fixed row length.
 
 use std::sync::Arc;
 
@@ -15,40 +15,38 @@ use larder_dataset::Manifest;
 use super::{Column, Layout};
 use crate::{Error, RowRef, buffer::ALIGNMENT, fetch};
 
-/// The ragged rows of a batch, by column of its layout; empty if none are.
+/// The ragged rows of a batch, by column of its layout. Empty if no column is ragged.
 #[derive(Debug, Default)]
 pub(in crate::loader) struct Ragged {
     columns: Box<[Option<RaggedRows>]>,
-    /// Where in the buffer the last of them ends.
+    /// The end of the last one in the buffer.
     end: usize,
 }
 
 /// The rows of one ragged tensor.
 #[derive(Debug)]
 pub(in crate::loader) struct RaggedRows {
-    /// Where in the buffer the first begins.
+    /// The offset of the first in the buffer.
     pub(in crate::loader) at: usize,
-    /// From there on, where each begins and the last ends.
+    /// From there, the offset of each, and the end of the last.
     pub(in crate::loader) begins: Box<[usize]>,
-    /// The same in elements.
+    /// The same offsets in elements.
     pub(in crate::loader) offsets: Arc<[i64]>,
 }
 
 impl RaggedRows {
-    /// Bytes of all of them.
     pub(in crate::loader) fn bytes(&self) -> usize {
         self.begins.last().copied().unwrap_or(0)
     }
 
-    /// Elements of all of them.
     pub(in crate::loader) fn elements(&self) -> u64 {
         self.offsets.last().map_or(0, |end| end.unsigned_abs())
     }
 }
 
 impl Ragged {
-    /// For `rows` rows, of which `row_at` says for each which it is, and of which snapshot; and
-    /// `tensor_of` which tensor of that snapshot a column is.
+    /// Computes the places of `rows` rows. `row_at` returns a row's manifest, the tensor of each
+    /// column, and the row in that manifest.
     ///
     /// # Errors
     /// `ResourceExhausted` for more bytes than a batch may have.
@@ -82,35 +80,35 @@ impl Ragged {
         Ok(Self { columns: columns.into(), end })
     }
 
-    /// The rows of a column, if it is a ragged one.
+    /// The rows of a column, if it is ragged.
     pub(in crate::loader) fn of(&self, column: usize) -> Option<&RaggedRows> {
         self.columns.get(column)?.as_ref()
     }
 
-    /// Where the rows of a column begin, as a gather wants it said.
+    /// The offsets of the rows of a column, in the form that a gather takes.
     pub(in crate::loader) fn begins(&self, column: usize) -> Option<&[usize]> {
         self.of(column).map(|of| &*of.begins)
     }
 
-    /// Bytes of a buffer for them and for the other tensors.
+    /// Bytes of a buffer for all tensors.
     pub(in crate::loader) fn buffer_bytes(&self, layout: &Layout) -> usize {
         if self.columns.is_empty() { layout.buffer_bytes() } else { with_slack(self.end) }
     }
 
-    /// Where the last of them ends in a buffer; without any, the other tensors.
+    /// The end of the last ragged row in a buffer. Without ragged rows, of the other tensors.
     pub(in crate::loader) fn end(&self, layout: &Layout) -> usize {
         if self.columns.is_empty() { layout.buffer_bytes() } else { self.end }
     }
 }
 
-/// Bytes of a buffer for a batch of ragged rows. Batches differ, so that a buffer which is a little
-/// larger serves the next one too.
+/// Bytes of a buffer for a batch of ragged rows. Slack lets the buffer serve other batches too, as
+/// their sizes differ.
 pub(in crate::loader) fn with_slack(bytes: usize) -> usize {
     let slack = (bytes / 8).next_power_of_two();
     bytes.next_multiple_of(slack.max(ALIGNMENT))
 }
 
-/// Bytes of one element of a ragged row: at least 1, as manifests have none of 0.
+/// Bytes of one element of a ragged row, at least 1. Manifests have no element of 0 bytes.
 fn element_bytes(column: &Column) -> usize {
     let bytes = column.shape.iter().product::<u64>() * column.dtype.size_bytes();
     usize::try_from(bytes).expect("of a parsed manifest").max(1)

@@ -9,14 +9,14 @@ use std::{
 
 use super::*;
 
-/// Long enough never to pass unless something hangs.
+/// Passes only if a thread hangs.
 const HUNG: Duration = Duration::from_secs(60);
 
 fn failure() -> Error {
     Error::new(ErrorKind::DataLoss, "broken")
 }
 
-/// Says when it is dropped, which is when the last thread has ended.
+/// Reports its drop, which happens when the last thread ends.
 struct Farewell(SyncSender<()>);
 
 impl Drop for Farewell {
@@ -175,7 +175,7 @@ fn prefetches_only_as_many_pieces_as_the_window_allows() {
         Ok(piece)
     };
     let mut prefetch = Prefetch::start(100, 1, 3, work).unwrap();
-    // The thread waits for room once it has done all that may lie ready, and one that it works on.
+    // The thread waits for room after four pieces: three ready ones, and one in progress.
     while begun.load(SeqCst) < 4 {
         thread::yield_now();
     }

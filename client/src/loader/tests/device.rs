@@ -1,4 +1,4 @@
-//! Batches on a device, which here is memory of this process.
+//! Batches on a device. Here the device is memory of this process.
 
 use super::*;
 use crate::{Device, DeviceTensor, DeviceWay, OnDevice};
@@ -13,7 +13,7 @@ fn bytes_of(batch: Batch<OnDevice>) -> Vec<Vec<u8>> {
     batch.into_tensors().into_iter().map(read).collect()
 }
 
-/// Goes through the rest of an epoch on the host and on a device, and compares each batch.
+/// Compares the rest of an epoch on the host and on a device, batch by batch.
 fn compare(loaders: [Loader; 2], epoch: u64) -> usize {
     let [mut on_host, mut on_device] = loaders;
     let pump = on_device.pump(&Device::host(), DeviceWay::Auto).unwrap();

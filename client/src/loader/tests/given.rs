@@ -3,7 +3,7 @@
 use super::*;
 use crate::{CallerMemory, HostTensor, RowsView};
 
-/// Memory with a number, and the count of those that nobody has dropped.
+/// Memory with a number, and the count of those that are alive.
 struct Numbered {
     number: usize,
     bytes: Box<[u8]>,
@@ -20,7 +20,7 @@ impl CallerMemory for Numbered {
     }
 }
 
-/// Gives memory of the size that is wanted, less `missing` bytes.
+/// Gives memory of the wanted size, less `missing` bytes.
 #[derive(Default)]
 struct Giver {
     given: usize,
@@ -50,12 +50,12 @@ impl Giver {
         epoch.next().map(Result::unwrap)
     }
 
-    /// How many that were given are not dropped.
+    /// How many of the given memories are alive.
     fn alive(&self) -> usize {
         Arc::strong_count(&self.alive) - 1
     }
 
-    /// Waits until as many are left.
+    /// Waits until `left` are alive.
     fn wait_for(&self, left: usize) {
         let deadline = crate::process::now() + Duration::from_secs(60);
         while self.alive() != left {
@@ -65,8 +65,7 @@ impl Giver {
     }
 }
 
-/// The number of the memory that all of a batch's tensors are in, and how many bytes into it each
-/// begins.
+/// The number of the memory that holds all tensors of a batch, and the offset of each tensor.
 fn places(tensors: &[HostTensor]) -> (usize, Vec<usize>) {
     let place = |tensor: &HostTensor| {
         let (memory, offset) = tensor.memory.given().expect("given memory");
@@ -87,7 +86,7 @@ fn each_batch_uses_the_given_memory_and_releases_it() {
         let mut loader = builder.seed(3).shuffle(Shuffle::Global).build().unwrap();
         let (mut giver, mut seen) = (Giver::default(), BTreeMap::<u64, usize>::new());
         let mut epoch = giver.begin(&mut loader, 0);
-        // As small batches may lie ready besides, eight more; and one to be given in advance.
+        // Up to eight small batches may lie ready too, and one is given in advance.
         assert_eq!(giver.given, (prefetch + 8 + 1).min(29));
         let mut number = 0;
         while let Some(batch) = giver.next(&mut epoch) {
@@ -138,7 +137,7 @@ fn missing_small_and_surplus_given_memory_is_tolerated() {
     let small = giver.next(&mut epoch).unwrap();
     checked(&small);
     assert!(small.into_tensors().unwrap().iter().all(|tensor| tensor.memory.given().is_none()));
-    // Nothing is given any more, and then more than is wanted.
+    // First no memory is given, and later more than is wanted.
     let mut seen = BTreeMap::new();
     for _ in 0..20 {
         let batch = epoch.next().unwrap().unwrap();

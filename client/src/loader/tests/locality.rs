@@ -5,14 +5,14 @@
 use super::*;
 use crate::{Locality, sampler::Error as SamplerError};
 
-/// Ranks on hosts of two, and shards that lie on hosts in turn, on one of which there is no rank.
+/// Hosts with two ranks each, and shards on the hosts in turn. One of the hosts has no rank.
 fn locality(world: u32) -> Locality {
     let hosts: Vec<u16> = (0..world).map(|rank| (rank / 2) as u16).collect();
     let count = hosts[hosts.len() - 1] + 2;
     Locality::made_up(&hosts, &[&manifest()], |shard| (shard % u32::from(count)) as u16)
 }
 
-/// The samples of one global batch after the other that each rank reads, padding aside.
+/// By global batch, the samples that each rank reads, without padding.
 fn epoch_of(world: u32, make: impl Fn() -> LoaderBuilder) -> Vec<Vec<Vec<u64>>> {
     let mut batches = Vec::<Vec<Vec<u64>>>::new();
     for rank in 0..world {

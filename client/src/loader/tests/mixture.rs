@@ -3,7 +3,7 @@
 use super::*;
 use crate::sampler::{Mixture, Stop, View};
 
-/// As [`manifest`], but `samples` samples, with the tensors the other way round, in other shards.
+/// As [`manifest`], but with `samples` samples, reversed tensors and other shards.
 fn other(samples: u64, image: &[u64], object: &str) -> Manifest {
     let tensor = |name: &str, dtype, shape: &[u64], row_bytes, slot| TensorSpec {
         name: name.into(),
@@ -50,7 +50,7 @@ pub(super) fn builder() -> LoaderBuilder {
     mixed(sources(), &[0.5, 0.3, 0.2], Stop::All)
 }
 
-/// Checks every byte of a batch; returns dataset and sample of each row, padding left out.
+/// Checks every byte of a batch. Returns dataset and sample of each row, without padding.
 pub(super) fn checked(batch: &Batch) -> Vec<(u32, u64)> {
     let (image, label) = (batch.tensor("image"), batch.tensor("label"));
     let datasets = batch.datasets().expect("a mixture");
@@ -58,7 +58,7 @@ pub(super) fn checked(batch: &Batch) -> Vec<(u32, u64)> {
         datasets.iter().copied().zip(batch.samples().iter().copied()).collect();
     assert_eq!(rows.len(), batch.len());
     for (index, &(dataset, sample)) in rows.iter().enumerate() {
-        // The first dataset has the image first, the others the label.
+        // The first dataset begins with the image, the others with the label.
         let (of_image, of_label) = if dataset == 0 { (0, 1) } else { (1, 0) };
         assert_eq!(image.row(index), row(sample, of_image, 15), "{dataset}: image of {sample}");
         assert_eq!(label.row(index), row(sample, of_label, 8), "{dataset}: label of {sample}");
@@ -88,7 +88,7 @@ fn mixture_reads_each_row_from_its_dataset_and_digest_matches() {
             let mut whole = digests.remove(0);
             digests.iter().for_each(|digest| whole.merge(digest).unwrap());
             assert_eq!(Some(whole), expected, "{mode}, {world} ranks, {last:?}");
-            assert!(last == Last::Drop || count == 406, "{count}"); // twice the dataset that lasts longest
+            assert!(last == Last::Drop || count == 406, "{count}"); // twice the first dataset
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The rows of one DATA frame that differ in length, received as those of one length are: in pieces
-//! that are checked while they are in the cache, straight into place where rows stand side by side.
+//! Receives the ragged rows of one DATA frame: in pieces that are checked while in the CPU cache,
+//! and straight into place where rows are adjacent.
 
 use std::io::Read;
 
@@ -7,9 +7,9 @@ use larder_extent::crc::crc32c;
 
 use super::{Failure, Lengths, PIECE_BYTES, is_contiguous, receive_row};
 
-/// Receives the payload of a run into `out`, the buffer of its tensor. `at` says where in the batch
-/// the rows stand, ascending, `crcs` are their checksums. Counts in `done` the rows that are in
-/// place and sound.
+/// Receives the payload of a run into `out`, the buffer of its tensor. `at` has the ascending
+/// places of the rows in the batch, and `crcs` their checksums. `done` counts the rows that are in
+/// place and valid.
 pub(in crate::remote) fn receive_ragged(
     reader: &mut impl Read,
     (at, crcs): (&[u32], &[u32]),
@@ -52,7 +52,7 @@ pub(in crate::remote) fn receive_ragged(
     Ok(())
 }
 
-/// How many of these rows fit a piece; at least one.
+/// The number of these rows that fit a piece, at least one.
 fn rows_of_piece(at: &[u32], lengths: Lengths<'_>) -> usize {
     let mut bytes = 0;
     let more = at.iter().take_while(|&&at| {

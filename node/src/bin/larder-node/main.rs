@@ -7,10 +7,10 @@
 //! - 2 for settings that can't be used;
 //! - 130 when a second signal cut the drain short.
 
-mod detach;
-
+use std::ffi::OsString;
+use std::fmt;
 use std::io::{self, IsTerminal, Read, Write};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -19,8 +19,10 @@ use clap::Parser;
 use larder_base::{ErrorKind, printable_line};
 use larder_node::config::{Args, Config};
 use larder_node::node::Node;
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::Pid;
 use tracing_subscriber::EnvFilter;
 
 /// Time for requests in flight at a stop. Shorter than the wait of service managers before they
@@ -33,62 +35,60 @@ const EXPOSED_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// Target of log lines about operators' requests, done or refused.
 const AUDIT: &str = "larder::audit";
 
+const EXIT_FAILED: u8 = 1;
 const EXIT_SETTINGS: u8 = 2;
 const EXIT_CUT_SHORT: i32 = 130;
 
-fn main() -> ExitCode {
-    let args = Args::parse();
-    if args.detach {
-        return match detach::start_again() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => refuse(1, &format!("can't go on in the background: {why}")),
-        };
+/// Why the node did not start: its exit code, and the message for the operator.
+struct Refused(u8, String);
+
+impl<E: fmt::Display> From<E> for Refused {
+    fn from(why: E) -> Self {
+        Self(EXIT_FAILED, why.to_string())
     }
-    if args.detached
-        && let Err(why) = detach::leave_session()
-    {
-        return refuse(1, &format!("no session of its own: {why}"));
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Refused(code, why)) => {
+            eprintln!("larder-node: {why}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(args: Args) -> Result<(), Refused> {
+    if args.detach {
+        return start_again().map_err(|why| format!("can't go on in the background: {why}").into());
+    }
+    if args.detached {
+        leave_session().map_err(|why| format!("no session of its own: {why}"))?;
     }
     start_logging();
     let (as_json, exit_with_stdin) = (args.output == "json", args.exit_with_stdin);
     let remove_when_done = args.remove_when_done.clone();
-    let config = match Config::try_from(args) {
-        Ok(config) => config,
-        Err(why) => return refuse(EXIT_SETTINGS, &why),
-    };
+    let config = Config::try_from(args).map_err(|why| Refused(EXIT_SETTINGS, why.to_string()))?;
     raise_limits();
     // Before any thread is started, so that the signals reach the thread that waits for them.
-    let stop = match signals() {
-        Ok(stop) => stop,
-        Err(why) => return refuse(1, &why),
-    };
-    let (node_id, exposed) = (config.node_id().to_owned(), config.beyond_loopback());
-    let node = match Node::start(config) {
-        Ok(node) => node,
-        Err(why) if why.kind() == ErrorKind::InvalidArgument => return refuse(EXIT_SETTINGS, &why),
-        Err(why) => return refuse(1, &why),
-    };
-    if let Err(why) = announce(&node_id, &node, as_json) {
-        return refuse(1, &why);
-    }
+    let stop = signals()?;
+    let (node_id, exposed) = (config.node_id.clone(), config.beyond_loopback);
+    let node = Node::start(config).map_err(|why| match why.kind() {
+        ErrorKind::InvalidArgument => Refused(EXIT_SETTINGS, why.to_string()),
+        _ => why.into(),
+    })?;
+    announce(&node_id, &node, as_json)?;
     if exit_with_stdin {
         stop.with_stdin();
     }
-    if let Err(why) = node.when_unused(stop.when_unused()) {
-        return refuse(1, &why);
-    }
+    node.when_unused(stop.when_unused())?;
     stop.wait(exposed);
     notify(&[sd_notify::NotifyState::Stopping]);
     tracing::info!("stopping: requests in flight have {} s", DRAIN_GRACE.as_secs());
     node.shutdown(DRAIN_GRACE);
     // If the file can't be removed, there is no remedy here.
     let _ = remove_when_done.map(std::fs::remove_file);
-    ExitCode::SUCCESS
-}
-
-fn refuse(code: u8, why: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("larder-node: {why}");
-    ExitCode::from(code)
+    Ok(())
 }
 
 /// Logs to standard error, at the level of `RUST_LOG`. The audit log is off only if `RUST_LOG`
@@ -244,6 +244,41 @@ impl Stop {
             }
         }
     }
+}
+
+/// Starts this program again with the same arguments, detached from the process that started it.
+///
+/// The processes of a host share the node. So it must not end with the one that came first, keep
+/// its files open, or stay as its child. `--detach` starts the program again with `--detached`, and
+/// ends. The new process has no parent to wait for it, and keeps only standard input, output and
+/// error open. The starter may hold a lock in standard input: that lock is held while the node
+/// lives.
+///
+/// # Errors
+/// The system's error.
+fn start_again() -> io::Result<()> {
+    larder_extent::keep_descriptors_from_programs()?;
+    let arguments = std::env::args_os().skip(1).map(|argument| {
+        if argument == "--detach" { OsString::from("--detached") } else { argument }
+    });
+    Command::new(std::env::current_exe()?).args(arguments).spawn().map(drop)
+}
+
+/// Creates a session for this process alone, which signals of a terminal do not reach. Uses all
+/// cores again. The starter may be bound to a few, as a rank of a job is, but the node serves every
+/// rank.
+///
+/// # Errors
+/// The system's error.
+fn leave_session() -> io::Result<()> {
+    nix::unistd::setsid()?;
+    let mut cores = CpuSet::new();
+    for core in 0..CpuSet::count() {
+        cores.set(core)?;
+    }
+    // The kernel reduces the set to the process's cpuset. If it refuses, the node is only slower.
+    let _ = sched_setaffinity(Pid::from_raw(0), &cores);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Operators' calls (`larder.v1.Admin`): decoded, run by the cluster's admin handle, and encoded.
+//! Operators' calls (`larder.v1.Admin`): decoded, passed to the cluster's agent, and encoded.
 //!
 //! A caller that requests a change must be [entitled](rights) to it before any part of the request
 //! is read. Each request for a change is a line of the audit log, done or not. Plans are large, so
@@ -21,26 +21,21 @@ use std::sync::Arc;
 use futures_util::Stream;
 use larder_base::{Error, ErrorKind, limits};
 use larder_coordinator::Peer;
-use larder_membership::{
-    Record,
-    agent::{Answer as Done, Command},
-    plan::Planned,
+use larder_membership::Record;
+use larder_membership::agent::{Answer as Done, Command};
+use larder_membership::plan::Planned;
+use larder_wire::control::admin_server::Admin as Contract;
+use larder_wire::control::{
+    ApplyPlanRequest, ApplyPlanResponse, ClusterHistory, ClusterStatus, CommandRequest,
+    CommandResponse, ExplainRequest, Explanation, GetClusterRequest, GetHistoryRequest,
+    PlanChangeRequest, PlanFigures, PlanPiece, TakeOverRequest, TakeOverResponse,
 };
-use larder_wire::{
-    control::{
-        ApplyPlanRequest, ApplyPlanResponse, ClusterHistory, ClusterStatus, CommandRequest,
-        CommandResponse, ExplainRequest, Explanation, GetClusterRequest, GetHistoryRequest,
-        PlanChangeRequest, PlanFigures, PlanPiece, TakeOverRequest, TakeOverResponse,
-        admin_server::Admin as Contract,
-    },
-    status::to_status,
-};
+use larder_wire::status::to_status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Answer, blocking};
-use crate::membership::Cluster;
-use crate::membership::{AdminHandle, Standing};
+use super::{Answer, walk};
+use crate::membership::{Cluster, Standing};
 use crate::serve::Context;
 use owned::OwnedBytes;
 use rights::Asker;
@@ -66,9 +61,8 @@ impl Admin {
         }
     }
 
-    fn handle(&self) -> Result<&AdminHandle, Error> {
-        let cluster = self.context.shared.cluster.as_ref();
-        cluster.map(Cluster::handle).ok_or_else(|| {
+    fn cluster(&self) -> Result<&Cluster, Error> {
+        self.context.shared.cluster.as_ref().ok_or_else(|| {
             refused(
                 "the ring of this node is a list in its configuration, which nothing changes while it runs; \
                  a cluster that changes has nodes with --state or --etcd",
@@ -100,7 +94,7 @@ impl Admin {
         if let Command::Remove(ids) = &command {
             // A node that has left counts as gone, even if it never existed. So refuse unknown
             // names here.
-            let standing = self.handle()?.standing();
+            let standing = self.cluster()?.standing();
             let record = record(&standing)?;
             if let Some(unknown) = ids.iter().find(|id| record.entry(id).is_none()) {
                 return Err(command::unknown(record, unknown));
@@ -112,7 +106,7 @@ impl Admin {
     /// Passes a command to the agent.
     async fn done(&self, command: Command) -> Result<Done, Error> {
         // The agent refuses because of the cluster's state, not because of a malformed request.
-        self.handle()?.command(command).await.map_err(|why| match why.kind() {
+        self.cluster()?.command(command).await.map_err(|why| match why.kind() {
             ErrorKind::InvalidArgument => refused(why.message()),
             _ => why,
         })
@@ -123,16 +117,16 @@ impl Admin {
 impl Contract for Admin {
     async fn get_cluster(&self, request: Request<GetClusterRequest>) -> Answer<ClusterStatus> {
         let (context, standing) =
-            (Arc::clone(&self.context), self.handle().map_err(to_status)?.standing());
+            (Arc::clone(&self.context), self.cluster().map_err(to_status)?.standing());
         if request.get_ref().brief {
             return Ok(Response::new(status::brief(&context, &standing)));
         }
         let owned = Arc::clone(&self.owned);
-        blocking(&self.context, move || Ok(status::whole(&context, &standing, &owned))).await
+        walk(&self.context, move || Ok(status::whole(&context, &standing, &owned))).await
     }
 
     async fn get_history(&self, _: Request<GetHistoryRequest>) -> Answer<ClusterHistory> {
-        let standing = self.handle().map_err(to_status)?.standing();
+        let standing = self.cluster().map_err(to_status)?.standing();
         Ok(Response::new(status::history(record(&standing).map_err(to_status)?)))
     }
 
@@ -196,34 +190,33 @@ impl Contract for Admin {
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Answer<Explanation> {
         let context = Arc::clone(&self.context);
-        blocking(&self.context, move || explain::explain(&context, &request.into_inner())).await
+        walk(&self.context, move || explain::explain(&context, &request.into_inner())).await
     }
 }
 
 impl Admin {
     /// Returns the caller, if it may change the cluster.
     fn asker<T>(&self, request: &Request<T>) -> Result<Asker, Error> {
-        let cluster = self.context.shared.config.cluster();
+        let cluster = self.context.shared.config.cluster.as_ref();
         let token = cluster.and_then(crate::config::ClusterConfig::token);
         Asker::entitled(token, request.metadata(), request.remote_addr())
     }
 
     /// Has a change planned, and computes its figures.
     async fn plan(&self, request: &PlanChangeRequest) -> Result<(PlanFigures, Planned), Error> {
-        let handle = self.handle()?;
-        let standing = handle.standing();
+        let cluster = self.cluster()?;
+        let standing = cluster.standing();
         let wanted = plan::wanted(record(&standing)?, &standing, request)?;
-        let Done::Planned(planned) = handle.command(wanted).await? else {
+        let Done::Planned(planned) = cluster.command(wanted).await? else {
             return Err(Error::new(ErrorKind::Internal, "the planner gave no plan"));
         };
         // By now it may be for a newer ring.
-        plan::figures(self, handle.standing(), planned).await
+        plan::figures(self, cluster.standing(), planned).await
     }
 
     async fn take_over_from(&self, lost: &[String]) -> Result<TakeOverResponse, Error> {
-        let standing = self.handle()?.standing();
-        let seat = self.context.shared.cluster.as_ref().and_then(Cluster::seat);
-        let seat = seat.ok_or_else(|| {
+        let standing = self.cluster()?.standing();
+        let seat = self.cluster()?.seat().ok_or_else(|| {
             refused("the record of this cluster is kept by etcd: repair etcd, nothing is to be taken over here")
         })?;
         let peer = |node: &larder_membership::record::Entry| Peer {
@@ -241,7 +234,7 @@ impl Admin {
         }
         let taken = seat.take_over(&nodes, lost).await?;
         Ok(TakeOverResponse {
-            node_id: self.context.shared.config.node_id().to_owned(),
+            node_id: self.context.shared.config.node_id.clone(),
             generation: taken.generation.into(),
             untold: taken.untold,
         })

@@ -2,14 +2,13 @@
 
 use bytes::Bytes;
 use larder_extent::PageSize;
-use larder_wire::{
-    control::{Counters, Load, MemoryUse, NodeDescription},
-    data::PROTOCOL_VERSIONS,
-};
+use larder_wire::control::{Counters, Load, MemoryUse, NodeDescription};
+use larder_wire::data::PROTOCOL_VERSIONS;
 
 use crate::cache::Usage;
 use crate::clock;
 use crate::serve::Context;
+use crate::serve::control::saturated;
 
 pub(super) fn describe(context: &Context) -> NodeDescription {
     let shared = &context.shared;
@@ -18,14 +17,14 @@ pub(super) fn describe(context: &Context) -> NodeDescription {
     let ring = placements.ring();
     let uptime = clock::now().saturating_duration_since(context.started);
     NodeDescription {
-        node_id: shared.config.node_id().to_owned(),
+        node_id: shared.config.node_id.clone(),
         boot_id: Bytes::copy_from_slice(&shared.boot_id),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         data_address: context.data_address.clone(),
         socket_path: context.socket_path.display().to_string(),
         ring_version: ring.version(),
         ring_digest: placements.digest(),
-        host: shared.config.host().to_owned(),
+        host: shared.config.host.clone(),
         protocol_version_min: u32::from(*PROTOCOL_VERSIONS.start()),
         protocol_version_max: u32::from(*PROTOCOL_VERSIONS.end()),
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
@@ -38,7 +37,7 @@ pub(super) fn describe(context: &Context) -> NodeDescription {
 }
 
 fn memory(context: &Context, usage: &Usage) -> MemoryUse {
-    let given = context.shared.config.memory().is_some();
+    let given = context.shared.config.memory.is_some();
     MemoryUse {
         budget_bytes: usage.limit_bytes,
         resident_bytes: usage.resident.bytes,
@@ -71,12 +70,12 @@ fn counters(context: &Context, usage: &Usage) -> Counters {
 
 fn load(context: &Context, usage: &Usage) -> Load {
     Load {
-        data_connections: count(context.data.count()),
-        socket_connections: count(context.local.count()),
+        data_connections: saturated(context.data.count()),
+        socket_connections: saturated(context.local.count()),
         leases: context.clients.leases(),
-        gathers: u32::try_from(context.activity.gathering.get()).unwrap_or(u32::MAX),
-        fills_running: u32::try_from(running(usage)).unwrap_or(u32::MAX),
-        fills_queued: count(usage.queued),
+        gathers: saturated(context.activity.gathering.get()),
+        fills_running: saturated(running(usage)),
+        fills_queued: saturated(usage.queued),
         tickets: 1,
     }
 }
@@ -84,8 +83,4 @@ fn load(context: &Context, usage: &Usage) -> Load {
 /// Returns the number of fills that a worker has begun.
 fn running(usage: &Usage) -> u64 {
     usage.filling.shards.saturating_sub(usage.queued) as u64
-}
-
-fn count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }

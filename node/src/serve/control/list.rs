@@ -1,24 +1,27 @@
-//! Listings, page by page.
+//! Listings, page by page; and for other nodes, the last reads of local shards as a stream.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::{Stream, stream};
 use larder_base::{Error, ErrorKind, ShardId, SnapshotId, limits};
 use larder_store::{ShardState as Stands, ShardView};
 use larder_wire::control::{
-    DatasetStatus, Failure as FailureMessage, ListDatasetsRequest, ListDatasetsResponse,
-    ListFailuresResponse, ListShardsRequest, ListShardsResponse, ShardState, ShardStatus,
-    page_size, snapshot_id,
+    DatasetStatus, Failure as FailureMessage, LastUses, ListDatasetsRequest, ListDatasetsResponse,
+    ListFailuresResponse, ListLastUsesRequest, ListShardsRequest, ListShardsResponse, ShardState,
+    ShardStatus, page_size, snapshot_id,
 };
+use tokio::sync::mpsc;
+use tokio::{task, time};
+use tonic::Status;
 
-use crate::cache::Failure;
-use crate::cache::Group;
+use crate::cache::{Failure, Group, InFlightFill};
 use crate::clock;
 use crate::dataset::Dataset;
-use crate::in_flight::InFlightFill;
 use crate::serve::Context;
+use crate::serve::control::saturated;
 
 /// Every shard that takes memory.
 struct Holdings {
@@ -80,7 +83,7 @@ fn dataset_status(dataset: &Dataset, holdings: &Holdings, sessions: usize) -> Da
         bytes: manifest.total_bytes(),
         resident_shards,
         resident_bytes,
-        sessions: u32::try_from(sessions).unwrap_or(u32::MAX),
+        sessions: saturated(sessions),
         idle_ms: ms_since(dataset.last_used()),
     }
 }
@@ -164,14 +167,14 @@ fn shard_status(
             ShardStatus {
                 state: state.into(),
                 bytes_ready: flight.map_or(0, |flight| flight.bytes_ready()),
-                waiters: u32::try_from(waiters).unwrap_or(u32::MAX),
+                waiters: saturated(waiters),
                 age_ms: ms_since(since),
                 ..status
             }
         }
         Stands::Resident { holders, since, last_used } => ShardStatus {
             state: ShardState::Resident.into(),
-            leases: u32::try_from(holders).unwrap_or(u32::MAX),
+            leases: saturated(holders),
             age_ms: ms_since(since),
             idle_ms: ms_since(last_used),
             ..status
@@ -235,4 +238,73 @@ fn token<T: std::str::FromStr>(text: &str) -> Result<Option<T>, Error> {
 fn ms_since(then: Instant) -> u64 {
     let passed = clock::now().saturating_duration_since(then);
     u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
+}
+
+type Pieces = mpsc::Sender<Result<LastUses, Status>>;
+
+/// Streams when the local shards of some snapshots were last read, in pieces, to a node that they
+/// may move to. A caller that does not take the pieces in
+/// time loses the rest, so that the next caller gets its turn.
+pub(super) fn last_uses(
+    context: &Arc<Context>,
+    request: &ListLastUsesRequest,
+) -> Result<impl Stream<Item = Result<LastUses, Status>> + use<>, Error> {
+    if request.snapshots.len() > limits::LAST_USES_SNAPSHOTS_MAX {
+        let most = limits::LAST_USES_SNAPSHOTS_MAX;
+        let message = format!("at most {most} snapshots may be asked about at once");
+        return Err(Error::new(ErrorKind::InvalidArgument, message));
+    }
+    let asked: Result<BTreeSet<_>, _> =
+        request.snapshots.iter().map(|id| snapshot_id(id)).collect();
+    let (asked, open) = (asked?, context.shared.catalog.list().into_iter());
+    // This request does not count as a use of a dataset.
+    let open: Vec<_> = open.filter(|dataset| asked.contains(&dataset.snapshot())).collect();
+    let (pieces, taken) = mpsc::channel(1);
+    let context = Arc::clone(context);
+    task::spawn(async move {
+        let asker = pieces.clone();
+        tokio::select! {
+            () = asker.closed() => {}
+            // Pieces not taken by then are of no use any more.
+            _ = time::timeout(limits::LAST_USES_TIMEOUT, send_last_uses(&context, open, pieces)) => {}
+        }
+    });
+    let next = |mut taken: mpsc::Receiver<_>| async move { Some((taken.recv().await?, taken)) };
+    Ok(stream::unfold(taken, next))
+}
+
+async fn send_last_uses(context: &Context, open: Vec<Arc<Dataset>>, pieces: Pieces) {
+    if open.is_empty() {
+        return;
+    }
+    let Ok(_turn) = context.last_uses.acquire().await else { return };
+    let cache = Arc::clone(&context.shared.cache);
+    let Ok(here) = task::spawn_blocking(move || cache.idle_times()).await else { return };
+    let here = Arc::new(here);
+    for dataset in open {
+        for part in (0..here.len()).step_by(limits::LAST_USES_PIECE) {
+            let (here, dataset) = (Arc::clone(&here), Arc::clone(&dataset));
+            let end = here.len().min(part + limits::LAST_USES_PIECE);
+            let piece = task::spawn_blocking(move || piece(&dataset, &here[part..end])).await;
+            let Ok(piece) = piece else { return };
+            if !piece.idle_ms.is_empty() && pieces.send(Ok(piece)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Selects the shards of this dataset. The first lookup by id sorts the dataset's shards.
+fn piece(dataset: &Dataset, here: &[(ShardId, Duration)]) -> LastUses {
+    let mut piece = LastUses {
+        snapshot: Bytes::copy_from_slice(dataset.snapshot().as_bytes()),
+        ..LastUses::default()
+    };
+    let mut ids = Vec::new();
+    for (id, idle) in here.iter().filter(|(id, _)| dataset.find_shard(*id).is_some()) {
+        ids.extend_from_slice(id.as_bytes());
+        piece.idle_ms.push(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
+    }
+    piece.shard_ids = ids.into();
+    piece
 }

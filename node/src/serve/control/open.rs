@@ -12,6 +12,7 @@ use larder_wire::control::{
 use tonic::Status;
 
 use crate::catalog::{Opened, Queued, Turn};
+use crate::on_thread;
 use crate::serve::Context;
 
 pub(super) async fn open(
@@ -73,7 +74,7 @@ async fn open_on_a_thread(
     manifest: Option<OriginUri>,
 ) -> Result<Opened, Error> {
     let place = Arc::clone(&context.opening).acquire_owned().await;
-    let place = place.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?;
+    let place = place.expect("the semaphore is never closed");
     let context = Arc::clone(context);
     let open = move || {
         let _place = place;
@@ -84,8 +85,7 @@ async fn open_on_a_thread(
             opened.unwrap_or_else(|_| Err(too_long(&wanted)))
         })
     };
-    let opened = tokio::task::spawn_blocking(open).await;
-    opened.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?
+    on_thread(open).await
 }
 
 fn too_long(wanted: &DatasetRef) -> Error {
@@ -119,10 +119,7 @@ pub(super) fn manifest_chunks(
     request: &FetchManifestRequest,
 ) -> Result<impl Stream<Item = Result<ManifestChunk, Status>> + use<>, Error> {
     let snapshot = snapshot_id(&request.snapshot)?;
-    let dataset = context.shared.catalog.get(snapshot).ok_or_else(|| {
-        let message = format!("snapshot {snapshot} is not open here; open it first");
-        Error::new(ErrorKind::NotFound, message)
-    })?;
+    let dataset = context.shared.catalog.opened(snapshot)?;
     Ok(stream::unfold(0, move |sent| {
         let bytes = dataset.manifest().as_bytes();
         let chunk = &bytes[sent..bytes.len().min(sent + limits::MANIFEST_CHUNK_BYTES)];

@@ -8,12 +8,9 @@ use larder_extent::crc::crc32c;
 use larder_extent::{CopyOutcome, Filling, Sealed};
 
 use super::column::{Corrupt, Span, len, table_len};
-use super::{Answer, Ended, Slot};
-use super::{send_keepalive, while_alive};
-use crate::cache::{Awaited, Found};
-use crate::errors;
+use super::{Answer, Ended, Slot, send_keepalive, while_alive};
+use crate::cache::{Awaited, Found, Waited, extent_error};
 use crate::fill::RowWanted;
-use crate::in_flight::Waited;
 
 /// A run of rows, and the place of each in the run's buffer.
 struct Run {
@@ -90,7 +87,7 @@ impl Answer<'_> {
             if let Found::InFlight(flight) = self.plan.found(index)
                 && let Arrived::Sealed(sealed) = self.await_row(flight, slot, span)?
             {
-                self.plan.came_in(index, Found::Resident(sealed));
+                self.plan.came_in(index, sealed);
             }
         }
         Ok(())
@@ -101,7 +98,7 @@ impl Answer<'_> {
     fn await_long_row(&mut self, index: usize) -> Result<(), Ended> {
         if let Found::InFlight(flight) = self.plan.found(index) {
             let sealed = self.await_seal(flight)?;
-            self.plan.came_in(index, Found::Resident(sealed));
+            self.plan.came_in(index, sealed);
         }
         Ok(())
     }
@@ -142,7 +139,7 @@ impl Answer<'_> {
             },
         };
         let copied = slot.column.copy(&sealed, self.plan.rows[index], span, target);
-        self.plan.came_in(index, Found::Resident(sealed));
+        self.plan.came_in(index, sealed);
         Ok(copied.map(|_| ()))
     }
 
@@ -160,7 +157,7 @@ impl Answer<'_> {
                 Arrived::Sealed(sealed) => return Ok(Some(sealed)),
             };
             let copied = filling.copy(slot.column.tensor, span.range(), target);
-            match copied.map_err(errors::of_extent)? {
+            match copied.map_err(extent_error)? {
                 CopyOutcome::Copied => return Ok(None),
                 CopyOutcome::NotYet => {}
                 CopyOutcome::Sealed => return self.await_seal(flight).map(Some),

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_base::{Error, ErrorKind, ShardId};
-use larder_extent::RowSource;
+use larder_extent::{RowSource, Sealed};
 use larder_wire::data::{DistinctShards, Gather, RowRef};
 
-use crate::cache::Priority;
-use crate::cache::{Cache, Found};
+use crate::cache::{Cache, Found, Priority, Waited};
 use crate::dataset::Dataset;
-use crate::in_flight::Waited;
 use crate::serve::Context;
 
 /// The rows of a gather and their shards.
@@ -100,8 +98,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Notes that the shard of the `index`-th row is in.
-    pub(super) fn came_in(&mut self, row: usize, found: Found) {
-        self.found[self.shards.of_row(row)] = found;
+    pub(super) fn came_in(&mut self, row: usize, sealed: Arc<Sealed>) {
+        self.found[self.shards.of_row(row)] = Found::Resident(sealed);
     }
 
     /// Discards this row's shard, which holds wrong bytes. This gather then reads its rows by
@@ -130,11 +128,7 @@ fn source(found: &Found, tensor: usize) -> Option<RowSource<'_>> {
 /// Checks that all shards and rows exist.
 fn check(dataset: &Dataset, shards: &DistinctShards, rows: &[RowRef]) -> Result<(), Error> {
     let manifest = dataset.manifest();
-    let missing = |what: String| Error::new(ErrorKind::NotFound, what);
-    let count = manifest.shard_count();
-    if let Some(shard) = shards.shards().iter().find(|&&shard| shard >= count) {
-        return Err(missing(format!("shard {shard} of a snapshot of {count} shards")));
-    }
+    shards.shards().iter().try_for_each(|&shard| dataset.check_shard(shard))?;
     let row_counts: Vec<_> =
         shards.shards().iter().map(|&shard| manifest.shard(shard).rows).collect();
     let mut checked =
@@ -142,7 +136,8 @@ fn check(dataset: &Dataset, shards: &DistinctShards, rows: &[RowRef]) -> Result<
     match checked.find(|&(row, count)| row.row >= count) {
         None => Ok(()),
         Some((RowRef { shard, row }, count)) => {
-            Err(missing(format!("row {row} of shard {shard}, which has {count} rows")))
+            let message = format!("row {row} of shard {shard}, which has {count} rows");
+            Err(Error::new(ErrorKind::NotFound, message))
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::shared::Shared;
 /// Serves a client until it, or its process, is gone. All its state ends with it.
 pub(super) fn serve(context: &Context, peer: &Peer, slot: Slot) {
     // The mode of the socket file controls access, so no ticket is required.
-    let Some((session, _)) = Session::open(context, peer, slot, |_| Ok(())) else { return };
+    let Some(session) = Session::open(context, peer, slot, |_| Ok(())) else { return };
     let Ok(client) = context.clients.join() else { return };
     let stay = Stay { context, peer, client };
     let mut connection = Connection { stay, session };
@@ -111,7 +111,7 @@ impl Connection<'_> {
 
     fn attach(&mut self, request: u64, snapshot: SnapshotId, shard: u32) -> Result<(), Closing> {
         let found = self.session.dataset(snapshot).and_then(|dataset| {
-            check_shard(&dataset, shard)?;
+            dataset.check_shard(shard)?;
             Ok(dataset)
         });
         let dataset = match found {
@@ -141,7 +141,6 @@ impl Connection<'_> {
                 let state = if queued { PendingState::Queued } else { PendingState::Filling };
                 self.session.send(|out| Pending { state }.encode(request, out))
             }
-            Leased::OverQuota(error) => self.session.refuse(request, &error),
             Leased::Failed(error) => self.session.refuse(request, &error),
         }
     }
@@ -190,17 +189,8 @@ impl Connection<'_> {
 /// Leases a shard. A replica is leased only if it is here: its primary owner fills the shard.
 fn lease(shared: &Shared, dataset: &Arc<Dataset>, shard: u32, holder: HolderId) -> Leased {
     let (snapshot, id) = (dataset.snapshot(), dataset.manifest().shard(shard).id);
-    if shared.placements.load().gives_further(snapshot, id, shared.config.node_id()) {
+    if shared.placements.load().gives_further(snapshot, id, &shared.config.node_id) {
         return shared.cache.lease_if_here(dataset, shard, holder);
     }
     shared.cache.lease(dataset, shard, holder)
-}
-
-fn check_shard(dataset: &Dataset, shard: u32) -> Result<(), Error> {
-    let count = dataset.manifest().shard_count();
-    if shard < count {
-        return Ok(());
-    }
-    let message = format!("shard {shard} of a snapshot of {count} shards");
-    Err(Error::new(ErrorKind::NotFound, message))
 }

@@ -140,7 +140,7 @@ fn connection_over_the_limit_gets_an_error() {
     let context = Arc::clone(&node.servers.context);
     let stop = Arc::clone(&context.stop);
     let serve = move |peer: &_, slot| {
-        if let Some((mut session, _)) = Session::open(&context, peer, slot, |_| Ok(())) {
+        if let Some(mut session) = Session::open(&context, peer, slot, |_| Ok(())) {
             while session.header().and_then(|header| session.answer(&header)).is_ok() {}
         }
     };

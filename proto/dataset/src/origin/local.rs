@@ -1,4 +1,5 @@
 //! Limits the number of simultaneous calls to the local file system, even if their callers give up.
+//! Refuses files that are no regular files.
 //!
 //! A call to an unreachable network file system returns only when the file system is back. Until
 //! then its thread is lost, even if its caller has given up. So a call keeps its permit until it
@@ -10,6 +11,9 @@
 //! ending a call that hangs, because the system offers no way to.
 
 use std::{
+    fs::{self, FileType},
+    os::unix::fs::FileTypeExt,
+    path::Path,
     pin::pin,
     process,
     sync::{
@@ -22,33 +26,21 @@ use std::{
 use larder_base::limits;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    task::{self, JoinError, JoinHandle},
+    task::{self, JoinHandle},
     time::timeout,
 };
 
-use super::OriginError;
-use crate::OriginUri;
+use super::{Origin, OriginError};
+use crate::{OriginUri, Scheme};
 
 /// Why a call to the local file system returned nothing.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unanswered {
-    /// All permits are taken, and no call has returned for `waited`.
-    #[error(
-        "{calls} calls to local files are under way, and none has returned for {} s: is the file system of {path} there?",
-        waited.as_secs()
-    )]
-    Busy { calls: usize, waited: Duration, path: String },
-    /// The call itself hangs.
-    #[error("a call to the file system has not returned for {} s: is that of {path} there?", waited.as_secs())]
-    Silent { waited: Duration, path: String },
-    /// It panicked, or the runtime ends.
-    #[error(transparent)]
-    Died(#[from] JoinError),
-}
+#[error("{0}")]
+pub(super) struct Unanswered(String);
 
 impl Unanswered {
     pub(super) fn into_error(self, object: &OriginUri) -> OriginError {
-        OriginError::Failed { object: object.clone(), why: self.to_string() }
+        OriginError::Failed { object: object.clone(), why: self.0 }
     }
 }
 
@@ -147,22 +139,53 @@ impl LocalCalls {
                 return Ok(Turn { returned: Arc::clone(&self.returned), _permit: permit });
             }
             if self.returned.load(Relaxed) == before {
-                let (calls, waited) = (self.calls, self.turn_timeout);
-                return Err(Unanswered::Busy { calls, waited, path: path(object) });
+                return Err(Unanswered(format!(
+                    "{} calls to local files are under way, and none has returned for {} s: is the \
+                     file system of /{} there?",
+                    self.calls,
+                    self.turn_timeout.as_secs(),
+                    object.path()
+                )));
             }
         }
     }
 
     async fn outcome<T>(&self, object: &OriginUri, call: JoinHandle<T>) -> Result<T, Unanswered> {
-        match timeout(self.call_timeout, call).await {
-            Ok(returned) => Ok(returned?),
-            Err(_) => Err(Unanswered::Silent { waited: self.call_timeout, path: path(object) }),
+        let returned = timeout(self.call_timeout, call).await.map_err(|_| {
+            Unanswered(format!(
+                "a call to the file system has not returned for {} s: is that of /{} there?",
+                self.call_timeout.as_secs(),
+                object.path()
+            ))
+        })?;
+        // It panicked, or the runtime ends.
+        returned.map_err(|died| Unanswered(died.to_string()))
+    }
+}
+
+impl Origin {
+    /// Refuses pipes, sockets and devices among local files, without opening them. Opening a pipe
+    /// waits for its writer, without a limit, on a thread that other calls need. Whether the file
+    /// exists and is readable shows when it is opened.
+    pub(super) async fn check_kind(&self, object: &OriginUri) -> Result<(), OriginError> {
+        if object.scheme() != Scheme::File {
+            return Ok(());
+        }
+        let path = Path::new("/").join(object.path());
+        let looked = self.local.run(object, move || fs::metadata(path)).await;
+        match looked.map_err(|why| why.into_error(object))? {
+            Ok(found) if is_special(found.file_type()) => Err(OriginError::Denied {
+                object: object.clone(),
+                why: "it is a pipe, a socket or a device, and no file".to_owned(),
+                remedy: None,
+            }),
+            _ => Ok(()),
         }
     }
 }
 
-fn path(object: &OriginUri) -> String {
-    format!("/{}", object.path())
+fn is_special(kind: FileType) -> bool {
+    kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device()
 }
 
 #[cfg(test)]

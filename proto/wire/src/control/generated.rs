@@ -2,39 +2,48 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DescribeRequest {}
 /// A node at this moment.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NodeDescription {
     /// The node's stable name in the ring.
     #[prost(string, tag = "1")]
+    #[serde(rename = "node")]
     pub node_id: ::prost::alloc::string::String,
     /// 16 random bytes, drawn at each start: another value means that tickets and maps are void.
     #[prost(bytes = "bytes", tag = "2")]
+    #[serde(serialize_with = "super::json::hex")]
     pub boot_id: ::prost::bytes::Bytes,
     /// Version of the program, as "0.1.0".
     #[prost(string, tag = "3")]
     pub version: ::prost::alloc::string::String,
     /// Where the data plane listens, as "host:port". Empty when it has none.
     #[prost(string, tag = "4")]
+    #[serde(rename = "data")]
     pub data_address: ::prost::alloc::string::String,
     /// Path of the unix socket for clients on the same host. Empty when it has none.
     #[prost(string, tag = "5")]
+    #[serde(rename = "socket")]
     pub socket_path: ::prost::alloc::string::String,
     /// Version of the ring this node uses.
     #[prost(uint64, tag = "6")]
     pub ring_version: u64,
     /// Digest of the placement, with its exceptions; nodes that differ in it for one version place shards differently.
     #[prost(fixed64, tag = "7")]
+    #[serde(serialize_with = "super::json::digest")]
     pub ring_digest: u64,
     /// The host it runs on: a client on the same host may use the unix socket.
     #[prost(string, tag = "8")]
     pub host: ::prost::alloc::string::String,
     /// Lowest and highest version of the data plane it speaks.
     #[prost(uint32, tag = "9")]
+    #[serde(skip)]
     pub protocol_version_min: u32,
     #[prost(uint32, tag = "10")]
+    #[serde(skip)]
     pub protocol_version_max: u32,
     /// Milliseconds since its start.
     #[prost(uint64, tag = "11")]
+    #[serde(rename = "uptime_seconds", serialize_with = "super::json::seconds")]
     pub uptime_ms: u64,
     /// Whether it finishes what it has and takes no new connections.
     #[prost(bool, tag = "12")]
@@ -53,6 +62,7 @@ pub struct NodeDescription {
     pub load: ::core::option::Option<Load>,
 }
 /// Bytes of the memory budget by holder. resident + filling + orphaned never exceeds budget.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MemoryUse {
     /// What may be used.
@@ -75,6 +85,7 @@ pub struct MemoryUse {
     pub budget_source: ::prost::alloc::string::String,
 }
 /// Sums since the node's start.
+#[derive(serde::Serialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Counters {
     /// Rows sent over TCP that were in memory.
@@ -118,6 +129,7 @@ pub struct Counters {
     pub recalls: u64,
 }
 /// What the node holds for others at this moment.
+#[derive(serde::Serialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Load {
     /// Connections of the data plane over TCP.
@@ -405,14 +417,17 @@ pub struct ListFailuresResponse {
     pub total: u64,
 }
 /// A fill that gave up.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Failure {
     /// The shard: its snapshot, 16 bytes, its index and its id, 16 bytes.
     #[prost(bytes = "bytes", tag = "1")]
+    #[serde(serialize_with = "super::json::hex")]
     pub snapshot: ::prost::bytes::Bytes,
     #[prost(uint32, tag = "2")]
     pub shard: u32,
     #[prost(bytes = "bytes", tag = "3")]
+    #[serde(skip)]
     pub shard_id: ::prost::bytes::Bytes,
     /// The object whose read failed, as a URI, and where in it.
     #[prost(string, tag = "4")]
@@ -423,6 +438,7 @@ pub struct Failure {
     pub bytes: u64,
     /// Kind of the error, numbered as in ERROR frames of the data plane, and its message.
     #[prost(uint32, tag = "7")]
+    #[serde(serialize_with = "super::json::kind")]
     pub kind: u32,
     #[prost(string, tag = "8")]
     pub message: ::prost::alloc::string::String,
@@ -431,6 +447,7 @@ pub struct Failure {
     pub tries: u32,
     /// Milliseconds since it gave up.
     #[prost(uint64, tag = "10")]
+    #[serde(rename = "age_seconds", serialize_with = "super::json::seconds")]
     pub age_ms: u64,
 }
 /// How a shard stands on this node.
@@ -2795,13 +2812,16 @@ pub struct ClusterNode {
     pub gaps: u32,
 }
 /// A planned change that is being moved.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ClusterChange {
     /// Its number among all changes of the cluster.
     #[prost(uint64, tag = "1")]
+    #[serde(rename = "change")]
     pub number: u64,
     /// Names its plan, 16 bytes.
     #[prost(bytes = "bytes", tag = "2")]
+    #[serde(rename = "plan", serialize_with = "super::json::hex")]
     pub plan_id: ::prost::bytes::Bytes,
     #[prost(message, repeated, tag = "3")]
     pub edits: ::prost::alloc::vec::Vec<ChangeEdit>,
@@ -2816,11 +2836,13 @@ pub struct ClusterChange {
     pub paused: bool,
     /// Bytes a second over all nodes. Absent: as fast as reads allow.
     #[prost(uint64, optional, tag = "8")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: ::core::option::Option<u64>,
     #[prost(string, tag = "9")]
     pub asked_by: ::prost::alloc::string::String,
     /// How many members are to own each shard. Absent: as many as before.
     #[prost(uint32, optional, tag = "10")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: ::core::option::Option<u32>,
 }
 /// What becomes of one node.
@@ -2836,6 +2858,7 @@ pub struct ChangeEdit {
     pub weight_before: u32,
 }
 /// How far a node is with what a change brings to it.
+#[derive(serde::Serialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MoveProgress {
     #[prost(uint64, tag = "1")]
@@ -2848,9 +2871,11 @@ pub struct MoveProgress {
     pub bytes: u64,
 }
 /// A dataset that some node opened.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ClusterDataset {
     #[prost(bytes = "bytes", tag = "1")]
+    #[serde(serialize_with = "super::json::hex")]
     pub snapshot: ::prost::bytes::Bytes,
     #[prost(string, tag = "2")]
     pub uri: ::prost::alloc::string::String,
@@ -2867,15 +2892,18 @@ pub struct ClusterHistory {
     pub changes: ::prost::alloc::vec::Vec<PastChange>,
 }
 /// A change that is over.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PastChange {
     #[prost(uint64, tag = "1")]
+    #[serde(rename = "change")]
     pub number: u64,
     /// Version of the ring when it was over.
     #[prost(uint64, tag = "2")]
     pub ring_version: u64,
     /// Else it was aborted.
     #[prost(bool, tag = "3")]
+    #[serde(rename = "outcome", serialize_with = "super::json::outcome")]
     pub committed: bool,
     /// What was done, why, and who asked.
     #[prost(string, tag = "4")]
@@ -2918,10 +2946,12 @@ pub struct PlanPiece {
     pub piece: ::prost::bytes::Bytes,
 }
 /// What a plan costs and brings.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlanFigures {
     /// Names the plan, 16 bytes: the hash of all it says.
     #[prost(bytes = "bytes", tag = "1")]
+    #[serde(rename = "plan", serialize_with = "super::json::hex")]
     pub plan_id: ::prost::bytes::Bytes,
     /// The ring version it is for.
     #[prost(uint64, tag = "2")]
@@ -2950,12 +2980,15 @@ pub struct PlanFigures {
     /// How many members own each shard afterwards. Absent: as many as before. Further replicas are no moves: owners bring them
     /// afterwards, where there is room.
     #[prost(uint32, optional, tag = "11")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: ::core::option::Option<u32>,
 }
 /// A plan, as one node sees it.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NodeFigures {
     #[prost(string, tag = "1")]
+    #[serde(rename = "node")]
     pub node_id: ::prost::alloc::string::String,
     /// 0: not in the ring.
     #[prost(uint32, tag = "2")]
@@ -3093,10 +3126,12 @@ pub struct TakeOverRequest {
     #[prost(string, repeated, tag = "2")]
     pub lost: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TakeOverResponse {
     /// The node that coordinates now: the one that answers.
     #[prost(string, tag = "1")]
+    #[serde(rename = "coordinator")]
     pub node_id: ::prost::alloc::string::String,
     /// Its generation.
     #[prost(uint64, tag = "2")]

@@ -3,7 +3,7 @@
 use larder_client::admin::{LeftOut, Manifest, ManifestLocation};
 use serde::Serialize;
 
-use crate::output::{Align, Ink, Page, Table, units};
+use crate::output::{Ink, Page, Table, units};
 
 /// Files left out that are listed on a page; JSON has them all.
 const LEFT_OUT_SHOWN: usize = 12;
@@ -64,12 +64,7 @@ impl Description {
     }
 
     pub(super) fn show_tensors(&self, page: &mut Page) {
-        let mut table = Table::new(&[
-            ("TENSOR", Align::Left),
-            ("DTYPE", Align::Left),
-            ("SHAPE OF A SAMPLE", Align::Left),
-            ("BYTES OF A ROW", Align::Right),
-        ]);
+        let mut table = Table::new("TENSOR | DTYPE | SHAPE OF A SAMPLE | >BYTES OF A ROW");
         for tensor in &self.tensors {
             let row_bytes = tensor.row_bytes.map_or("differ".to_owned(), units::count);
             let shape = shape(&tensor.shape);
@@ -88,24 +83,9 @@ pub(super) fn shape(shape: &[Option<u64>]) -> String {
     shape.iter().map(name).collect::<Vec<_>>().join(" x ")
 }
 
-/// An object or tensor under the prefix that is no part of the dataset.
-#[derive(Debug, Serialize)]
-pub(super) struct LeftOutFacts {
-    object: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tensor: Option<String>,
-    why: String,
-}
-
-impl From<LeftOut> for LeftOutFacts {
-    fn from(left_out: LeftOut) -> Self {
-        Self { object: left_out.object, tensor: left_out.tensor, why: left_out.why }
-    }
-}
-
 /// Lists the parts that were left out and the reasons. Otherwise a user could learn of them from
 /// the loss curve.
-pub(super) fn show_left_out(page: &mut Page, left_out: &[LeftOutFacts]) {
+pub(super) fn show_left_out(page: &mut Page, left_out: &[LeftOut]) {
     if left_out.is_empty() {
         return;
     }

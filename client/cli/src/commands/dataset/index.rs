@@ -2,14 +2,14 @@
 
 use clap::Args;
 use larder_client::admin::{
-    self, DatasetRef, Dtype, IndexOptions, IndexProgress, Indexed, ManifestLocation, Origin,
-    OriginUri, TokenSpec, parse_size,
+    self, DatasetRef, Dtype, IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation,
+    Origin, OriginUri, TokenSpec, parse_size,
 };
 use serde::Serialize;
 
 use super::{
-    describe::{Description, LeftOutFacts, show_left_out},
-    reference::parse_prefix,
+    describe::{Description, show_left_out},
+    open::parse_prefix,
 };
 use crate::{
     context::Context,
@@ -80,7 +80,7 @@ struct IndexReport {
     uri: String,
     /// Whether each shard's checksum is pinned.
     checksums: bool,
-    left_out: Vec<LeftOutFacts>,
+    left_out: Vec<LeftOut>,
 }
 
 pub(super) fn run(context: &Context, arguments: Arguments) -> Result<(), Failure> {
@@ -144,7 +144,7 @@ fn report(uri: &OriginUri, arguments: Arguments, indexed: Indexed) -> IndexRepor
         tag: arguments.tag,
         uri: uri.to_string(),
         checksums: arguments.checksum,
-        left_out: indexed.left_out.into_iter().map(Into::into).collect(),
+        left_out: indexed.left_out,
     }
 }
 

@@ -1,12 +1,20 @@
-//! `larder dataset ls`.
+//! `larder dataset ls`: lists the datasets that nodes have open, each with its bytes in the memory
+//! of the whole cluster; or the tags of a prefix.
 
-mod nodes;
 mod tags;
 
-use clap::Args;
+use std::collections::BTreeMap;
 
-use super::reference::parse_prefix;
-use crate::{context::Context, error::Failure};
+use clap::Args;
+use larder_client::admin::{Answer, DatasetStatus};
+use serde::Serialize;
+
+use super::open::parse_prefix;
+use crate::{
+    context::Context,
+    error::Failure,
+    output::{Page, Report, Table, units},
+};
 
 /// Lists the datasets that the nodes of the cluster have open.
 ///
@@ -28,6 +36,121 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
             let prefix = parse_prefix(uri, "as")?;
             tags::run(context, &prefix, arguments.manifest.as_deref())
         }
-        None => nodes::run(context),
+        None => list_open(context),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct DatasetsReport {
+    datasets: Vec<Dataset>,
+    unreachable: Vec<Unreachable>,
+}
+
+#[derive(Debug, Serialize)]
+struct Dataset {
+    uri: String,
+    snapshot: String,
+    samples: u64,
+    shards: u32,
+    bytes: u64,
+    /// The sum over all nodes. A shard that two nodes hold counts twice.
+    resident_shards: u64,
+    resident_bytes: u64,
+    sessions: u64,
+    nodes: Vec<OnNode>,
+}
+
+#[derive(Debug, Serialize)]
+struct OnNode {
+    node: String,
+    resident_shards: u32,
+    resident_bytes: u64,
+    sessions: u32,
+    idle_ms: u64,
+}
+
+fn list_open(context: &Context) -> Result<(), Failure> {
+    let cluster = context.cluster()?;
+    let progress = context.progress("asking the nodes");
+    let answers = cluster.datasets();
+    drop(progress);
+    context.output.print(&report(answers))
+}
+
+/// A node that did not answer.
+#[derive(Debug, Serialize)]
+struct Unreachable {
+    node: String,
+    control: String,
+    why: String,
+}
+
+impl Unreachable {
+    fn new(answer: &Answer<Vec<DatasetStatus>>) -> Option<Self> {
+        let error = answer.answer.as_ref().err()?;
+        let why = error.why().unwrap_or_else(|| error.what()).to_owned();
+        Some(Self { node: answer.member.id.clone(), control: answer.member.control.clone(), why })
+    }
+}
+
+fn report(answers: Vec<Answer<Vec<DatasetStatus>>>) -> DatasetsReport {
+    let unreachable = answers.iter().filter_map(Unreachable::new).collect();
+    let mut datasets = BTreeMap::new();
+    for Answer { member, answer } in answers {
+        for status in answer.into_iter().flatten() {
+            let key = (status.uri.clone(), format!("{:x}", status.snapshot));
+            let dataset = datasets.entry(key).or_insert_with_key(|key| Dataset {
+                uri: key.0.clone(),
+                snapshot: key.1.clone(),
+                samples: status.samples,
+                shards: status.shards,
+                bytes: status.bytes,
+                resident_shards: 0,
+                resident_bytes: 0,
+                sessions: 0,
+                nodes: Vec::new(),
+            });
+            dataset.resident_shards += u64::from(status.resident_shards);
+            dataset.resident_bytes += status.resident_bytes;
+            dataset.sessions += u64::from(status.sessions);
+            dataset.nodes.push(OnNode {
+                node: member.id.clone(),
+                resident_shards: status.resident_shards,
+                resident_bytes: status.resident_bytes,
+                sessions: status.sessions,
+                idle_ms: status.idle_ms,
+            });
+        }
+    }
+    DatasetsReport { datasets: datasets.into_values().collect(), unreachable }
+}
+
+impl Report for DatasetsReport {
+    fn show(&self, page: &mut Page) {
+        if self.datasets.is_empty() {
+            page.line("no dataset is open on any node");
+        } else {
+            let mut table = Table::new(
+                "DATASET | SNAPSHOT | >SAMPLES | >SIZE | >IN MEMORY | >NODES | >SESSIONS",
+            );
+            for dataset in &self.datasets {
+                table.row([
+                    dataset.uri.clone(),
+                    dataset.snapshot[..12.min(dataset.snapshot.len())].to_owned(),
+                    units::count(dataset.samples),
+                    units::bytes(dataset.bytes),
+                    format!("{}/{}", dataset.resident_shards, dataset.shards),
+                    dataset.nodes.len().to_string(),
+                    dataset.sessions.to_string(),
+                ]);
+            }
+            page.table(table);
+        }
+        if !self.unreachable.is_empty() {
+            page.line("");
+        }
+        for Unreachable { node, control, why } in &self.unreachable {
+            page.no_answer(&format!("{node} ({control})"), why);
+        }
     }
 }

@@ -1,19 +1,25 @@
 //! `larder dataset sample`.
 
-use std::path::PathBuf;
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use larder_client::{
     Tensor,
-    admin::{Manifest, OriginUri},
+    admin::{Dtype, Manifest, OriginUri},
 };
 use serde::Serialize;
 
-use super::{describe::shape, npy, open, open_through_nodes, parse_reference, read};
+use super::{
+    describe::shape,
+    open::{open, open_through_nodes, parse_reference, read_exact},
+};
 use crate::{
-    context::Context,
+    context::{Context, ReadFrom},
     error::{Exit, Failure},
-    nodes::ReadFrom,
     output::{Page, Report, units},
 };
 
@@ -78,13 +84,13 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
             let tensor = find(&manifest, arguments)?;
             let (shard, row) = manifest.locate(arguments.index).expect("found above");
             let part = manifest.row_read(shard, row, tensor);
-            let bytes = context.block_on(read::exact(&origin, &manifest, &part))??;
+            let bytes = context.block_on(read_exact(&origin, &manifest, &part))??;
             (manifest, tensor, bytes, ReadFrom::Origin)
         }
     };
     let facts = &manifest.tensors()[tensor];
     let row_shape = facts.row_shape(bytes.len() as u64);
-    let written = npy::write(&arguments.out, facts.dtype(), &row_shape, &bytes);
+    let written = write_npy(&arguments.out, facts.dtype(), &row_shape, &bytes);
     written.map_err(|error| Failure::file("write", &arguments.out, &error))?;
     if arguments.out.as_os_str() == "-" {
         return Ok(());
@@ -137,5 +143,57 @@ impl Report for SampleReport {
             units::bytes(self.bytes),
             self.read_from,
         ));
+    }
+}
+
+/// The header of a .npy file (format 1.0) of a little-endian array in C order.
+fn npy_header(dtype: Dtype, shape: &[u64]) -> Vec<u8> {
+    let sizes: String = shape.iter().map(|size| format!("{size}, ")).collect();
+    // Python writes `(3,)` for one dimension and `(3, 4)` for two.
+    let sizes = if shape.len() == 1 { sizes.trim_end() } else { sizes.trim_end_matches(", ") };
+    let descr = dtype.numpy_descr();
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sizes}), }}");
+    // Magic, version and length take 10 bytes; the data begins at a multiple of 64.
+    let end = (10 + text.len() + 1).next_multiple_of(64);
+    text.extend(std::iter::repeat_n(' ', end - 10 - text.len() - 1));
+    text.push('\n');
+    let length = u16::try_from(text.len()).expect("64 dimensions fit");
+    [b"\x93NUMPY\x01\x00", length.to_le_bytes().as_slice(), text.as_bytes()].concat()
+}
+
+/// Writes the array to a file, a pipe or a device; `-` is standard output.
+fn write_npy(path: &Path, dtype: Dtype, shape: &[u64], bytes: &[u8]) -> io::Result<()> {
+    let array = [npy_header(dtype, shape).as_slice(), bytes].concat();
+    if path == Path::new("-") {
+        let mut out = io::stdout().lock();
+        return out.write_all(&array).and_then(|()| out.flush());
+    }
+    fs::write(path, array)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_equals_that_of_numpy() {
+        let bytes = npy_header(Dtype::F32, &[2, 3]);
+        assert_eq!(bytes.len() % 64, 0);
+        let text = String::from_utf8_lossy(&bytes[10..]);
+        assert!(text.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  "));
+        assert!(text.ends_with(" \n"));
+        assert!(String::from_utf8_lossy(&npy_header(Dtype::I64, &[])).contains("'shape': (), "));
+        assert!(String::from_utf8_lossy(&npy_header(Dtype::I64, &[7])).contains("'shape': (7,), "));
+    }
+
+    #[test]
+    fn a_file_replaces_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.npy");
+        write_npy(&path, Dtype::U8, &[3], b"abc").unwrap();
+        write_npy(&path, Dtype::U8, &[2], b"xy").unwrap();
+        let bytes = fs::read(&path).unwrap();
+        assert!(bytes.starts_with(b"\x93NUMPY\x01\x00") && bytes.ends_with(b"\nxy"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

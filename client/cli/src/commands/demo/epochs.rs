@@ -7,7 +7,7 @@ use larder_client::{
     sampler::{Last, Shuffle},
 };
 
-use super::{BATCH_SIZE, images::Images, report::EpochFigures, signals};
+use super::{BATCH_SIZE, check_signals, images::Images, report::EpochFigures};
 use crate::{
     context::Context,
     error::{Exit, Failure},
@@ -86,7 +86,7 @@ impl<'a> Epochs<'a> {
 /// The next batch, unless a signal comes first.
 fn next(batches: &mut Epoch) -> Result<Option<Batch>, Failure> {
     loop {
-        signals::check()?;
+        check_signals()?;
         if let Poll::Ready(batch) = batches.poll(TICK) {
             return Ok(batch.transpose()?);
         }

@@ -18,7 +18,7 @@ use larder_client::{
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::signals;
+use super::check_signals;
 use crate::error::{Exit, Failure};
 
 /// Height, width and channels of an image.
@@ -45,7 +45,7 @@ impl Images {
         })?;
         let images = Self { pattern: pattern(IMAGE_BYTES + index(samples)), samples, folder };
         for first in (0..samples).step_by(index(FILE_SAMPLES)) {
-            signals::check()?;
+            check_signals()?;
             let path = images.folder.path().join(format!("part-{first:07}.safetensors"));
             let written = images.write_file(&path, first..samples.min(first + FILE_SAMPLES));
             written.map_err(|error| Failure::file("write", &path, &error))?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{BATCH_SIZE, images::Images};
 use crate::{
     context::Context,
-    output::{Align, Ink, Page, Report, Table, units},
+    output::{Ink, Page, Report, Table, units},
 };
 
 /// The result. Scripts rely on these names.
@@ -82,17 +82,9 @@ In Rust:
 
 impl Report for DemoReport {
     fn show(&self, page: &mut Page) {
-        let mut table = Table::new(&[
-            ("EPOCH", Align::Right),
-            ("SAMPLES/S", Align::Right),
-            ("GIB/S", Align::Right),
-            ("TIME", Align::Right),
-            ("ROWS LOCAL", Align::Right),
-            ("REMOTE", Align::Right),
-            ("FROM ORIGIN", Align::Right),
-            ("ORIGIN REQUESTS", Align::Right),
-            ("ORIGIN BYTES", Align::Right),
-        ]);
+        let mut table = Table::new(
+            ">EPOCH | >SAMPLES/S | >GIB/S | >TIME | >ROWS LOCAL | >REMOTE | >FROM ORIGIN | >ORIGIN REQUESTS | >ORIGIN BYTES",
+        );
         for epoch in &self.epochs {
             let time = Duration::from_secs_f64(epoch.seconds);
             table.row([

@@ -1,13 +1,14 @@
-//! The kernel and its limits.
+//! The kernel, its limits, and the GPUs.
 
 use std::fs;
 
+use larder_client::{Device, DeviceFacts, Error};
 use nix::sys::{
     resource::{Resource, getrlimit},
     utsname::uname,
 };
 
-use super::check::Check;
+use super::Check;
 use crate::output::units;
 
 /// Kernel features by version, the newest first, each with its use.
@@ -32,25 +33,14 @@ pub(super) fn checks() -> Vec<Check> {
 fn kernel() -> Check {
     const NAME: &str = "kernel";
     const WHY: &str = "shards are sealed memfds, and clients are watched through pidfds";
+    const REMEDY: &str = "run on Linux 5.14 or newer";
     let release = uname().map(|name| name.release().to_string_lossy().into_owned());
-    let Ok(release) = release else {
-        return Check::warn(
-            NAME,
-            "its version can't be asked for",
-            WHY,
-            "run on Linux 5.14 or newer",
-        );
-    };
+    let release = release.unwrap_or_else(|_| "unknown".to_owned());
     let Some(version) = parse_version(&release) else {
-        return Check::warn(NAME, release, WHY, "run on Linux 5.14 or newer");
+        return Check::warn(NAME, release, WHY, REMEDY);
     };
     if version < KERNEL_MIN {
-        return Check::fail(
-            NAME,
-            format!("{release} is too old"),
-            WHY,
-            "run on Linux 5.14 or newer",
-        );
+        return Check::fail(NAME, format!("{release} is too old"), WHY, REMEDY);
     }
     let missing: Vec<_> = FEATURES.iter().filter(|(since, _)| version < *since).collect();
     match missing.first() {
@@ -123,6 +113,43 @@ fn congestion() -> Check {
 /// A file with one number in it.
 pub(super) fn number(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+const GPU: &str = "GPU";
+const GPU_WHY: &str = "batches can come in the memory of a GPU: loader(device=\"cuda\")";
+
+pub(super) fn gpu_checks() -> Vec<Check> {
+    match Device::list() {
+        Ok(devices) if devices.is_empty() => {
+            vec![Check::ok(GPU, "none, or no driver (libcuda.so)", GPU_WHY)]
+        }
+        Ok(devices) => devices.iter().map(device).collect(),
+        Err(error) => vec![Check::warn(GPU, reason(&error), GPU_WHY, hint(&error))],
+    }
+}
+
+fn device(device: &DeviceFacts) -> Check {
+    let DeviceFacts { ordinal, name, memory_bytes, driver, .. } = device;
+    let bytes = units::bytes(*memory_bytes);
+    let found = format!("cuda:{ordinal} is {name}, {bytes}, driver for CUDA {driver}");
+    let opened = Device::cuda(*ordinal);
+    match opened.and_then(|device| device.try_registering()) {
+        Ok(()) => Check::ok(GPU, format!("{found}; registers pages of the cache"), GPU_WHY),
+        Err(error) => Check::warn(
+            GPU,
+            format!("{found}; {}", reason(&error)),
+            "a GPU that registers pages of the cache copies from them: no copy on the host",
+            "nothing is to be done: batches are copied through page-locked memory",
+        ),
+    }
+}
+
+fn reason(error: &Error) -> String {
+    error.to_string()
+}
+
+fn hint(error: &Error) -> &str {
+    error.advice_text().unwrap_or("look at nvidia-smi")
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use larder_client::admin::{PageReport, PageSize, probe_pages};
 use nix::sys::statvfs::statvfs;
 
-use super::{check::Check, host::number};
+use super::{Check, host::number};
 use crate::output::units;
 
 pub(super) fn checks() -> Vec<Check> {

@@ -12,8 +12,8 @@ use std::{
 
 use larder_client::admin::{Answer, NodeDescription};
 
-use super::check::Check;
-use crate::{error::Failure, nodes::Nodes, output::units};
+use super::Check;
+use crate::{context::Nodes, error::Failure, output::units};
 
 const SOCKET: &str = "socket";
 const SOCKET_WHY: &str = "clients on a node's host map its memory through this socket; without it rows \
@@ -144,7 +144,7 @@ fn hostname() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::State;
+    use super::super::State;
     use super::*;
 
     #[test]

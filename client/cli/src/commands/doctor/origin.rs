@@ -4,7 +4,7 @@ use std::{env, path::Path, time::Instant};
 
 use larder_client::admin::{Origin, OriginError, OriginUri, Scheme};
 
-use super::check::Check;
+use super::Check;
 use crate::{error::Failure, output::units};
 
 /// The content of the object that tests whether a prefix can be written.
@@ -141,7 +141,7 @@ fn now() -> Instant {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::State;
+    use super::super::State;
     use super::*;
 
     #[tokio::test]

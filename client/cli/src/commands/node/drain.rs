@@ -87,8 +87,7 @@ impl Report for Drained {
         match (self.state, self.deadline_seconds) {
             ("active", _) => page.line(&format!("{node} stays in the ring")),
             (_, Some(limit)) => {
-                let limit = units::duration(Duration::from_secs_f64(limit));
-                page.line(&format!("{node} drains, for {limit} at most"));
+                page.line(&format!("{node} drains, for {} at most", units::seconds(limit)));
             }
             _ => page.line(&format!("{node} drains; watch it with: larder ring status")),
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{
     context::Context,
     error::{Exit, Failure},
-    output::{Align, Ink, Page, Report, Table, units},
+    output::{Page, Report, Table, units},
 };
 
 #[derive(Debug, Serialize)]
@@ -134,18 +134,9 @@ impl NodesReport {
 
 impl Report for NodesReport {
     fn show(&self, page: &mut Page) {
-        let mut table = Table::new(&[
-            ("NODE", Align::Left),
-            ("STATE", Align::Left),
-            ("CONTROL", Align::Left),
-            ("MEMORY", Align::Right),
-            ("RESIDENT", Align::Right),
-            ("FILLING", Align::Right),
-            ("PAGES", Align::Right),
-            ("LEASES", Align::Right),
-            ("CLIENTS", Align::Right),
-            ("UP FOR", Align::Right),
-        ]);
+        let mut table = Table::new(
+            "NODE | STATE | CONTROL | >MEMORY | >RESIDENT | >FILLING | >PAGES | >LEASES | >CLIENTS | >UP FOR",
+        );
         for node in &self.nodes {
             let dash = || "-".to_owned();
             let cells = match &node.facts {
@@ -157,7 +148,7 @@ impl Report for NodesReport {
                     units::bytes(facts.page_size_bytes),
                     units::count(facts.leases),
                     (facts.data_connections + facts.socket_connections).to_string(),
-                    units::duration(Duration::from_secs_f64(facts.uptime_seconds)),
+                    units::seconds(facts.uptime_seconds),
                 ],
             };
             let names = [node.node.clone(), node.state.to_owned(), node.control.clone()];
@@ -168,8 +159,7 @@ impl Report for NodesReport {
         page.line(&format!("ring version {}", self.ring_version));
         for node in &self.nodes {
             if let Some(why) = &node.why {
-                let mark = page.ink(Ink::Red, "no answer");
-                page.line(&format!("{mark} from {}: {why}", node.node));
+                page.no_answer(&node.node, why);
             }
         }
     }

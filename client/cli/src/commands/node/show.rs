@@ -1,20 +1,15 @@
 //! `larder node show`.
 
-mod page;
-
 use std::time::Duration;
 
 use clap::Args;
-use larder_client::{
-    ErrorKind,
-    admin::{Answer, FillFailure, NodeDescription, ShardCounts},
-};
+use larder_client::admin::{Answer, FillFailure, NodeDescription, ShardCounts};
 use serde::Serialize;
 
-use super::snapshot_hex;
 use crate::{
     context::Context,
     error::{Exit, Failure},
+    output::{Page, Report, units},
 };
 
 /// Shows one node: memory, load, counters, and the latest fills that gave up, with the reasons.
@@ -26,91 +21,19 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Serialize)]
 struct NodeReport {
-    node: String,
+    #[serde(flatten)]
+    said: NodeDescription,
     control: String,
-    boot_id: String,
-    version: String,
-    host: String,
-    data: String,
-    socket: String,
-    draining: bool,
-    uptime_seconds: f64,
-    ring_version: u64,
-    ring_digest: String,
     protocol_versions: [u32; 2],
-    origins: Vec<String>,
-    memory: Memory,
-    load: Load,
-    counters: Counters,
-    shards: Shards,
+    shards: ShardCounts,
     failures: Failures,
-}
-
-#[derive(Debug, Serialize)]
-struct Memory {
-    budget_bytes: u64,
-    budget_source: String,
-    resident_bytes: u64,
-    filling_bytes: u64,
-    orphaned_bytes: u64,
-    page_size_bytes: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct Load {
-    data_connections: u32,
-    socket_connections: u32,
-    leases: u64,
-    gathers: u32,
-    fills_running: u32,
-    fills_queued: u32,
-    tickets: u32,
-}
-
-#[derive(Debug, Serialize)]
-struct Counters {
-    gathers: u64,
-    rows_memory: u64,
-    rows_origin: u64,
-    sent_bytes: u64,
-    attaches: u64,
-    recalls: u64,
-    fills_started: u64,
-    fills_completed: u64,
-    fills_failed: u64,
-    origin_requests: u64,
-    origin_bytes: u64,
-    origin_retries: u64,
-    evicted_shards: u64,
-    evicted_bytes: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct Shards {
-    queued: u64,
-    filling: u64,
-    resident: u64,
-    orphaned: u64,
 }
 
 #[derive(Debug, Serialize)]
 struct Failures {
     /// Since the start of the node.
     total: u64,
-    latest: Vec<GaveUp>,
-}
-
-#[derive(Debug, Serialize)]
-struct GaveUp {
-    shard: u32,
-    snapshot: String,
-    object: String,
-    offset: u64,
-    bytes: u64,
-    kind: String,
-    message: String,
-    tries: u32,
-    age_seconds: f64,
+    latest: Vec<FillFailure>,
 }
 
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
@@ -118,11 +41,16 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     let progress = context.progress(&format!("asking {}", arguments.node));
     let said = pick(cluster.describe(), &arguments.node)?;
     let shards = pick(cluster.shards(None), &arguments.node)?;
-    let failures = pick(cluster.failures(), &arguments.node)?;
+    let (latest, total) = pick(cluster.failures(), &arguments.node)?;
     drop(progress);
     let control = cluster.members().into_iter().find(|member| member.id == arguments.node);
-    let control = control.map(|member| member.control).unwrap_or_default();
-    context.output.print(&report(control, said, shards, failures))
+    context.output.print(&NodeReport {
+        control: control.map(|member| member.control).unwrap_or_default(),
+        protocol_versions: [said.protocol_version_min, said.protocol_version_max],
+        said,
+        shards,
+        failures: Failures { total, latest },
+    })
 }
 
 /// The answer of the node with this name.
@@ -135,86 +63,117 @@ fn pick<T>(answers: Vec<Answer<T>>, node: &str) -> Result<T, Failure> {
     }
 }
 
-fn report(
-    control: String,
-    said: NodeDescription,
-    shards: ShardCounts,
-    (latest, total): (Vec<FillFailure>, u64),
-) -> NodeReport {
-    let memory = said.memory.unwrap_or_default();
-    let load = said.load.unwrap_or_default();
-    NodeReport {
-        node: said.node_id,
-        control,
-        boot_id: snapshot_hex(&said.boot_id),
-        version: said.version,
-        host: said.host,
-        data: said.data_address,
-        socket: said.socket_path,
-        draining: said.draining,
-        uptime_seconds: Duration::from_millis(said.uptime_ms).as_secs_f64(),
-        ring_version: said.ring_version,
-        ring_digest: format!("{:016x}", said.ring_digest),
-        protocol_versions: [said.protocol_version_min, said.protocol_version_max],
-        origins: said.origins,
-        memory: Memory {
-            budget_bytes: memory.budget_bytes,
-            budget_source: memory.budget_source,
-            resident_bytes: memory.resident_bytes,
-            filling_bytes: memory.filling_bytes,
-            orphaned_bytes: memory.orphaned_bytes,
-            page_size_bytes: memory.page_size_bytes,
-        },
-        load: Load {
-            data_connections: load.data_connections,
-            socket_connections: load.socket_connections,
-            leases: load.leases,
-            gathers: load.gathers,
-            fills_running: load.fills_running,
-            fills_queued: load.fills_queued,
-            tickets: load.tickets,
-        },
-        counters: counters(said.counters.unwrap_or_default()),
-        shards: Shards {
-            queued: shards.queued,
-            filling: shards.filling,
-            resident: shards.resident,
-            orphaned: shards.orphaned,
-        },
-        failures: Failures { total, latest: latest.into_iter().map(gave_up).collect() },
+impl Report for NodeReport {
+    fn show(&self, page: &mut Page) {
+        let said = &self.said;
+        let uptime = units::duration(Duration::from_millis(said.uptime_ms));
+        let state = if said.draining { "draining" } else { "up" };
+        page.fields(&[
+            ("node", format!("{} on {}, version {}", said.node_id, said.host, said.version)),
+            ("state", format!("{state} for {uptime}")),
+            ("control", self.control.clone()),
+            ("data", said.data_address.clone()),
+            ("socket", said.socket_path.clone()),
+            ("origins", said.origins.join(", ")),
+            ("ring", format!("version {}, digest {:016x}", said.ring_version, said.ring_digest)),
+        ]);
+        self.show_memory(page);
+        self.show_work(page);
+        self.show_failures(page);
     }
 }
 
-fn counters(said: larder_client::admin::Counters) -> Counters {
-    Counters {
-        gathers: said.gathers,
-        rows_memory: said.rows_memory,
-        rows_origin: said.rows_origin,
-        sent_bytes: said.sent_bytes,
-        attaches: said.attaches,
-        recalls: said.recalls,
-        fills_started: said.fills_started,
-        fills_completed: said.fills_completed,
-        fills_failed: said.fills_failed,
-        origin_requests: said.origin_requests,
-        origin_bytes: said.origin_bytes,
-        origin_retries: said.origin_retries,
-        evicted_shards: said.evicted_shards,
-        evicted_bytes: said.evicted_bytes,
+impl NodeReport {
+    fn show_memory(&self, page: &mut Page) {
+        let memory = self.said.memory.clone().unwrap_or_default();
+        page.heading("Memory");
+        let budget =
+            format!("{}, from {}", units::bytes(memory.budget_bytes), memory.budget_source);
+        let resident = units::counted(self.shards.resident, "shard");
+        let waiting = format!("{} filling, {} queued", self.shards.filling, self.shards.queued);
+        page.fields(&[
+            ("budget", budget),
+            ("resident", format!("{} in {resident}", units::bytes(memory.resident_bytes))),
+            ("filling", format!("{} ({waiting})", units::bytes(memory.filling_bytes))),
+            (
+                "orphaned",
+                format!(
+                    "{} in {} that clients still map",
+                    units::bytes(memory.orphaned_bytes),
+                    units::counted(self.shards.orphaned, "shard"),
+                ),
+            ),
+            ("pages", units::bytes(memory.page_size_bytes)),
+        ]);
     }
-}
 
-fn gave_up(failure: FillFailure) -> GaveUp {
-    let kind = u16::try_from(failure.kind).ok().and_then(ErrorKind::from_number);
-    GaveUp {
-        shard: failure.shard,
-        snapshot: snapshot_hex(&failure.snapshot),
-        object: failure.object,
-        offset: failure.offset,
-        bytes: failure.bytes,
-        kind: kind.map_or("unknown", ErrorKind::name).to_owned(),
-        message: failure.message,
-        tries: failure.tries,
-        age_seconds: Duration::from_millis(failure.age_ms).as_secs_f64(),
+    fn show_work(&self, page: &mut Page) {
+        let load = self.said.load.unwrap_or_default();
+        let sums = self.said.counters.unwrap_or_default();
+        page.heading("Now");
+        page.fields(&[
+            (
+                "clients",
+                format!(
+                    "{} on the socket, {} over TCP, {}",
+                    load.socket_connections,
+                    load.data_connections,
+                    units::counted(load.tickets.into(), "ticket"),
+                ),
+            ),
+            ("leases", units::count(load.leases)),
+            ("gathers", units::count(load.gathers.into())),
+        ]);
+        page.heading("Since its start");
+        page.fields(&[
+            (
+                "gathers",
+                format!(
+                    "{}, {} rows from memory, {} from the origin, {} sent",
+                    units::count(sums.gathers),
+                    units::count(sums.rows_memory),
+                    units::count(sums.rows_origin),
+                    units::bytes(sums.sent_bytes),
+                ),
+            ),
+            ("attaches", format!("{}, {} recalled", units::count(sums.attaches), sums.recalls)),
+            (
+                "fills",
+                format!(
+                    "{} done, {} gave up",
+                    units::count(sums.fills_completed),
+                    units::count(sums.fills_failed),
+                ),
+            ),
+            (
+                "origin",
+                format!(
+                    "{}, {}, {} retried",
+                    units::counted(sums.origin_requests, "request"),
+                    units::bytes(sums.origin_bytes),
+                    units::count(sums.origin_retries),
+                ),
+            ),
+            (
+                "evicted",
+                format!(
+                    "{}, {}",
+                    units::counted(sums.evicted_shards, "shard"),
+                    units::bytes(sums.evicted_bytes),
+                ),
+            ),
+        ]);
+    }
+
+    fn show_failures(&self, page: &mut Page) {
+        if self.failures.total == 0 {
+            return;
+        }
+        page.heading(&format!("Fills that gave up ({})", units::count(self.failures.total)));
+        for one in &self.failures.latest {
+            let age = units::duration(Duration::from_millis(one.age_ms));
+            let tries = units::counted(one.tries.into(), "try").replace("trys", "tries");
+            page.line(&format!("shard {} {age} ago after {tries}: {}", one.shard, one.message));
+        }
     }
 }

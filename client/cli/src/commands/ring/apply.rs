@@ -50,7 +50,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     let bytes = bytes.into();
     let checked = operator.apply(&bytes, arguments.rate, true).map_err(not_begun)?;
     let figures = Figures::new(checked.figures.unwrap_or_default(), arguments.rate);
-    check_hash(&path, hash.as_deref(), &figures.plan)?;
+    check_hash(&path, hash.as_deref(), &figures.plan())?;
     let latest = latest_change(&operator)?;
     context.output.show_first(|page| figures.show(page));
     arguments.consent.ask(&format!("begin this change: {}", figures.words()))?;
@@ -81,7 +81,7 @@ impl Report for Begun {
         page.line(&format!(
             "{number} has begun: {}; {} to move",
             self.figures.words(),
-            units::bytes(self.figures.bytes)
+            units::bytes(self.figures.said.bytes)
         ));
         page.line("watch it with: larder ring status");
     }

@@ -5,30 +5,17 @@ use std::time::Duration;
 use larder_client::admin::{NodeFigures, PlanFigures};
 use serde::Serialize;
 
-use super::Edits;
-use crate::{
-    commands::node::snapshot_hex as hex,
-    output::{Align, Ink, Page, Table, units},
-};
+use super::words;
+use crate::output::{Ink, Page, Table, units};
 
 /// A plan in numbers.
 #[derive(Debug, Serialize)]
 pub(super) struct Figures {
-    /// Its hash.
-    pub(super) plan: String,
-    /// The ring it is for.
-    pub(super) ring_version: u64,
     #[serde(flatten)]
-    pub(super) edits: Edits,
-    pub(super) moves: u64,
-    pub(super) bytes: u64,
-    /// The bytes that an even placement must move.
-    bytes_ideal: u64,
+    pub(super) said: PlanFigures,
     /// `bytes` divided by `bytes_ideal`; absent if the ideal is to move nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     share_of_ideal: Option<f64>,
-    /// Bytes that no live node has.
-    bytes_from_origin: u64,
     /// Bytes that come from nodes. Otherwise they would be read again from the origin.
     origin_bytes_avoided: u64,
     /// The largest ratio of a node's bytes to its share: 1 is perfectly even. Absent if nothing is
@@ -42,64 +29,48 @@ pub(super) struct Figures {
     /// At that rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     eta_seconds: Option<f64>,
-    datasets: u32,
-    /// The datasets that the owned bytes are counted over.
-    datasets_measured: u32,
-    nodes: Vec<Node>,
-}
-
-#[derive(Debug, Serialize)]
-struct Node {
-    node: String,
-    weight_before: u32,
-    weight: u32,
-    owned_bytes_before: u64,
-    owned_bytes: u64,
-    bytes_in: u64,
-    bytes_out: u64,
 }
 
 impl Figures {
     pub(super) fn new(said: PlanFigures, rate: Option<u64>) -> Self {
-        let share = |of: u64| said.bytes as f64 / of as f64;
+        let share = || said.bytes as f64 / said.bytes_ideal as f64;
         Self {
-            plan: hex(&said.plan_id),
-            ring_version: said.ring_version,
-            edits: Edits::from(&said),
-            moves: said.moves,
-            bytes: said.bytes,
-            bytes_ideal: said.bytes_ideal,
-            share_of_ideal: (said.bytes_ideal > 0).then(|| share(said.bytes_ideal)),
-            bytes_from_origin: said.bytes_from_origin,
+            share_of_ideal: (said.bytes_ideal > 0).then(share),
             origin_bytes_avoided: said.bytes.saturating_sub(said.bytes_from_origin),
             skew_before: skew(&said.nodes, |node| (node.weight_before, node.owned_bytes_before)),
             skew_after: skew(&said.nodes, |node| (node.weight, node.owned_bytes)),
             rate,
             eta_seconds: rate.map(|rate| eta(&said.nodes, rate).as_secs_f64()),
-            datasets: said.datasets,
-            datasets_measured: said.datasets_measured,
-            nodes: said.nodes.into_iter().map(node).collect(),
+            said,
         }
     }
 
+    /// The hash of the plan.
+    pub(super) fn plan(&self) -> String {
+        format!("{:x}", self.said.plan_id)
+    }
+
     pub(super) fn words(&self) -> String {
-        self.edits.words()
+        words(&self.said.edits, self.said.replicas)
     }
 
     pub(super) fn show(&self, page: &mut Page) {
-        let moves =
-            format!("{}, {}", units::counted(self.moves, "shard"), units::bytes(self.bytes));
+        let moves = format!(
+            "{}, {}",
+            units::counted(self.said.moves, "shard"),
+            units::bytes(self.said.bytes)
+        );
         let ideal = match self.share_of_ideal {
-            Some(share) => format!("{} ({share:.2} x)", units::bytes(self.bytes_ideal)),
+            Some(share) => format!("{} ({share:.2} x)", units::bytes(self.said.bytes_ideal)),
             None => "nothing".to_owned(),
         };
         let skew = |skew: Option<f64>| skew.map_or("-".to_owned(), |skew| format!("{skew:.2}"));
         let skews = (skew(self.skew_before), skew(self.skew_after));
         let from_nodes = units::bytes(self.origin_bytes_avoided);
-        let from_origin = units::bytes(self.bytes_from_origin);
+        let from_origin = units::bytes(self.said.bytes_from_origin);
         let mut fields = vec![
-            ("plan", page.ink(Ink::Bold, &self.plan)),
-            ("change", format!("{}; for ring {}", self.words(), self.ring_version)),
+            ("plan", page.ink(Ink::Bold, &self.plan())),
+            ("change", format!("{}; for ring {}", self.words(), self.said.ring_version)),
             ("moves", moves),
             ("ideal", ideal),
             ("skew", format!("{} before, {} after; 1 is even", skews.0, skews.1)),
@@ -109,7 +80,7 @@ impl Figures {
             ),
         ];
         if let (Some(rate), Some(seconds)) = (self.rate, self.eta_seconds)
-            && self.bytes > 0
+            && self.said.bytes > 0
         {
             let time = units::time_left(seconds);
             fields.push(("takes", format!("{time} at {}/s", units::bytes(rate))));
@@ -121,8 +92,8 @@ impl Figures {
             page.line("");
             page.line(&words);
         }
-        if self.datasets_measured < self.datasets {
-            let missing = self.datasets - self.datasets_measured;
+        if self.said.datasets_measured < self.said.datasets {
+            let missing = self.said.datasets - self.said.datasets_measured;
             page.line("");
             page.line(&format!(
                 "what nodes own leaves out {}, not open on the node that was asked",
@@ -133,8 +104,8 @@ impl Figures {
 
     /// The copies that appear or disappear without a move, in words.
     fn copies_words(&self) -> Option<String> {
-        self.edits.replicas?;
-        let owned = |of: fn(&Node) -> u64| self.nodes.iter().map(of).sum::<u64>();
+        self.said.replicas?;
+        let owned = |of: fn(&NodeFigures) -> u64| self.said.nodes.iter().map(of).sum::<u64>();
         let (before, after) =
             (owned(|node| node.owned_bytes_before), owned(|node| node.owned_bytes));
         let added = after.saturating_sub(before);
@@ -150,15 +121,8 @@ impl Figures {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new(&[
-            ("NODE", Align::Left),
-            ("WEIGHT", Align::Right),
-            ("OWNS", Align::Right),
-            ("AFTER", Align::Right),
-            ("GETS", Align::Right),
-            ("GIVES", Align::Right),
-        ]);
-        for node in &self.nodes {
+        let mut table = Table::new("NODE | >WEIGHT | >OWNS | >AFTER | >GETS | >GIVES");
+        for node in &self.said.nodes {
             let weight = match (node.weight_before, node.weight) {
                 (before, after) if before == after => after.to_string(),
                 (0, after) => format!("new: {after}"),
@@ -166,7 +130,7 @@ impl Figures {
                 (before, after) => format!("{before}, then {after}"),
             };
             table.row([
-                node.node.clone(),
+                node.node_id.clone(),
                 weight,
                 units::bytes(node.owned_bytes_before),
                 units::bytes(node.owned_bytes),
@@ -175,18 +139,6 @@ impl Figures {
             ]);
         }
         table
-    }
-}
-
-fn node(figures: NodeFigures) -> Node {
-    Node {
-        node: figures.node_id,
-        weight_before: figures.weight_before,
-        weight: figures.weight,
-        owned_bytes_before: figures.owned_bytes_before,
-        owned_bytes: figures.owned_bytes,
-        bytes_in: figures.bytes_in,
-        bytes_out: figures.bytes_out,
     }
 }
 
@@ -255,7 +207,7 @@ pub(super) mod tests {
         let mut page = Page::new(false, false);
         figures.show(&mut page);
         let shown = page.text();
-        for words in [
+        for expected in [
             "c joins; for ring 7",
             "960 shards, 60 GiB",
             "50 GiB (1.20 x)",
@@ -265,7 +217,7 @@ pub(super) mod tests {
             "new: 1",
             "leaves out 1 dataset",
         ] {
-            assert!(shown.contains(words), "{words:?} is missing in\n{shown}");
+            assert!(shown.contains(expected), "{expected:?} is missing in\n{shown}");
         }
     }
 

@@ -1,20 +1,22 @@
-//! Follows a change until it is over: with bars on a terminal, else with a line now and then.
+//! Follows a change until it is over: with one line that changes on a terminal, else with a line
+//! now and then.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    cmp::Reverse,
+    collections::VecDeque,
     time::{Duration, Instant},
 };
 
 use larder_client::admin::{ClusterChange, ClusterStatus, MoveProgress, NodeState, Operator};
 use serde::Serialize;
 
-use super::Edits;
+use super::words;
 use crate::{
     commands::operator::{failed, of_the_record},
     context::Context,
     error::{Exit, Failure},
     output::{Page, Report, units},
-    progress::Board,
+    progress::Progress,
 };
 
 const TICK: Duration = Duration::from_secs(1);
@@ -65,8 +67,8 @@ pub(in crate::commands) fn follow(
     goal: &Goal,
 ) -> Result<(), Failure> {
     let begun = context.now();
-    let (speed, speeds) = (Speed::default(), HashMap::new());
-    let mut watch = Watch { context, board: context.board(), told: None, speed, speeds };
+    let progress = context.progress("asking the nodes");
+    let mut watch = Watch { context, progress, told: None, speed: Speed::default() };
     let mut heard = begun;
     loop {
         match operator.status() {
@@ -138,12 +140,10 @@ fn reached(
 /// Shows the progress of the change.
 struct Watch<'a> {
     context: &'a Context,
-    board: Board,
+    progress: Progress,
     /// The time of the last line, and the percent of the change that was done then.
     told: Option<(Instant, u64)>,
     speed: Speed,
-    /// The speed of each target.
-    speeds: HashMap<String, Speed>,
 }
 
 impl Watch<'_> {
@@ -158,22 +158,18 @@ impl Watch<'_> {
         let done = change.bytes.saturating_sub(left);
         self.speed.note(now, change.number, done);
         let percent = done * 100 / change.bytes.max(1);
-        let rest = self.speed.words(left, change);
-        let far = format!("{percent} %, {}{rest}", amount(done, change.bytes));
-        let what = format!("change {} ({})", change.number, Edits::from(change).words());
-        if !self.board.is_drawn() {
-            return self.say(now, percent, &format!("{what}: {far}"));
+        let what = words(&change.edits, change.replicas);
+        let mut text = format!(
+            "change {} ({what}): {percent} %, {} of {}{}",
+            change.number,
+            units::bytes(done),
+            units::bytes(change.bytes),
+            self.speed.words(left, change)
+        );
+        if let Some((node, most)) = all.first().filter(|_| self.progress.is_drawn()) {
+            text += &format!("; {node} lacks most, {}", units::bytes(most.bytes_left));
         }
-        self.board.title(&what);
-        self.board.set("all", done, change.bytes, &far);
-        for (id, progress) in &all {
-            let done = progress.bytes.saturating_sub(progress.bytes_left);
-            let speed = self.speeds.entry(id.clone()).or_default();
-            speed.note(now, change.number, done);
-            let rest = speed.words(progress.bytes_left, change);
-            let far = format!("{}{rest}", amount(done, progress.bytes));
-            self.board.set(id, done, progress.bytes, &far);
-        }
+        self.say(now, percent, &text);
     }
 
     fn lost(&mut self, error: &larder_client::Error) {
@@ -183,8 +179,8 @@ impl Watch<'_> {
 
     /// Without bars, writes a line at every tenth of the change, and every [`LINE_INTERVAL`].
     fn say(&mut self, now: Instant, percent: u64, text: &str) {
-        if self.board.is_drawn() {
-            return self.board.title(text);
+        if self.progress.is_drawn() {
+            return self.progress.say(text);
         }
         let due = self
             .told
@@ -196,33 +192,26 @@ impl Watch<'_> {
     }
 }
 
-fn amount(done: u64, total: u64) -> String {
-    format!("{} of {}", units::bytes(done), units::bytes(total))
-}
-
 /// The progress of each target, as it reports it. The target with the most bytes left comes first.
-pub(super) fn progress_of(
-    operator: &Operator,
-    status: &ClusterStatus,
-) -> Vec<(String, MoveProgress)> {
+fn progress_of(operator: &Operator, status: &ClusterStatus) -> Vec<(String, MoveProgress)> {
     let alive = status.nodes.iter().filter(|node| node.announced);
-    let addresses = alive.filter_map(|node| {
-        let member = node.member.as_ref()?;
-        Some((member.id.clone(), member.control.clone()))
-    });
-    let addresses: Vec<(String, String)> = addresses.collect();
-    let said = operator.look(&addresses).into_iter().filter_map(|seen| {
-        let progress = seen.standing.ok()?.progress?;
-        (progress.shards > 0).then_some((seen.id, progress))
-    });
-    let mut said: Vec<(String, MoveProgress)> = said.collect();
-    said.sort_by(|a, b| b.1.bytes_left.cmp(&a.1.bytes_left).then_with(|| a.0.cmp(&b.0)));
+    let addresses: Vec<(String, String)> = alive
+        .filter_map(|node| node.member.as_ref())
+        .map(|member| (member.id.clone(), member.control.clone()))
+        .collect();
+    let mut said: Vec<(String, MoveProgress)> = operator
+        .look(&addresses)
+        .into_iter()
+        .filter_map(|seen| Some((seen.id, seen.standing.ok()?.progress?)))
+        .filter(|(_, progress)| progress.shards > 0)
+        .collect();
+    said.sort_by_key(|(_, progress)| Reverse(progress.bytes_left));
     said
 }
 
 /// The speed of a change over [`SPEED_WINDOW`].
 #[derive(Debug, Default)]
-pub(super) struct Speed {
+struct Speed {
     change: u64,
     marks: VecDeque<(Instant, u64)>,
 }
@@ -259,7 +248,7 @@ impl Speed {
 
 impl Report for Outcome {
     fn show(&self, page: &mut Page) {
-        let took = units::duration(Duration::from_secs_f64(self.seconds));
+        let took = units::seconds(self.seconds);
         page.line(&format!("{} (ring {}, after {took})", self.words, self.ring_version));
     }
 }

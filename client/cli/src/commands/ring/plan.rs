@@ -65,7 +65,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
         planned.map_err(|error| failed("nothing was planned", error))?;
     drop(progress);
     let figures = Figures::new(figures, arguments.rate);
-    let path = arguments.out.clone().unwrap_or_else(|| plan_file::name(&figures.plan));
+    let path = arguments.out.clone().unwrap_or_else(|| plan_file::name(&figures.plan()));
     plan_file::write(&path, &bytes)?;
     context.output.print(&PlanReport { figures, file: path.display().to_string() })
 }

@@ -5,16 +5,13 @@ mod page;
 use std::time::Duration;
 
 use larder_client::admin::{
-    ClusterChange, ClusterNode, ClusterStatus, CoordinatorKind, MoveProgress, NodeState, Seen,
+    ClusterChange, ClusterDataset, ClusterNode, ClusterStatus, CoordinatorKind, MoveProgress,
+    NodeState, Seen,
 };
 use serde::Serialize;
 
-use super::Edits;
 use crate::{
-    commands::{
-        node::snapshot_hex as hex,
-        operator::{failed, onlooker},
-    },
+    commands::operator::{failed, onlooker},
     context::Context,
     error::Failure,
 };
@@ -38,7 +35,7 @@ struct StatusReport {
     nodes: Vec<Node>,
     #[serde(skip_serializing_if = "Option::is_none")]
     change: Option<Change>,
-    datasets: Vec<Dataset>,
+    datasets: Vec<ClusterDataset>,
     /// The datasets that the owned bytes are counted over.
     datasets_measured: u32,
 }
@@ -98,10 +95,8 @@ struct Memory {
 /// The shards that a change still moves to a node.
 #[derive(Debug, Serialize)]
 struct Progress {
-    shards_left: u64,
-    shards: u64,
-    bytes_left: u64,
-    bytes: u64,
+    #[serde(flatten)]
+    to_come: MoveProgress,
     /// At the rate of the change, if it has a rate and is not paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     eta_seconds: Option<f64>,
@@ -112,30 +107,13 @@ struct Progress {
 
 #[derive(Debug, Serialize)]
 struct Change {
-    change: u64,
-    plan: String,
     #[serde(flatten)]
-    edits: Edits,
-    moves: u64,
-    bytes: u64,
+    said: ClusterChange,
     /// The sum over the nodes that answer.
     bytes_left: u64,
-    receivers: u32,
-    paused: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rate: Option<u64>,
-    /// At that rate.
+    /// At its rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     eta_seconds: Option<f64>,
-    asked_by: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Dataset {
-    snapshot: String,
-    uri: String,
-    shards: u64,
-    bytes: u64,
 }
 
 pub(super) fn run(context: &Context) -> Result<(), Failure> {
@@ -178,9 +156,9 @@ fn report(status: ClusterStatus, seen: &[Seen]) -> StatusReport {
         node(said, share(said), seen, status.change.as_ref())
     };
     let nodes: Vec<Node> = status.nodes.iter().map(pair).collect();
-    let change = status.change.as_ref().map(|said| change(said, &nodes));
+    let change = status.change.map(|said| change(said, &nodes));
     let mut report = StatusReport {
-        cluster: hex(&status.cluster),
+        cluster: format!("{:x}", status.cluster),
         asked: status.node_id,
         coordinator,
         ring_version: status.ring_version,
@@ -190,7 +168,7 @@ fn report(status: ClusterStatus, seen: &[Seen]) -> StatusReport {
         agree: true,
         nodes,
         change,
-        datasets: status.datasets.into_iter().map(dataset).collect(),
+        datasets: status.datasets,
         datasets_measured: status.datasets_measured,
     };
     report.agree = report.disagreement().is_none();
@@ -250,21 +228,12 @@ fn node(
                 ring_digest: format!("{:016x}", node.ring_digest),
             }
         }),
-        progress: standing
-            .and_then(|standing| standing.progress)
-            .map(|to_come| progress(to_come, said, change)),
-    }
-}
-
-fn progress(to_come: MoveProgress, said: &ClusterNode, change: Option<&ClusterChange>) -> Progress {
-    Progress {
-        eta_seconds: change.and_then(|change| seconds_for(to_come.bytes_left, change)),
-        shards_left: to_come.shards_left,
-        shards: to_come.shards,
-        bytes_left: to_come.bytes_left,
-        bytes: to_come.bytes,
-        settled: said.settled,
-        gaps: said.gaps,
+        progress: standing.and_then(|standing| standing.progress).map(|to_come| Progress {
+            eta_seconds: change.and_then(|change| seconds_for(to_come.bytes_left, change)),
+            settled: said.settled,
+            gaps: said.gaps,
+            to_come,
+        }),
     }
 }
 
@@ -275,27 +244,11 @@ fn seconds_for(bytes: u64, change: &ClusterChange) -> Option<f64> {
     Some(bytes as f64 * f64::from(change.receivers.max(1)) / rate.max(1) as f64)
 }
 
-fn change(said: &ClusterChange, nodes: &[Node]) -> Change {
-    let to_come = || nodes.iter().filter_map(|node| node.progress.as_ref());
+fn change(said: ClusterChange, nodes: &[Node]) -> Change {
+    let left = || nodes.iter().filter_map(|node| Some(node.progress.as_ref()?.to_come.bytes_left));
     // The target with the most bytes left ends last.
-    let most = to_come().map(|progress| progress.bytes_left).max().unwrap_or(0);
-    Change {
-        change: said.number,
-        plan: hex(&said.plan_id),
-        edits: Edits::from(said),
-        moves: said.moves,
-        bytes: said.bytes,
-        bytes_left: to_come().map(|progress| progress.bytes_left).sum(),
-        receivers: said.receivers,
-        paused: said.paused,
-        rate: said.rate,
-        eta_seconds: seconds_for(most, said),
-        asked_by: said.asked_by.clone(),
-    }
-}
-
-fn dataset(said: larder_client::admin::ClusterDataset) -> Dataset {
-    Dataset { snapshot: hex(&said.snapshot), uri: said.uri, shards: said.shards, bytes: said.bytes }
+    let eta_seconds = seconds_for(left().max().unwrap_or(0), &said);
+    Change { bytes_left: left().sum(), eta_seconds, said }
 }
 
 fn weight(node: &ClusterNode) -> u64 {

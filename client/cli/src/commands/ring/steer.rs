@@ -2,23 +2,18 @@
 
 use clap::Args;
 use larder_client::admin::{
-    AbortChange, ClusterChange, ClusterCommand, Operator, PauseChange, ResumeChange, SetRate,
+    AbortChange, ChangeEdit, ClusterChange, ClusterCommand, Operator, PauseChange, ResumeChange,
+    SetRate,
 };
 use serde::Serialize;
 
-use super::Edits;
+use super::{speed_words, words};
 use crate::{
     commands::operator::{Consent, failed, parse_rate},
     context::Context,
     error::{Exit, Failure},
-    output::{Page, Report, units},
+    output::{Page, Report},
 };
-
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    #[command(flatten)]
-    consent: Consent,
-}
 
 #[derive(Debug, Args)]
 pub(crate) struct RateArguments {
@@ -41,24 +36,25 @@ struct Steered {
     now: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<u64>,
-    #[serde(flatten)]
-    edits: Edits,
+    edits: Vec<ChangeEdit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<u32>,
 }
 
-pub(super) fn pause(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    steer(context, &arguments.consent, ("pause", "paused"), |change| {
+pub(super) fn pause(context: &Context, consent: &Consent) -> Result<(), Failure> {
+    steer(context, consent, ("pause", "paused"), |change| {
         ClusterCommand::Pause(PauseChange { change: Some(change) })
     })
 }
 
-pub(super) fn resume(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    steer(context, &arguments.consent, ("go on with", "resumed"), |change| {
+pub(super) fn resume(context: &Context, consent: &Consent) -> Result<(), Failure> {
+    steer(context, consent, ("go on with", "resumed"), |change| {
         ClusterCommand::Resume(ResumeChange { change: Some(change) })
     })
 }
 
-pub(super) fn abort(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    steer(context, &arguments.consent, ("give up", "aborted"), |change| {
+pub(super) fn abort(context: &Context, consent: &Consent) -> Result<(), Failure> {
+    steer(context, consent, ("give up", "aborted"), |change| {
         ClusterCommand::Abort(AbortChange { change: Some(change) })
     })
 }
@@ -79,8 +75,8 @@ fn steer(
 ) -> Result<(), Failure> {
     let operator = consent.operator(context)?;
     let change = in_flight(&operator)?;
-    let edits = Edits::from(&change);
-    consent.ask(&format!("{verb} change {}: {}", change.number, edits.words()))?;
+    let what = words(&change.edits, change.replicas);
+    consent.ask(&format!("{verb} change {}: {what}", change.number))?;
     let command = command(change.number);
     let rate = match &command {
         ClusterCommand::Rate(set) => set.rate,
@@ -88,7 +84,8 @@ fn steer(
     };
     let not_done = format!("change {} was not {now}", change.number);
     operator.command(command).map_err(|error| failed(not_done, error))?;
-    context.output.print(&Steered { change: change.number, now, rate, edits })
+    let ClusterChange { number, edits, replicas, .. } = change;
+    context.output.print(&Steered { change: number, now, rate, edits, replicas })
 }
 
 /// The change in flight.
@@ -110,11 +107,8 @@ fn parse_rate_or_none(text: &str) -> Result<Rate, String> {
 
 impl Report for Steered {
     fn show(&self, page: &mut Page) {
-        let (number, what) = (self.change, self.edits.words());
-        let speed = match self.rate {
-            Some(rate) => format!("at most {}/s", units::bytes(rate)),
-            None => "as fast as reads allow".to_owned(),
-        };
+        let (number, what) = (self.change, words(&self.edits, self.replicas));
+        let speed = speed_words(self.rate);
         page.line(&match self.now {
             "paused" => format!("change {number} ({what}) is paused; what was moved stays"),
             "aborted" => format!("change {number} ({what}) is given up; the ring is what it was"),
@@ -138,9 +132,9 @@ mod tests {
     #[test]
     fn steered_change_is_shown_in_one_sentence() {
         let shown = |now, rate| {
-            let edits = Edits::default();
             let mut page = Page::new(false, false);
-            Steered { change: 3, now, rate, edits }.show(&mut page);
+            let (edits, replicas) = (Vec::new(), None);
+            Steered { change: 3, now, rate, edits, replicas }.show(&mut page);
             page.text().to_owned()
         };
         assert!(shown("paused", None).contains("is paused"));

@@ -1,4 +1,4 @@
-//! What a scripted node does on its unix socket: it lends all shards.
+//! The unix socket of a scripted node. It hands out all shards.
 
 use std::os::{
     fd::AsFd,

@@ -80,7 +80,8 @@ pub(super) fn name(id: String) -> Result<String, Error> {
     Err(invalid(format!("a node's name is 1 to {max} letters, digits, '-', '_' or '.'")))
 }
 
-fn invalid(why: impl Into<String>) -> Error {
+/// Returns the error for a malformed request.
+pub(super) fn invalid(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, why)
 }
 

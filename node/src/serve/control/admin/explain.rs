@@ -5,16 +5,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use larder_base::{
-    Error, ErrorKind, Ring, ShardId, SnapshotId,
-    ring::{Owners, place_of},
-};
-use larder_wire::control::{
-    ExplainRequest, Explanation, explain_request::What, shard_id, snapshot_id,
-};
+use larder_base::ring::{Owners, place_of};
+use larder_base::{Error, ErrorKind, Ring, ShardId, SnapshotId};
+use larder_wire::control::explain_request::What;
+use larder_wire::control::{ExplainRequest, Explanation, shard_id, snapshot_id};
 
 use crate::dataset::Dataset;
-use crate::placements::Placements;
+use crate::membership::Placements;
 use crate::serve::Context;
 use crate::serve::control::list;
 
@@ -36,7 +33,7 @@ pub(super) fn explain(context: &Context, request: &ExplainRequest) -> Result<Exp
     let previous = placements.previous();
     let failure = shared.cache.failures().into_iter().rev().find(|one| one.id == wanted.id);
     let explanation = Explanation {
-        node_id: shared.config.node_id().to_owned(),
+        node_id: shared.config.node_id.clone(),
         snapshot: wanted
             .snapshot
             .map(|id| Bytes::copy_from_slice(id.as_bytes()))
@@ -77,14 +74,17 @@ fn find(context: &Context, request: &ExplainRequest) -> Result<Wanted, Error> {
         [] => None,
         bytes => Some(snapshot_id(bytes)?),
     };
-    let open = named.and_then(|snapshot| catalog.get(snapshot));
     match request.what.as_ref() {
         None => Err(Error::new(
             ErrorKind::InvalidArgument,
             "the request names neither shard nor sample",
         )),
         Some(What::Sample(sample)) => {
-            let dataset = open.ok_or_else(|| not_open(named))?;
+            let snapshot = named.ok_or_else(|| {
+                let message = "a sample belongs to a snapshot: name that too";
+                Error::new(ErrorKind::NotFound, message)
+            })?;
+            let dataset = catalog.opened(snapshot)?;
             let manifest = dataset.manifest();
             let (index, _) = manifest.locate(*sample).ok_or_else(|| {
                 let message = format!(
@@ -101,7 +101,10 @@ fn find(context: &Context, request: &ExplainRequest) -> Result<Wanted, Error> {
         }
         Some(What::ShardId(bytes)) => {
             let id = shard_id(bytes)?;
-            let among = if named.is_some() { open.into_iter().collect() } else { catalog.list() };
+            let among = match named {
+                Some(snapshot) => catalog.get(snapshot).into_iter().collect(),
+                None => catalog.list(),
+            };
             let index = |dataset: Arc<Dataset>| {
                 let index = dataset.manifest().shard_index(id)?;
                 Some((dataset, index))
@@ -111,14 +114,6 @@ fn find(context: &Context, request: &ExplainRequest) -> Result<Wanted, Error> {
             Ok(Wanted { id, snapshot, open })
         }
     }
-}
-
-fn not_open(snapshot: Option<SnapshotId>) -> Error {
-    let message = match snapshot {
-        Some(snapshot) => format!("snapshot {snapshot} is not open here; open it first"),
-        None => "a sample belongs to a snapshot: name that too".to_owned(),
-    };
-    Error::new(ErrorKind::NotFound, message)
 }
 
 /// Returns the names of the owners, exceptions included.

@@ -11,7 +11,7 @@ use larder_base::SnapshotId;
 use larder_membership::Record;
 
 use crate::dataset::Dataset;
-use crate::placements::Placements;
+use crate::membership::Placements;
 use crate::shared::Shared;
 
 /// The bytes that each member owns.

@@ -3,21 +3,20 @@
 use std::sync::Arc;
 
 use larder_base::{Error, ErrorKind, Member, Ring, limits};
-use larder_membership::{
-    Record,
-    agent::Command,
-    plan::{Edit, Figures, Plan, Planned, Tables, edited},
-    record::Entry,
-};
+use larder_membership::Record;
+use larder_membership::agent::Command;
+use larder_membership::plan::{Edit, Figures, Plan, Planned, Tables, edited};
+use larder_membership::record::Entry;
 use larder_wire::control::{
     ApplyPlanResponse, ApplyTerms, NodeFigures, PlanChangeRequest, PlanFigures,
 };
 
-use super::command::{name, unknown};
+use super::command::{invalid, name, unknown};
 use super::rights::Asker;
 use super::{Admin, record, refused, status};
-use crate::membership::Standing;
-use crate::placements::Placements;
+use crate::membership::{Placements, Standing};
+use crate::on_thread;
+use crate::serve::control::saturated;
 
 /// Returns the command for a requested plan.
 pub(super) fn wanted(
@@ -161,14 +160,13 @@ pub(super) async fn figures(
             bytes_from_origin: figures.bytes_from_origin,
             bytes_ideal: figures.bytes_ideal,
             nodes: figures.nodes.into_iter().map(node).collect(),
-            datasets: status::count(record.datasets.len()),
-            datasets_measured: status::count(measured),
+            datasets: saturated(record.datasets.len()),
+            datasets_measured: saturated(measured),
             replicas: replicas.map(u32::from),
         };
         Ok((message, planned))
     };
-    let counted = tokio::task::spawn_blocking(count).await;
-    counted.map_err(|why| Error::new(ErrorKind::Internal, why.to_string()))?
+    on_thread(count).await
 }
 
 /// Returns the placements that a plan leads to.
@@ -220,7 +218,7 @@ async fn apply_read(
     if terms.rate == Some(0) {
         return Err(invalid("a rate of 0 never ends; begin the change, then pause it"));
     }
-    let standing = admin.handle()?.standing();
+    let standing = admin.cluster()?.standing();
     let id = planned.id();
     if terms.check_only {
         let staged = record(&standing)?.staged(plan, id, asker.name(), terms.rate);
@@ -231,7 +229,7 @@ async fn apply_read(
     if !terms.check_only {
         let (rate, asked_by) = (terms.rate, asker.name().to_owned());
         admin.done(Command::Apply { planned, rate, asked_by }).await?;
-        let standing = admin.handle()?.standing();
+        let standing = admin.cluster()?.standing();
         let begun = standing.record.as_ref().and_then(|record| record.change.as_ref());
         change = begun.filter(|change| change.plan == id).map_or(0, |change| change.number);
     }
@@ -251,8 +249,4 @@ pub(super) fn too_many_of_anybody() -> Error {
          show it (--token-file), or try again"
     );
     Error::new(ErrorKind::ResourceExhausted, message)
-}
-
-fn invalid(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidArgument, why)
 }

@@ -1,11 +1,9 @@
 //! The cluster as this node sees it, as messages.
 
 use bytes::Bytes;
-use larder_membership::{
-    BlobId, Record,
-    plan::Edit,
-    record::{Change, Entry, State},
-};
+use larder_membership::plan::Edit;
+use larder_membership::record::{Change, Entry, State};
+use larder_membership::{BlobId, Record};
 use larder_wire::control::{
     ChangeEdit, ClusterChange, ClusterDataset, ClusterHistory, ClusterNode, ClusterStatus,
     CoordinatorKind, MoveProgress, NodeState, PastChange,
@@ -15,13 +13,14 @@ use super::owned::{Owned, OwnedBytes};
 use crate::config::ClusterConfig;
 use crate::membership::Standing;
 use crate::serve::Context;
+use crate::serve::control::saturated;
 
 /// Describes this node's own state.
 pub(super) fn brief(context: &Context, standing: &Standing) -> ClusterStatus {
     let (kind, coordinator_address, generation) = coordinator(context);
     let record = standing.record.as_ref();
     ClusterStatus {
-        node_id: context.shared.config.node_id().to_owned(),
+        node_id: context.shared.config.node_id.clone(),
         cluster: record.map(|record| Bytes::copy_from_slice(&record.cluster)).unwrap_or_default(),
         generation: generation.max(record.map_or(0, |record| record.generation)),
         ring_version: record.map_or(0, |record| record.version),
@@ -60,7 +59,7 @@ pub(super) fn whole(context: &Context, standing: &Standing, owned: &OwnedBytes) 
         nodes: record.members.iter().map(|entry| node(entry, record, standing, &owned)).collect(),
         change: record.change.as_ref().map(|change| self::change(record, change)),
         settling: settles(record, standing),
-        datasets_measured: count(datasets.iter().filter(|dataset| measured(dataset)).count()),
+        datasets_measured: saturated(datasets.iter().filter(|dataset| measured(dataset)).count()),
         datasets,
         ..status
     }
@@ -85,7 +84,7 @@ fn coordinator(context: &Context) -> (CoordinatorKind, String, u64) {
         let located = seat.located();
         return (CoordinatorKind::Node, located.coordinator, located.generation.into());
     }
-    match context.shared.config.cluster() {
+    match context.shared.config.cluster.as_ref() {
         Some(ClusterConfig::Etcd { options, .. }) => {
             (CoordinatorKind::Etcd, options.endpoints.join(", "), 0)
         }
@@ -179,8 +178,4 @@ pub(super) fn history(record: &Record) -> ClusterHistory {
 
 pub(super) fn id(blob: BlobId) -> Bytes {
     Bytes::copy_from_slice(blob.as_bytes())
-}
-
-pub(super) fn count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, stream};
-use larder_base::{Error, ErrorKind, limits};
+use larder_base::limits;
 use larder_wire::{
     control::{ApplyPlanRequest, ApplyTerms, PlanFigures, PlanPiece},
     status::to_status,
@@ -10,6 +10,8 @@ use larder_wire::{
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
+
+use super::command::invalid;
 
 /// Streams the figures, then the plan. A slow caller gets no more after a time limit, which ends
 /// its `turn`.
@@ -57,17 +59,17 @@ async fn collect(
     mut pieces: Streaming<ApplyPlanRequest>,
 ) -> Result<(ApplyTerms, BytesMut), Status> {
     let first = pieces.message().await?.unwrap_or_default();
-    let terms = first.terms.ok_or_else(|| invalid("the first message holds no terms"))?;
+    let terms = first.terms.ok_or_else(|| refused("the first message holds no terms"))?;
     let announced = usize::try_from(terms.bytes).unwrap_or(usize::MAX);
     if announced > limits::PLANNED_BYTES_MAX {
         let max = limits::PLANNED_BYTES_MAX;
-        return Err(invalid(format!("a plan of {announced} bytes; the limit is {max}")));
+        return Err(refused(format!("a plan of {announced} bytes; the limit is {max}")));
     }
     let mut bytes = BytesMut::new();
     let mut next = Some(first.piece);
     while let Some(piece) = next {
         if bytes.len() + piece.len() > announced {
-            return Err(invalid(format!(
+            return Err(refused(format!(
                 "the plan is longer than the {announced} bytes announced"
             )));
         }
@@ -76,11 +78,11 @@ async fn collect(
     }
     if bytes.len() < announced {
         let got = bytes.len();
-        return Err(invalid(format!("the plan ended after {got} of {announced} bytes")));
+        return Err(refused(format!("the plan ended after {got} of {announced} bytes")));
     }
     Ok((terms, bytes))
 }
 
-fn invalid(why: impl Into<String>) -> Status {
-    to_status(Error::new(ErrorKind::InvalidArgument, why))
+fn refused(why: impl Into<String>) -> Status {
+    to_status(invalid(why))
 }

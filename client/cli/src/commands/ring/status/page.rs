@@ -1,9 +1,10 @@
 //! Shows the cluster on a page.
 
-use std::time::Duration;
-
-use super::{Change, Node, StatusReport};
-use crate::output::{Align, Ink, Page, Report, Table, units};
+use super::{
+    super::{speed_words, words},
+    Change, Node, StatusReport,
+};
+use crate::output::{Ink, Page, Report, Table, units};
 
 const LEGEND: &str =
     "U up, D silent; A active, J joining, L leaving, O out until it is back, H held, C condemned";
@@ -36,8 +37,7 @@ impl Report for StatusReport {
         page.line(&legend);
         for node in &self.nodes {
             if let Some(why) = &node.why {
-                let mark = page.ink(Ink::Red, "no answer");
-                page.line(&format!("{mark} from {}: {why}", node.node));
+                page.no_answer(&node.node, why);
             }
         }
         match &self.change {
@@ -66,17 +66,9 @@ impl StatusReport {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new(&[
-            ("", Align::Left),
-            ("NODE", Align::Left),
-            ("STATE", Align::Left),
-            ("WEIGHT", Align::Right),
-            ("OWNS", Align::Right),
-            ("RESIDENT", Align::Right),
-            ("ORPHANED", Align::Right),
-            ("RING", Align::Right),
-            ("CONTROL", Align::Left),
-        ]);
+        let mut table = Table::new(
+            "| NODE | STATE | >WEIGHT | >OWNS | >RESIDENT | >ORPHANED | >RING | CONTROL",
+        );
         for node in &self.nodes {
             table.row(row(node));
         }
@@ -84,39 +76,33 @@ impl StatusReport {
     }
 
     fn show_change(&self, change: &Change, page: &mut Page) {
-        page.heading(&format!("Change {}: {}", change.change, change.edits.words()));
-        let done = change.bytes.saturating_sub(change.bytes_left);
-        let percent = done * 100 / change.bytes.max(1);
-        let speed = match change.rate {
-            Some(rate) => format!("at most {}/s", units::bytes(rate)),
-            None => "as fast as reads allow".to_owned(),
-        };
+        let said = &change.said;
+        page.heading(&format!("Change {}: {}", said.number, words(&said.edits, said.replicas)));
+        let done = said.bytes.saturating_sub(change.bytes_left);
+        let percent = done * 100 / said.bytes.max(1);
+        let speed = speed_words(said.rate);
         let mut fields = vec![
             (
                 "moved",
-                format!("{} of {}, {percent} %", units::bytes(done), units::bytes(change.bytes)),
+                format!("{} of {}, {percent} %", units::bytes(done), units::bytes(said.bytes)),
             ),
-            ("speed", if change.paused { format!("paused; else {speed}") } else { speed }),
+            ("speed", if said.paused { format!("paused; else {speed}") } else { speed }),
         ];
         if let Some(seconds) = change.eta_seconds.filter(|_| change.bytes_left > 0) {
             fields.push(("left", format!("{} at that rate", units::time_left(seconds))));
         }
-        fields.push(("asked by", change.asked_by.clone()));
-        fields.push(("plan", change.plan.clone()));
+        fields.push(("asked by", said.asked_by.clone()));
+        fields.push(("plan", format!("{:x}", said.plan_id)));
         page.fields(&fields);
         page.line("");
-        let mut table = Table::new(&[
-            ("NODE", Align::Left),
-            ("GETS", Align::Right),
-            ("LEFT", Align::Right),
-            ("", Align::Left),
-        ]);
+        let mut table = Table::new("NODE | >GETS | >LEFT |");
         for node in &self.nodes {
-            let Some(progress) = node.progress.as_ref().filter(|progress| progress.shards > 0)
+            let Some(progress) =
+                node.progress.as_ref().filter(|progress| progress.to_come.shards > 0)
             else {
                 continue;
             };
-            let left = units::counted(progress.shards_left, "shard");
+            let left = units::counted(progress.to_come.shards_left, "shard");
             let state = match (progress.settled, progress.gaps) {
                 (true, 0) => "has all".to_owned(),
                 (true, gaps) => format!("lacks {gaps}"),
@@ -124,8 +110,8 @@ impl StatusReport {
             };
             table.row([
                 node.node.clone(),
-                units::bytes(progress.bytes),
-                format!("{} in {left}", units::bytes(progress.bytes_left)),
+                units::bytes(progress.to_come.bytes),
+                format!("{} in {left}", units::bytes(progress.to_come.bytes_left)),
                 state,
             ]);
         }
@@ -141,10 +127,7 @@ fn row(node: &Node) -> [String; 9] {
         None => (dash(), dash()),
     };
     let state = match node.deadline_seconds {
-        Some(limit) => {
-            let limit = Duration::try_from_secs_f64(limit).unwrap_or(Duration::MAX);
-            format!("{}, for {}", node.state, units::duration(limit))
-        }
+        Some(limit) => format!("{}, for {}", node.state, units::seconds(limit)),
         None => node.state.to_owned(),
     };
     [

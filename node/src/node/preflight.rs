@@ -29,7 +29,7 @@ pub(crate) fn look(shared: &Arc<Shared>) {
         }
         Err(why) => tracing::warn!("this host gives no memory for shards now: {why}"),
     }
-    let origins = shared.config.origins().to_vec();
+    let origins = shared.config.origins.clone();
     let looking = async move {
         for origin in &origins {
             if let Some(warning) = unusable(origin).await {

@@ -1,14 +1,15 @@
-//! Parses the name of a dataset on the command line, and finds the dataset on the origin.
+//! Parses the name of a dataset, opens the dataset on the origin or through nodes, and reads rows
+//! from the origin: strict reads with a few retries.
 
-use std::path::Path;
+use std::{ops::ControlFlow, path::Path, time::Duration};
 
 use larder_client::{
-    IndexedNow,
-    admin::{self, DatasetRef, Opened, Origin, OriginUri},
+    Dataset, IndexedNow,
+    admin::{self, DatasetRef, FetchError, Manifest, Opened, Origin, OriginUri, PartRead},
 };
 
 use crate::{
-    context::Context,
+    context::{Context, Nodes},
     error::{Exit, Failure},
 };
 
@@ -56,6 +57,60 @@ pub(crate) fn open(
         context.output.note(&format!("{} {indexed}", reference.uri()));
     }
     opened
+}
+
+/// Opens a dataset through nodes. Fails if no node answers: a training job then reads from the
+/// origin, but the user of a command wants to read through the nodes.
+pub(crate) fn open_through_nodes(
+    context: &Context,
+    nodes: &Nodes,
+    reference: &str,
+    manifest: Option<&OriginUri>,
+    local: bool,
+) -> Result<Dataset, Failure> {
+    let progress = context.progress(&format!("opening {reference} through {nodes}"));
+    let options = nodes.options().local(local);
+    let options = manifest.iter().fold(options, |o, uri| o.manifest(uri.to_string()));
+    let dataset = options.open(reference)?;
+    drop(progress);
+    if !dataset.opened_by_node() {
+        return Err(Failure::new(Exit::Unavailable, format!("no node of {nodes} answers"))
+            .hint("larder doctor says why; with --cluster none the origin itself is read"));
+    }
+    if let Some(indexed) = dataset.indexed_now() {
+        context.output.note(&format!("{} {indexed}", dataset.name().reference.uri()));
+    }
+    Ok(dataset)
+}
+
+/// Tries of one read before it counts as failed.
+const TRIES: u32 = 5;
+/// Pause before the second try. It doubles before each further try.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Exactly the bytes of one read, from exactly the indexed version.
+pub(super) async fn read_exact(
+    origin: &Origin,
+    manifest: &Manifest,
+    part: &PartRead,
+) -> Result<Vec<u8>, FetchError> {
+    let mut bytes = Vec::with_capacity(usize::try_from(part.bytes).unwrap_or(0));
+    let mut tried = 1;
+    loop {
+        bytes.clear();
+        let mut sink = |chunk: &[u8]| {
+            bytes.extend_from_slice(chunk);
+            ControlFlow::Continue(())
+        };
+        match origin.read_exact_range(manifest, part, &mut sink).await {
+            Ok(()) => return Ok(bytes),
+            Err(error) if error.is_retryable() && tried < TRIES => {
+                tokio::time::sleep(PAUSE * 2_u32.pow(tried - 1)).await;
+                tried += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 #[cfg(test)]

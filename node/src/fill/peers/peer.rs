@@ -1,23 +1,23 @@
 //! One peer: its addresses, whether it answers, and the connections to it.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use larder_base::{Error, ErrorKind, ShardId, SnapshotId, Ticket, data_address, limits};
-use larder_wire::{
-    control::{self, IntroduceRequest, ListLastUsesRequest, node_client::NodeClient},
-    data::{Part, ReadPart, WireError},
-    status::from_status,
-};
+use larder_wire::control::node_client::NodeClient;
+use larder_wire::control::{self, IntroduceRequest, ListLastUsesRequest};
+use larder_wire::data::{Part, ReadPart, WireError};
+use larder_wire::status::from_status;
 use tokio::sync::Semaphore;
 use tokio::{task, time};
 use tonic::transport::{Channel, Endpoint};
 
 use super::connection::Connection;
-use crate::byte_sink::ByteSink;
 use crate::clock;
+use crate::fill::ByteSink;
 
 /// Another member of the ring.
 #[derive(Debug)]
@@ -180,9 +180,22 @@ impl Peer {
         read
     }
 
-    /// Calls `note` for each shard of these snapshots with the time since its last read. Has no
-    /// deadline.
+    /// Calls `note` for each shard of these snapshots that the peer holds, with the time since its
+    /// last read. A peer that does not finish in time counts with the part that it has listed.
     pub(crate) async fn last_uses(
+        &self,
+        snapshots: &BTreeSet<SnapshotId>,
+        note: impl FnMut(SnapshotId, ShardId, Duration),
+    ) {
+        let asked = snapshots.iter().copied().take(limits::LAST_USES_SNAPSHOTS_MAX);
+        let listing = time::timeout(limits::LAST_USES_TIMEOUT, self.list_last_uses(asked, note));
+        if let Err(missed) = listing.await.unwrap_or(Err(Missed::Silent)) {
+            tracing::debug!(peer = %self.id, %missed, "it does not list the last reads of all its shards");
+        }
+    }
+
+    /// Calls `note` for each shard of these snapshots that the peer holds. Has no deadline.
+    pub(crate) async fn list_last_uses(
         &self,
         snapshots: impl IntoIterator<Item = SnapshotId>,
         mut note: impl FnMut(SnapshotId, ShardId, Duration),

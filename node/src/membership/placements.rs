@@ -5,7 +5,7 @@
 //! owners now.
 //!
 //! Thread rule: immutable; a change swaps the whole. Non-goals: the source of placements
-//! (`cluster`), and which node holds which shard at the moment.
+//! (`driver`), and which node holds which shard at the moment.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The placements of all snapshots at one version of the ring.
 #[derive(Debug)]
-pub struct Placements {
+pub(crate) struct Placements {
     ring: Arc<Ring>,
     /// The placements of snapshots that have exceptions.
     excepted: HashMap<SnapshotId, Placement>,
@@ -24,8 +24,7 @@ pub struct Placements {
 
 impl Placements {
     /// Creates placements that follow the ring alone, with no previous one.
-    #[must_use]
-    pub fn of_ring(ring: Arc<Ring>) -> Self {
+    pub(crate) fn of_ring(ring: Arc<Ring>) -> Self {
         Self { ring, excepted: HashMap::new(), previous: None }
     }
 
@@ -33,7 +32,7 @@ impl Placements {
     ///
     /// # Errors
     /// `InvalidArgument` when exceptions belong to another ring.
-    pub fn new(
+    pub(crate) fn new(
         ring: Arc<Ring>,
         tables: Vec<Exceptions>,
         previous: Option<Arc<Self>>,
@@ -46,14 +45,12 @@ impl Placements {
     }
 
     /// Returns the ring in use.
-    #[must_use]
-    pub fn ring(&self) -> &Arc<Ring> {
+    pub(crate) fn ring(&self) -> &Arc<Ring> {
         &self.ring
     }
 
     /// Returns the placement of a snapshot's shards.
-    #[must_use]
-    pub fn of(&self, snapshot: SnapshotId) -> Placement {
+    pub(crate) fn of(&self, snapshot: SnapshotId) -> Placement {
         match self.excepted.get(&snapshot) {
             Some(placement) => placement.clone(),
             None => Placement::of_ring(Arc::clone(&self.ring)),
@@ -61,15 +58,13 @@ impl Placements {
     }
 
     /// Returns the exceptions of a snapshot, if a plan made any.
-    #[must_use]
-    pub fn exceptions(&self, snapshot: SnapshotId) -> Option<&Exceptions> {
+    pub(crate) fn exceptions(&self, snapshot: SnapshotId) -> Option<&Exceptions> {
         self.excepted.get(&snapshot).and_then(Placement::exceptions)
     }
 
     /// Returns a digest of the ring and all its exceptions. It is equal wherever shards are placed
     /// alike.
-    #[must_use]
-    pub fn digest(&self) -> u64 {
+    pub(crate) fn digest(&self) -> u64 {
         let mut tables: Vec<_> = self.excepted.values().filter_map(Placement::exceptions).collect();
         if tables.is_empty() {
             return self.ring.digest();
@@ -81,26 +76,22 @@ impl Placements {
     }
 
     /// Returns the placements in use before.
-    #[must_use]
-    pub fn previous(&self) -> Option<&Arc<Self>> {
+    pub(crate) fn previous(&self) -> Option<&Arc<Self>> {
         self.previous.as_ref()
     }
 
     /// Returns the same placements without the previous ones.
-    #[must_use]
-    pub fn alone(&self) -> Self {
+    pub(crate) fn alone(&self) -> Self {
         Self { ring: Arc::clone(&self.ring), excepted: self.excepted.clone(), previous: None }
     }
 
     /// Returns true if a member owns a shard of a snapshot.
-    #[must_use]
-    pub fn gives(&self, snapshot: SnapshotId, shard: ShardId, member: &str) -> bool {
+    pub(crate) fn gives(&self, snapshot: SnapshotId, shard: ShardId, member: &str) -> bool {
         self.rank(snapshot, shard, member).is_some()
     }
 
     /// Returns true if a member owns a replica of a shard and is not its primary owner.
-    #[must_use]
-    pub fn gives_further(&self, snapshot: SnapshotId, shard: ShardId, member: &str) -> bool {
+    pub(crate) fn gives_further(&self, snapshot: SnapshotId, shard: ShardId, member: &str) -> bool {
         self.ring.replicas() > 1 && self.rank(snapshot, shard, member).is_some_and(|rank| rank > 0)
     }
 

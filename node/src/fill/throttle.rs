@@ -23,8 +23,8 @@ use larder_base::limits;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time;
 
+use crate::cache::InFlightFill;
 use crate::clock;
-use crate::in_flight::InFlightFill;
 
 /// Shorter pauses are saved up: timers are not finer.
 const REST_MIN: Duration = Duration::from_millis(1);

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time;
 
 use super::Missed;
-use crate::byte_sink::ByteSink;
+use crate::fill::ByteSink;
 
 /// Payload received at a time. It is hashed and handed on while it is in the second-level cache.
 const PIECE_BYTES: usize = 256 << 10;

@@ -14,10 +14,10 @@ use larder_wire::data::{
 };
 
 use super::*;
-use crate::byte_sink::Piece;
 use crate::cache::Found;
 use crate::cache::Priority;
-use crate::in_flight::Waited;
+use crate::cache::Waited;
+use crate::fill::Piece;
 use crate::testing::{CacheFixture, Folder, member, placed};
 
 /// How a scripted peer answers requests for parts.

@@ -26,7 +26,7 @@ use larder_base::{Member, ShardId, SnapshotId, limits};
 
 pub(crate) use peer::{Missed, Peer};
 
-use crate::placements::Placements;
+use crate::membership::Placements;
 
 /// The fewest members of one ring to ask for a shard: its owner and the node that stands in for it.
 const ASKED_MIN: usize = 2;

@@ -6,10 +6,10 @@
 //!    └──────────┴──────▶ Failed
 //! ```
 //!
-//! A reader of a cold shard waits for the bytes it needs, not for the shard: once its part is in it
-//! copies them out of the private extent. A shard whose checksum is pinned is the exception, and
-//! one that a peer gives: its checksum covers the whole, so nothing of it is handed out before all
-//! of it was compared.
+//! A reader of a cold shard waits for the bytes it needs, not for the shard. Once their part is in,
+//! it copies them out of the private extent. There are two exceptions: a shard with a pinned
+//! checksum, and a shard of which a peer gave a part. Their checksum covers the whole shard. So no
+//! byte is handed out before the whole shard was compared.
 //!
 //! Thread rule: readers are threads and block on a condition variable. Fill workers are tasks, and
 //! hold the lock only to change the state.
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 /// One shard on its way into memory.
 #[derive(Debug)]
-pub struct InFlightFill {
+pub(crate) struct InFlightFill {
     id: ShardId,
     /// Set while no byte may be read before the whole shard is compared. It is compared with the
     /// checksum that a manifest pins, or with the digest of a peer that gave some of the bytes.
@@ -61,7 +61,7 @@ impl Drop for Working {
 
 /// The outcome of a wait for some bytes of a shard.
 #[derive(Debug)]
-pub enum Waited {
+pub(crate) enum Waited {
     /// The bytes are in: copy them. If the copy reports a sealed extent, wait again.
     Ready(Arc<Filling>),
     /// The whole shard is in.
@@ -96,27 +96,23 @@ impl InFlightFill {
     }
 
     /// Returns the id of the shard.
-    #[must_use]
-    pub fn id(&self) -> ShardId {
+    pub(crate) fn id(&self) -> ShardId {
         self.id
     }
 
     /// Returns true while no worker has begun to fill it.
-    #[must_use]
-    pub fn is_queued(&self) -> bool {
+    pub(crate) fn is_queued(&self) -> bool {
         matches!(*self.lock(), State::Queued)
     }
 
     /// Waits until `range` of `region` (in bytes, relative to the region) is readable, the fill
     /// ends, or `timeout` has passed.
-    #[must_use]
-    pub fn wait(&self, region: usize, range: &Range<u64>, timeout: Duration) -> Waited {
+    pub(crate) fn wait(&self, region: usize, range: &Range<u64>, timeout: Duration) -> Waited {
         self.wait_until(timeout, |filling| filling.is_ready(region, range.clone()))
     }
 
     /// Waits until the fill ends, or `timeout` has passed.
-    #[must_use]
-    pub fn wait_for_all(&self, timeout: Duration) -> Waited {
+    pub(crate) fn wait_for_all(&self, timeout: Duration) -> Waited {
         self.wait_until(timeout, |_| false)
     }
 
@@ -166,8 +162,7 @@ impl InFlightFill {
     }
 
     /// Returns how often the whole shard was tried.
-    #[must_use]
-    pub fn attempts(&self) -> u32 {
+    pub(crate) fn attempts(&self) -> u32 {
         self.attempts.load(Ordering::Relaxed)
     }
 
@@ -185,8 +180,7 @@ impl InFlightFill {
     }
 
     /// Returns the payload bytes that are in.
-    #[must_use]
-    pub fn bytes_ready(&self) -> u64 {
+    pub(crate) fn bytes_ready(&self) -> u64 {
         let Some(filling) = self.begun() else { return 0 };
         let parts = filling.parts().iter();
         let ready = parts.filter(|part| filling.is_ready(part.region, part.range.clone()));
