@@ -63,9 +63,9 @@ test: check $(READY) $(ETCD) ## everything a change must pass: format, lints, ti
 	$(run-doctests)
 
 # One process test of each area.
-QUICK_TESTS := cli::a_sample_written client_deaths:: coordinator:: replicas::a_death_costs_no_read_of_the_origin_by_one deploy:: docs:: \
-	faults::each_fault first_light::each_epoch host_node::eight_processes membership::members_come_and_go_by_one \
-	node_deaths::a_node_killed operating::nodes_leave_by_an_operators_word_by_one operator::
+QUICK_TESTS := cli::sample_written_by_the_tool client_deaths:: coordinator:: replicas::node_death_causes_no_origin_read_in_embedded deploy:: docs:: \
+	faults::each_fault first_light::each_epoch host_node::eight_processes membership::members_join_and_leave_in_embedded \
+	node_deaths::node_killed operating::operators_remove_nodes_in_embedded operator::
 
 test-quick: python $(ETCD) ## a first answer in three minutes: format, tidy, unit tests, 300 simulated clusters, one process test of each area
 	$(CARGO) fmt --all --check

@@ -128,7 +128,7 @@ mod tests {
     use crate::runtime;
 
     #[test]
-    fn clones_of_a_token_are_one_and_one_that_is_never_used_stays_so() {
+    fn clones_share_cancellation_and_never_token_stays_uncancelled() {
         let (token, never) = (CancelToken::new(), CancelToken::never());
         let clone = token.clone();
         assert!(token.check().is_ok());
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cancelled_waits_no_longer_whatever_it_waits_for() {
+    fn cancelled_token_ends_every_wait() {
         let token = CancelToken::new();
         assert_eq!(runtime::block_on(token.unless(ready(7))).unwrap().ok(), Some(7));
         let deadline = Deadline::new(Duration::from_secs(3600), &token);
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn patience_without_end_is_as_good_as_any() {
+    fn longest_duration_makes_a_valid_deadline() {
         let deadline = Deadline::new(Duration::MAX, &CancelToken::never());
         assert!(deadline.left() > Duration::from_secs(86_400));
         assert!(deadline.slice().is_some());
     }
 
     #[test]
-    fn patience_ends_at_its_deadline() {
+    fn deadline_of_zero_leaves_no_time() {
         let deadline = Deadline::new(Duration::ZERO, &CancelToken::never());
         assert_eq!((deadline.left(), deadline.slice()), (Duration::ZERO, None));
     }

@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_is_named_by_one_or_more_addresses() {
+    fn cluster_addresses_are_parsed_and_malformed_ones_refused() {
         let addresses = parse_addresses("http://a:7070, http://[::1]:7070/").unwrap();
         assert_eq!(addresses, ["http://a:7070", "http://[::1]:7070"]);
         for text in ["", "a:7070", "http://a", "http://a:7070,,", "ftp://a:1", "http://a:7070/x"] {
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_does_not_answer_is_named_with_every_reason() {
+    fn silent_cluster_error_names_every_address() {
         let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = Cluster::connect(&format!("http://{unused}")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_what_and_why_and_keeps_its_hint_apart() {
+    fn error_text_has_context_and_cause_but_not_the_hint() {
         let error = Error::new(ErrorKind::Unavailable, "node b does not answer")
             .because("connection refused")
             .hint("start it")
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_is_the_text_of_the_errors_behind() {
+    fn cause_is_the_text_of_the_source_errors() {
         let io = std::io::Error::other("disk on fire");
         let error = Error::new(ErrorKind::Internal, "cannot read").with_source(io);
         assert_eq!(error.to_string(), "cannot read: disk on fire");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_a_node_gets_the_hint_that_it_has_without_one_and_keeps_its_own() {
+    fn node_error_keeps_its_hint_or_gets_one_for_its_kind() {
         let hint = |error: Error| error.hint_at_opening(&uri()).advice_text().map(str::to_owned);
         for kind in [ErrorKind::OriginUnavailable, ErrorKind::PermissionDenied, ErrorKind::NotFound]
         {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_error_of_a_read_has_a_hint_but_those_of_a_caller_and_of_a_defect() {
+    fn read_errors_have_hints_except_invalid_argument_and_internal() {
         for &kind in ErrorKind::ALL {
             let error = Error::new(kind, "node a answered").hint_at_reading(&uri());
             let own = matches!(kind, ErrorKind::InvalidArgument | ErrorKind::Internal);

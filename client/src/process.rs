@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_made_once_and_then_shared() {
+    fn value_is_created_once_and_then_shared() {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let cell = PerProcess::new();
         let make = |_: Option<&usize>| MADE.fetch_add(1, Ordering::Relaxed);
@@ -157,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_made_is_made_by_the_next_use() {
+    fn failed_creation_is_retried_at_the_next_use() {
         let cell = PerProcess::new();
         assert_eq!(cell.try_get(|_| Err::<u8, _>("not now")).err(), Some("not now"));
         assert_eq!(cell.try_get(|_| Ok::<u8, &str>(7)).map(|value| **value), Ok(7));
     }
 
     #[test]
-    fn what_another_process_made_is_handed_over_and_never_dropped() {
+    fn value_of_the_parent_is_passed_on_and_never_dropped() {
         struct Loud;
         impl Drop for Loud {
             fn drop(&mut self) {

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_future_can_be_waited_for_outside_and_inside_of_async_code() {
+    fn block_on_works_outside_and_inside_of_async_code() {
         assert_eq!(block_on(async { 7 }).unwrap(), 7);
         assert_eq!(block_on(async { block_on(async { 7 }).unwrap() }).unwrap(), 7);
     }

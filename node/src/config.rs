@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_none_is_refused_with_how_to_write_one() {
+    fn invalid_address_is_refused_with_an_example() {
         for text in ["localhost", "127.0.0.1:99999", "127.0.0.1:", ""] {
             let refused = config(&["--listen", text]).expect_err(text).to_string();
             assert!(refused.contains("127.0.0.1:7070"), "{refused}");
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_a_unit() {
+    fn durations_need_a_unit() {
         let cases = [("60s", 60_000), ("500ms", 500), (" 10m ", 600_000), ("2h", 7_200_000)];
         for (text, milliseconds) in cases {
             let parsed = parse_duration(text).expect(text);

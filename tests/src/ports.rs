@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_port_is_given_out_twice() {
+    fn ports_are_handed_out_once() {
         let mut ports = [free_ports(3), free_ports(2)].concat();
         ports.sort_unstable();
         ports.dedup();

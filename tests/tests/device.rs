@@ -63,7 +63,7 @@ contract! {
 }
 
 #[test]
-fn all_cases_pass_over_a_gpu_where_that_is_asked_for() {
+fn all_cases_pass_over_a_gpu_if_requested() {
     if std::env::var_os("LARDER_REAL_GPU").is_none() {
         println!("not run over a GPU: LARDER_REAL_GPU is not set");
         return;
@@ -170,14 +170,14 @@ fn a_driver_without_batched_copies_copies_one_by_one() {
 }
 
 #[test]
-fn pages_that_are_refused_are_an_error_where_rows_must_go_directly() {
+fn refused_page_registration_fails_direct_copies() {
     for settings in [("STANDIN_READ_ONLY", "0"), ("STANDIN_FAIL", "cuMemHostRegister_v2:712")] {
         run("refused_pages", Over::StandIn(&[settings])).passes();
     }
 }
 
 #[test]
-fn each_thing_that_can_be_wrong_with_a_driver_is_an_error_that_says_what_to_do() {
+fn every_driver_problem_is_an_error_with_a_remedy() {
     run("no_driver", Over::Nothing).succeeds();
     run("a_stub", Over::StandIn(&[("STANDIN_STUB", "1")])).succeeds();
     run("too_old", Over::StandIn(&[("STANDIN_VERSION", "11040")])).succeeds();
@@ -188,13 +188,13 @@ fn each_thing_that_can_be_wrong_with_a_driver_is_an_error_that_says_what_to_do()
 }
 
 #[test]
-fn a_full_device_is_waited_for_while_copies_run() {
+fn waits_for_memory_of_a_full_device_while_copies_run() {
     let settings = [("STANDIN_MEMORY", "1000000"), ("STANDIN_DELAY_US", "20000")];
     run("a_full_device", Over::StandIn(&settings)).passes();
 }
 
 #[test]
-fn the_doctor_says_which_gpus_there_are_and_whether_they_register_pages() {
+fn doctor_lists_gpus_and_whether_they_register_pages() {
     let found = |settings: &[(&str, &str)]| {
         let (child, _folder) = child::command("", Over::StandIn(settings));
         let mut doctor = Command::new(binary("larder"));

@@ -57,7 +57,7 @@ impl Drop for MemoryGroup {
 }
 
 #[test]
-fn in_a_cgroup_of_its_budget_and_64_mib_a_node_under_random_load_is_never_killed() {
+fn node_under_load_stays_within_its_budget_and_64_mib() {
     let Some(group) = MemoryGroup::new(BUDGET_BYTES + ROOM_BYTES) else {
         println!("no memory cgroup can be made here, so this was not tested");
         return;

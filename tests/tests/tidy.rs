@@ -1,5 +1,6 @@
-//! The house rules that a compiler does not check: sizes of files and functions, where `unsafe` and
-//! certain packages may be named, and the directions in which crates may depend on each other.
+//! The house rules that a compiler does not check: sizes of files and functions, lengths of test
+//! names, where `unsafe` and certain packages may be named, and the directions in which crates may
+//! depend on each other.
 //!
 //! Limits are a floor, not the aim. A file that needs more room is two files.
 
@@ -24,6 +25,8 @@ const FILE_LINES_P90_MAX: usize = 450;
 /// Lines of a function, its signature and closing brace included.
 const FUNCTION_LINES_MAX: usize = 70;
 const FUNCTION_LINES_P90_MAX: usize = 35;
+/// Characters of the name of a test.
+const TEST_NAME_MAX: usize = 60;
 
 /// The only folders with code that may say `unsafe`.
 const UNSAFE_HOMES: &[&str] =
@@ -39,7 +42,7 @@ fn p90(mut sizes: Vec<usize>) -> usize {
 }
 
 #[test]
-fn files_are_short_enough_to_read_in_one_sitting() {
+fn files_are_within_the_length_limits() {
     let sizes: Vec<(usize, String)> =
         sources().iter().map(|s| (s.production_lines().len(), s.path.clone())).collect();
     let long: Vec<String> = sizes
@@ -53,7 +56,7 @@ fn files_are_short_enough_to_read_in_one_sitting() {
 }
 
 #[test]
-fn functions_do_one_thing() {
+fn functions_are_within_the_length_limits() {
     let functions: Vec<(usize, String)> = sources().iter().flat_map(Source::functions).collect();
     assert!(
         functions.len() > 100,
@@ -74,7 +77,14 @@ fn functions_do_one_thing() {
 }
 
 #[test]
-fn unsafe_code_lives_in_its_home_and_gives_its_reason() {
+fn test_names_are_within_the_length_limit() {
+    let long: Vec<String> =
+        sources().iter().flat_map(|source| source.long_test_names(TEST_NAME_MAX)).collect();
+    report(&long, &format!("test names over {TEST_NAME_MAX} characters"));
+}
+
+#[test]
+fn unsafe_code_is_in_the_allowed_folders_only() {
     let mut problems = Vec::new();
     for source in sources() {
         let at_home = UNSAFE_HOMES.iter().any(|home| source.path.starts_with(home));
@@ -89,7 +99,7 @@ fn unsafe_code_lives_in_its_home_and_gives_its_reason() {
 }
 
 #[test]
-fn nothing_unfinished_is_checked_in() {
+fn no_unfinished_code_is_checked_in() {
     let mut problems = Vec::new();
     for source in sources() {
         for (number, line) in source.code_lines() {
@@ -104,12 +114,12 @@ fn nothing_unfinished_is_checked_in() {
 }
 
 #[test]
-fn crates_depend_one_way_and_packages_stay_in_their_home() {
+fn dependencies_follow_the_allowed_directions() {
     report(&manifest::violations(), "forbidden dependencies");
 }
 
 #[test]
-fn no_modules_depend_on_each_other_in_a_circle() {
+fn modules_have_no_circular_dependencies() {
     report(&cycles::cycles(), "modules that need each other: move what both need below both");
 }
 
@@ -119,12 +129,12 @@ fn pages_name_only_paths_that_exist() {
 }
 
 #[test]
-fn comments_and_pages_are_plain_and_narrow() {
+fn comments_and_pages_follow_the_prose_rules() {
     report(&prose::problems(), "prose to mend: see `docs/glossary.md` for the words");
 }
 
 #[test]
-fn crates_without_io_reach_none() {
+fn crates_without_io_depend_on_none() {
     report(&manifest::impurities(), "packages that do I/O below crates that do none");
 }
 

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_every_command_may_stand_before_and_after_it() {
+    fn global_options_are_accepted_before_and_after_the_command() {
         let at = Some("http://h:1".to_owned());
         assert_eq!(global("larder --cluster http://h:1 node ls").cluster, at);
         let after = global("larder node ls -o json --cluster http://h:1");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_a_cluster_was_typed_is_known_wherever_it_stands() {
+    fn typed_cluster_option_is_detected_at_any_position() {
         let typed = |words: &str| Cli::from_words(words.split(' ')).unwrap().1;
         assert!(typed("larder --cluster http://h:1 demo"));
         assert!(typed("larder dataset --cluster http://h:1 ls"));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_takes_an_address_which_may_be_empty() {
+    fn cluster_option_requires_an_address_that_may_be_empty() {
         assert!(Cli::try_parse_from(["larder", "node", "ls", "--cluster"]).is_err());
         assert_eq!(global("larder node ls --cluster=").cluster, Some(String::new()));
     }

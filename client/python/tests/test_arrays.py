@@ -21,7 +21,7 @@ def arrays(node: Node) -> dict[str, larder.Array]:
     return dataset._native.take([0, 1], None)
 
 
-def test_every_type_comes_as_numpy_wrote_it(
+def test_every_type_reads_back_as_numpy_wrote_it(
     arrays: dict[str, larder.Array], types: dict[str, np.ndarray]
 ) -> None:
     from larder._output import to_numpy
@@ -36,14 +36,14 @@ def test_every_type_comes_as_numpy_wrote_it(
         assert np.shares_memory(view, to_numpy(array)), name
 
 
-def test_what_the_buffer_protocol_cannot_say_is_refused_by_name(
+def test_type_without_a_buffer_format_is_refused_by_name(
     arrays: dict[str, larder.Array],
 ) -> None:
     with pytest.raises(BufferError, match="no bfloat16: use DLPack"):
         memoryview(arrays["bfloat16"])
 
 
-def test_the_buffer_protocol_tells_shape_and_format(arrays: dict[str, larder.Array]) -> None:
+def test_buffer_protocol_has_shape_and_format(arrays: dict[str, larder.Array]) -> None:
     view = memoryview(arrays["int32"])
     assert (view.format, view.itemsize, view.shape) == ("i", 4, (2, 2, 3))
     assert view.strides == (24, 12, 4)
@@ -53,7 +53,7 @@ def test_the_buffer_protocol_tells_shape_and_format(arrays: dict[str, larder.Arr
     assert np.asarray(arrays["int32"])[0, 0, 0] == 77
 
 
-def test_numpy_imports_every_type_it_has_by_dlpack(
+def test_numpy_imports_every_numpy_type_by_dlpack(
     arrays: dict[str, larder.Array], types: dict[str, np.ndarray]
 ) -> None:
     for name, array in arrays.items():
@@ -68,7 +68,7 @@ def test_numpy_imports_every_type_it_has_by_dlpack(
         assert not np.shares_memory(copy, view)
 
 
-def test_jax_imports_bfloat16_and_the_rest_without_a_copy(
+def test_jax_imports_types_and_bfloat16_without_a_copy(
     arrays: dict[str, larder.Array], types: dict[str, np.ndarray]
 ) -> None:
     import jax
@@ -82,7 +82,7 @@ def test_jax_imports_bfloat16_and_the_rest_without_a_copy(
     assert imported.unsafe_buffer_pointer() == view.ctypes.data
 
 
-def test_a_device_that_it_is_not_on_is_refused(arrays: dict[str, larder.Array]) -> None:
+def test_dlpack_to_another_device_is_refused(arrays: dict[str, larder.Array]) -> None:
     assert arrays["uint8"].__dlpack_device__() == (1, 0)
     with pytest.raises(BufferError, match="memory of the host"):
         arrays["uint8"].__dlpack__(dl_device=(2, 0))
@@ -98,7 +98,7 @@ def batches(node: Node) -> Iterator[larder.Batch]:
 
 
 @pytest.mark.parametrize("version", [None, (1, 0), (1, 1), (2, 3)])
-def test_a_capsule_that_nobody_consumes_gives_its_memory_back(
+def test_unconsumed_dlpack_capsule_releases_its_memory(
     node: Node, version: tuple[int, int] | None
 ) -> None:
     loader = larder.open("s3://data/images", cluster=node.address).loader(
@@ -115,7 +115,7 @@ def test_a_capsule_that_nobody_consumes_gives_its_memory_back(
     assert len(addresses) <= 4
 
 
-def test_memory_lives_as_long_as_the_last_view_of_it(
+def test_memory_lives_until_its_last_view_is_dropped(
     batches: Iterator[larder.Batch], images: dict[str, np.ndarray]
 ) -> None:
     kept = []
@@ -131,7 +131,7 @@ def test_memory_lives_as_long_as_the_last_view_of_it(
         np.testing.assert_array_equal(view, expected if number % 2 else expected[1:, ::2])
 
 
-def test_views_may_be_dropped_in_another_thread(batches: Iterator[larder.Batch]) -> None:
+def test_views_can_be_dropped_in_another_thread(batches: Iterator[larder.Batch]) -> None:
     held = [np.from_dlpack(next(batches)["image"]) for _ in range(8)]
     thread = threading.Thread(target=held.clear)
     thread.start()
@@ -139,7 +139,7 @@ def test_views_may_be_dropped_in_another_thread(batches: Iterator[larder.Batch])
     next(batches)
 
 
-def test_views_stay_good_on_both_sides_of_a_fork(
+def test_views_stay_valid_in_parent_and_forked_child(
     batches: Iterator[larder.Batch], images: dict[str, np.ndarray]
 ) -> None:
     batch = next(batches)

@@ -60,16 +60,16 @@ def test_the_launchers_variables_are_understood() -> None:
     assert found(OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2") == (1, 2)
 
 
-def test_torchruns_variables_win_over_those_of_the_scheduler_that_started_it() -> None:
+def test_torchrun_variables_take_precedence_over_slurm() -> None:
     environ = {"RANK": "9", "WORLD_SIZE": "16", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}
     assert found(**environ) == (9, 16)
 
 
-def test_a_batch_script_outside_of_srun_is_alone() -> None:
+def test_batch_script_outside_of_srun_has_one_rank() -> None:
     assert found(SLURM_PROCID="0", SLURM_NTASKS="8", SLURM_JOB_ID="77") == ALONE
 
 
-def test_variables_that_are_incomplete_or_contradictory_are_refused() -> None:
+def test_incomplete_or_contradictory_variables_are_refused() -> None:
     refused("WORLD_SIZE=4 but no RANK", "train_dataloader()", WORLD_SIZE="4")
     refused("RANK=1 but no WORLD_SIZE", RANK="1")
     refused("rank 4 of 4", RANK="4", WORLD_SIZE="4")
@@ -80,7 +80,7 @@ def test_variables_that_are_incomplete_or_contradictory_are_refused() -> None:
     refused("rank 1 of 2 (SLURM_PROCID", "rank 1 of 4 (OMPI", **slurm, **mpi)
 
 
-def test_no_framework_is_imported_to_find_out() -> None:
+def test_rank_detection_imports_no_framework() -> None:
     program = (
         "import sys, larder\n"
         "from larder import _distributed\n"
@@ -93,7 +93,7 @@ def test_no_framework_is_imported_to_find_out() -> None:
     assert out.stdout.strip() == "[]"
 
 
-def test_what_was_found_must_still_hold_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_of_detected_rank_is_refused_on_use(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     early, said = _distributed.resolve(), _distributed.resolve(0, 1)
@@ -127,7 +127,7 @@ def test_only_the_data_parallel_dimensions_of_a_mesh_count() -> None:
         (("dp", "ep"), "a dimension 'ep'"),
     ],
 )
-def test_a_mesh_that_leaves_open_what_divides_the_data_is_refused(names: Any, hint: str) -> None:
+def test_mesh_without_known_data_dimension_is_refused(names: Any, hint: str) -> None:
     with pytest.raises(larder.InvalidArgument, match=hint):
         mesh_dimensions(names, 2 if names is None else len(names))
 

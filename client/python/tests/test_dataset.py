@@ -25,7 +25,7 @@ def labels(dataset: larder.Dataset) -> list[int]:
     return dataset[:]["label"].tolist()
 
 
-def test_several_samples_come_by_one_read(
+def test_getitems_returns_samples_in_requested_order(
     dataset: larder.Dataset, images: dict[str, np.ndarray]
 ) -> None:
     indices = [7, 299, 7, -1, np.int64(3)]
@@ -49,7 +49,7 @@ def test_a_selection_is_a_dataset(dataset: larder.Dataset) -> None:
             dataset.select(wrong)
 
 
-def test_indices_of_any_type_choose_what_they_say(dataset: larder.Dataset) -> None:
+def test_select_accepts_indices_of_any_integer_type(dataset: larder.Dataset) -> None:
     for dtype in (np.uint8, np.int16, np.uint64, np.int64):
         assert labels(dataset.select(np.array([5, 200], dtype=dtype))) == [5, 200]
     assert labels(dataset.select(np.array([-100, -1], dtype=np.int8))) == [200, 299]
@@ -69,7 +69,7 @@ def test_indices_of_any_type_choose_what_they_say(dataset: larder.Dataset) -> No
         dataset.select([2**64])
 
 
-def test_more_indices_than_a_selection_may_name_are_refused_before_they_are_listed(
+def test_select_over_the_limit_is_refused_without_listing(
     dataset: larder.Dataset,
 ) -> None:
     for wrong in (range(0, 2**40, 2), np.broadcast_to(np.uint8(5), 2**40)):
@@ -79,7 +79,9 @@ def test_more_indices_than_a_selection_may_name_are_refused_before_they_are_list
         dataset.select(range(-5, 2**80))
 
 
-def test_what_is_out_of_range_is_refused_by_name(dataset: larder.Dataset, tmp_path: Path) -> None:
+def test_arguments_out_of_range_are_refused_by_name(
+    dataset: larder.Dataset, tmp_path: Path
+) -> None:
     for wrong, says in [
         (lambda: dataset.rows(-5, -1), "start is -5: a whole number from 0 to 300 is needed"),
         (lambda: dataset.rows(5, 1), "stop is 1: a whole number from 5 to 300 is needed"),
@@ -97,7 +99,7 @@ def test_what_is_out_of_range_is_refused_by_name(dataset: larder.Dataset, tmp_pa
             wrong()
 
 
-def test_the_parts_of_a_split_are_disjoint_and_all(dataset: larder.Dataset) -> None:
+def test_parts_of_a_split_are_disjoint_and_cover_all(dataset: larder.Dataset) -> None:
     train, validation = dataset.split(0.9, seed=1)
     assert (len(train), len(validation)) == (270, 30)
     assert sorted(labels(train) + labels(validation)) == list(range(300))
@@ -108,7 +110,7 @@ def test_the_parts_of_a_split_are_disjoint_and_all(dataset: larder.Dataset) -> N
     assert sorted(samples) == sorted(labels(validation))
 
 
-def test_a_pickled_dataset_is_the_same_samples(dataset: larder.Dataset) -> None:
+def test_pickled_dataset_has_the_same_samples(dataset: larder.Dataset) -> None:
     part = dataset.split(0.5, seed=3)[1].select(range(20)).select([1, 4, 9])
     for original in (dataset, part):
         text = pickle.dumps(original)
@@ -120,7 +122,7 @@ def test_a_pickled_dataset_is_the_same_samples(dataset: larder.Dataset) -> None:
         assert (copy.uri, copy.snapshot) == (original.uri, original.snapshot)
 
 
-def test_a_pickled_dataset_stays_at_its_snapshot_when_the_tag_moves(tmp_path: Path) -> None:
+def test_pickled_dataset_keeps_its_snapshot_when_tag_moves(tmp_path: Path) -> None:
     uri = f"file://{tmp_path}/data"
     (tmp_path / "data").mkdir()
     save_file({"label": np.arange(5)}, tmp_path / "data/a.safetensors")
@@ -131,7 +133,7 @@ def test_a_pickled_dataset_stays_at_its_snapshot_when_the_tag_moves(tmp_path: Pa
     assert len(pickle.loads(before)) == 5
 
 
-def test_indexing_reports_what_it_found_and_how_far_it_is(tmp_path: Path) -> None:
+def test_index_reports_its_results_and_progress(tmp_path: Path) -> None:
     part = {name: array[:30] for name, array in all_images().items()}
     save_file(part, tmp_path / "a.safetensors")
     (tmp_path / "notes.txt").write_text("not a tensor")
@@ -150,7 +152,7 @@ def test_indexing_reports_what_it_found_and_how_far_it_is(tmp_path: Path) -> Non
     assert opened.snapshot == report.snapshot
 
 
-def test_what_raises_in_a_progress_callback_ends_the_call(tmp_path: Path) -> None:
+def test_exception_in_progress_callback_ends_indexing(tmp_path: Path) -> None:
     save_file({"label": np.arange(5)}, tmp_path / "a.safetensors")
 
     def progress(*_: object) -> None:
@@ -160,7 +162,7 @@ def test_what_raises_in_a_progress_callback_ends_the_call(tmp_path: Path) -> Non
         larder.index(f"file://{tmp_path}", progress=progress)
 
 
-def test_a_prefix_that_opens_as_a_version_of_another_is_not_indexed(tmp_path: Path) -> None:
+def test_index_refuses_prefix_that_reads_as_a_version(tmp_path: Path) -> None:
     (tmp_path / "data@v1").mkdir()
     save_file({"label": np.arange(5)}, tmp_path / "data@v1/a.safetensors")
     uri = f"file://{tmp_path}/data@v1"
@@ -173,9 +175,7 @@ def test_a_prefix_that_opens_as_a_version_of_another_is_not_indexed(tmp_path: Pa
 
 
 @pytest.mark.parametrize("cluster", [None, "none"])
-def test_a_manifest_that_is_not_where_it_is_said_to_be_is_not_made_there(
-    cluster: str | None, tmp_path: Path
-) -> None:
+def test_open_makes_no_manifest_at_a_given_address(cluster: str | None, tmp_path: Path) -> None:
     data, home = tmp_path / "data", tmp_path / "manifests"
     for folder in (data, home):
         folder.mkdir()
@@ -190,9 +190,7 @@ def test_a_manifest_that_is_not_where_it_is_said_to_be_is_not_made_there(
 
 
 @pytest.mark.parametrize("cluster", [None, "none"])
-def test_a_dataset_that_was_moved_is_told_from_what_was_indexed(
-    cluster: str | None, tmp_path: Path
-) -> None:
+def test_dataset_moved_after_indexing_is_refused(cluster: str | None, tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
     save_file({"label": np.arange(5)}, old / "a.safetensors")
@@ -217,7 +215,7 @@ def test_tokens_are_windows_of_a_flat_file(tmp_path: Path) -> None:
         larder.index(f"file://{tmp_path}", dtype="uint16")
 
 
-def test_a_slice_of_more_than_is_read_at_once_is_refused_before_it_is_listed(
+def test_slice_over_the_row_limit_is_refused(
     tmp_path: Path,
 ) -> None:
     np.zeros(200_000, dtype=np.uint8).tofile(tmp_path / "tokens.bin")
@@ -229,7 +227,7 @@ def test_a_slice_of_more_than_is_read_at_once_is_refused_before_it_is_listed(
     assert len(dataset[::4]) == 1
 
 
-def test_a_path_is_answered_with_its_address(
+def test_plain_path_is_refused_with_its_file_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "data").mkdir()
@@ -248,9 +246,7 @@ def test_a_path_is_answered_with_its_address(
 
 
 @pytest.mark.parametrize("way", ["cluster", "none"])
-def test_an_error_of_a_read_says_what_went_wrong_why_and_what_to_do(
-    way: str, node: Node, s3: S3Server
-) -> None:
+def test_read_error_has_what_why_and_hint(way: str, node: Node, s3: S3Server) -> None:
     folder = s3.folder / "data" / f"changed-{way}"
     folder.mkdir()
     save_file({"label": np.arange(5)}, folder / "a.safetensors")
@@ -265,7 +261,7 @@ def test_an_error_of_a_read_says_what_went_wrong_why_and_what_to_do(
         assert "index" in str(raised.value.hint)
 
 
-def test_errors_are_also_those_of_python(tmp_path: Path) -> None:
+def test_errors_are_subclasses_of_python_errors(tmp_path: Path) -> None:
     with pytest.raises(larder.NotFound) as caught:
         larder.open(f"file://{tmp_path}/nothing-here", cluster="none")
     assert isinstance(caught.value, LookupError)

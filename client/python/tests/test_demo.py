@@ -115,7 +115,7 @@ def run(program: str, exports: dict[str, str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_the_demo_keeps_is_read_by_the_lines_of_the_pages_until_it_is_interrupted() -> None:
+def test_readme_lines_run_on_the_demo_until_interrupted() -> None:
     with demo() as running:
         exports = running.exports()
         assert len(running.left()) > 1

@@ -141,9 +141,7 @@ def cannot_use(device: str, why: str, hint: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("way", ["staged", "direct"])
-def test_every_byte_arrives_by_each_way_for_each_shuffle_and_type(
-    way: str, devices: int, run: Run
-) -> None:
+def test_every_byte_arrives_for_each_way_shuffle_and_type(way: str, devices: int, run: Run) -> None:
     ended = run("matrix", way=way, devices=devices, standin={"DEVICES": devices})
     said = ended.check()
     assert len(said["epochs"]) == 2 * (1 + len(EVEN) + 1) * 2
@@ -187,7 +185,7 @@ def test_rows_of_a_mixture_and_overlapping_windows_arrive(
     assert (ended.report["counts"]["direct_bytes"] > 0) == (way == "direct")
 
 
-def test_a_staged_batch_is_one_copy_and_direct_neighbours_are_one_a_shard(run: Run) -> None:
+def test_staged_batch_is_one_copy(run: Run) -> None:
     staged = run("copies", way="staged", names=["f32"])
     assert staged.check()["batches"] == BATCHES
     assert staged.calls("cuMemcpyHtoDAsync_v2") == BATCHES
@@ -201,7 +199,7 @@ def test_two_columns_that_fill_their_batch_are_one_staged_copy(run: Run) -> None
     assert staged.calls("cuMemcpyHtoDAsync_v2") == staged.report["counts"]["copies"] == batches
 
 
-def test_direct_copies_of_neighbours_are_as_few_as_their_shards(run: Run) -> None:
+def test_contiguous_rows_are_one_direct_copy_per_shard(run: Run) -> None:
     direct = run("copies", way="direct", names=["f32"])
     said = direct.check()
     assert BATCHES <= direct.report["counts"]["copies"] <= BATCHES + said["shards"]
@@ -231,7 +229,7 @@ TYPES: dict[str, tuple[int, int, str | None]] = {
 }
 
 
-def test_a_tensor_of_each_type_tells_its_facts_by_every_protocol(run: Run, types: str) -> None:
+def test_tensor_attributes_agree_in_every_protocol(run: Run, types: str) -> None:
     said = run("tensors", uri=types).check()
     assert set(said["facts"]) == set(TYPES)
     shape = [5, 2, 3]
@@ -276,11 +274,11 @@ def test_a_tensor_of_each_type_tells_its_facts_by_every_protocol(run: Run, types
     }
 
 
-def test_the_stream_that_a_consumer_names_waits_for_the_bytes(run: Run) -> None:
+def test_stream_named_by_consumer_waits_for_the_bytes(run: Run) -> None:
     run("consumer", standin={"DELAY_US": 2000}).check()
 
 
-def test_a_block_is_rewritten_only_after_the_reads_that_a_deleted_capsule_left_queued(
+def test_block_is_rewritten_only_after_queued_reads(
     run: Run,
 ) -> None:
     said = run("early_deleter", standin={"DELAY_US": 2000}).check()
@@ -291,7 +289,7 @@ def test_a_block_is_rewritten_only_after_the_reads_that_a_deleted_capsule_left_q
 # torch.
 
 
-def test_a_batch_is_views_of_one_block_of_torch_that_it_alone_keeps(run: Run) -> None:
+def test_torch_batch_is_views_of_a_block_that_it_alone_holds(run: Run) -> None:
     said = run("in_torch", standin={"DELAY_US": 500}).check()
     assert said["blocks"] == said["sizes"] == said["handed_back"] == 2 * BATCHES
     assert said["asked_too_small"] == 0
@@ -314,19 +312,19 @@ def test_a_batch_is_views_of_one_block_of_torch_that_it_alone_keeps(run: Run) ->
     assert said["alive"] == 0
 
 
-def test_the_streams_of_a_block_and_of_its_user_both_wait_for_its_bytes(run: Run) -> None:
+def test_allocating_and_using_torch_streams_wait_for_bytes(run: Run) -> None:
     said = run("torch_streams", standin={"DELAY_US": 2000}).check()
     assert said["batches"] == 3 * BATCHES
     assert said["elsewhere"] > 0, "some are used on another stream than they were allocated on"
     assert said["alive"] == 0
 
 
-def test_blocks_of_torch_are_held_until_the_copies_of_a_loop_left_early_are_done(run: Run) -> None:
+def test_torch_blocks_are_held_until_queued_copies_end(run: Run) -> None:
     said = run("torch_left_early", standin={"DELAY_US": 2000}).check()
     assert said["alive"] == [2, 3, 0]
 
 
-def test_torch_out_of_memory_ends_the_loop_and_the_epoch_can_go_on(run: Run) -> None:
+def test_epoch_can_continue_after_torch_out_of_memory(run: Run) -> None:
     said = run("torch_out_of_memory").check()
     assert said["said"] == [{"type": "RuntimeError", "text": "CUDA out of memory"}] * 3
     assert said["alive"] == 0
@@ -335,7 +333,7 @@ def test_torch_out_of_memory_ends_the_loop_and_the_epoch_can_go_on(run: Run) -> 
 # Bad input.
 
 
-def test_no_driver_is_said_with_what_to_do_and_the_host_goes_on(run: Run, tmp_path: Path) -> None:
+def test_missing_driver_error_has_a_hint(run: Run, tmp_path: Path) -> None:
     hint = f"install the driver, start the container with GPUs, {LEAVE_OUT}"
     why = "no NVIDIA driver (libcuda.so) was found"
     said = run("no_loader", libraries=tmp_path / "empty").said
@@ -343,7 +341,7 @@ def test_no_driver_is_said_with_what_to_do_and_the_host_goes_on(run: Run, tmp_pa
     assert said["devices"] == []
 
 
-def test_a_file_that_is_no_library_is_no_driver(run: Run, tmp_path: Path) -> None:
+def test_file_that_is_not_a_library_counts_as_no_driver(run: Run, tmp_path: Path) -> None:
     for name in ("libcuda.so", "libcuda.so.1"):
         (tmp_path / name).write_text("INPUT(libcuda)")
     said = run("no_loader", libraries=tmp_path).said
@@ -351,7 +349,7 @@ def test_a_file_that_is_no_library_is_no_driver(run: Run, tmp_path: Path) -> Non
     assert said["loader"] == cannot_use("cuda:0", "no NVIDIA driver (libcuda.so) was found", hint)
 
 
-def test_the_stub_of_the_toolkit_is_named_with_its_version(run: Run, library: Path) -> None:
+def test_toolkit_stub_is_refused_with_its_version(run: Run, library: Path) -> None:
     ended = run("no_loader", standin={"STUB": 1})
     ended.check_order()
     path = (library / "libcuda.so").resolve()
@@ -363,7 +361,7 @@ def test_the_stub_of_the_toolkit_is_named_with_its_version(run: Run, library: Pa
     )
 
 
-def test_a_driver_that_is_too_old_is_named_with_its_version(run: Run, library: Path) -> None:
+def test_old_driver_is_refused_with_its_version(run: Run, library: Path) -> None:
     ended = run("no_loader", standin={"VERSION": 11040})
     ended.check_order()
     path = (library / "libcuda.so").resolve()
@@ -374,7 +372,7 @@ def test_a_driver_that_is_too_old_is_named_with_its_version(run: Run, library: P
     assert ended.said["devices"] == {"type": "NotFound", "text": text}
 
 
-def test_the_oldest_driver_that_will_do_copies_row_by_row(run: Run) -> None:
+def test_oldest_supported_driver_copies_row_by_row(run: Run) -> None:
     ended = run("copies", way="direct", names=["f32"], shuffle="global", standin={"VERSION": 12000})
     ended.check()
     assert ended.calls("cuMemcpyBatchAsync") == 0
@@ -382,7 +380,7 @@ def test_the_oldest_driver_that_will_do_copies_row_by_row(run: Run) -> None:
     assert BATCHES < ended.calls("cuMemcpyHtoDAsync_v2") <= SAMPLES
 
 
-def test_a_driver_without_a_device_is_said(run: Run) -> None:
+def test_driver_without_a_device_is_refused(run: Run) -> None:
     ended = run("no_loader", standin={"DEVICES": 0})
     ended.check_order()
     hint = f"look at CUDA_VISIBLE_DEVICES and at nvidia-smi, {LEAVE_OUT}"
@@ -394,7 +392,7 @@ def test_a_driver_without_a_device_is_said(run: Run) -> None:
     ("devices", "device", "found"),
     [(1, "cuda:1", "1 GPU, cuda:0"), (2, "cuda:5", "2 GPUs, cuda:0 to cuda:1")],
 )
-def test_a_device_that_is_not_there_is_told_how_many_are(
+def test_unknown_device_error_has_the_device_count(
     devices: int, device: str, found: str, run: Run
 ) -> None:
     ended = run("no_loader", device=device, standin={"DEVICES": devices})
@@ -404,7 +402,7 @@ def test_a_device_that_is_not_there_is_told_how_many_are(
     assert len(ended.said["devices"]) == devices
 
 
-def test_memory_of_the_device_that_runs_out_is_told_in_bytes_and_smaller_batches_fit(
+def test_device_out_of_memory_error_has_byte_counts(
     run: Run,
 ) -> None:
     # Room for 4 blocks of this size, and for 24 of one sample each.
@@ -419,7 +417,7 @@ def test_memory_of_the_device_that_runs_out_is_told_in_bytes_and_smaller_batches
     assert said["state"].startswith("larder-state/1/")
 
 
-def test_page_locked_memory_that_runs_out_is_told_and_the_loader_goes_on(run: Run) -> None:
+def test_loader_survives_lack_of_page_locked_memory(run: Run) -> None:
     wanted = device_rows.BATCH * device_rows.ROW_BYTES
     said = run("out_of_pages", standin={"FAIL": "cuMemHostAlloc:2@1"}).check()
     assert said["said"] == {
@@ -440,7 +438,7 @@ def test_page_locked_memory_that_runs_out_is_told_and_the_loader_goes_on(run: Ru
     ],
     ids=["by the attribute", "by the call"],
 )
-def test_a_refused_registration_means_staged_batches_one_warning_and_an_error_if_direct(
+def test_refused_registration_warns_once_and_stages_batches(
     standin: dict[str, object], why: str, run: Run
 ) -> None:
     said = run("refused", standin=standin).check()
@@ -465,7 +463,7 @@ def test_a_refused_registration_means_staged_batches_one_warning_and_an_error_if
         ("staged", "cuEventQuery", "719@20", "CUDA_ERROR_LAUNCH_FAILED"),
     ],
 )
-def test_a_lost_device_ends_the_loop_with_its_error_and_nothing_is_freed(
+def test_lost_device_ends_the_loop_and_frees_nothing(
     way: str, call: str, code: str, name: str, run: Run
 ) -> None:
     ended = run("lost", way=way, standin={"FAIL": f"{call}:{code}"}, seconds=LOST_SECONDS)
@@ -544,7 +542,7 @@ def same(sample: dict[str, Any]) -> dict[str, Any]:
         ),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused_before_a_driver_is_looked_for(
+def test_bad_arguments_are_refused_before_driver_lookup(
     options: dict[str, Any], text: str, rows: str
 ) -> None:
     with pytest.raises(larder.InvalidArgument) as refused:
@@ -555,7 +553,7 @@ def test_arguments_that_make_no_sense_are_refused_before_a_driver_is_looked_for(
 # Processes.
 
 
-def test_a_forked_child_is_told_of_the_fork_and_calls_no_driver(run: Run) -> None:
+def test_forked_child_gets_an_error_and_calls_no_driver(run: Run) -> None:
     ended = run("forked", standin={"DELAY_US": 500})
     said = ended.check()
     assert list(ended.reports) == [said["process"]], "the child called no driver function"
@@ -572,11 +570,11 @@ def test_a_forked_child_is_told_of_the_fork_and_calls_no_driver(run: Run) -> Non
             assert told["text"] == f"{done}: {why}\nhint: {hint}", what
 
 
-def test_a_child_forked_before_the_driver_is_used_has_a_device_of_its_own(run: Run) -> None:
+def test_child_forked_before_driver_use_has_its_own_device(run: Run) -> None:
     assert run("forked_first").said == {"code": 0}
 
 
-def test_a_worker_of_a_data_loader_is_named_where_it_asks_for_a_device(run: Run) -> None:
+def test_device_in_a_data_loader_worker_is_refused(run: Run) -> None:
     said = run("worker").check()
     hint = "iterate the loader without a DataLoader: it fetches ahead by itself"
     refused = {
@@ -588,27 +586,25 @@ def test_a_worker_of_a_data_loader_is_named_where_it_asks_for_a_device(run: Run)
     assert said["made"]["text"].startswith("a loader is made in DataLoader worker 1 of 4: ")
 
 
-def test_copies_and_resumed_loaders_bring_the_batches_of_the_host(run: Run) -> None:
+def test_pickled_and_resumed_loaders_match_host_batches(run: Run) -> None:
     run("resumed", standin={"DELAY_US": 200}).check()
 
 
 # Leaving.
 
 
-def test_loops_that_are_left_leave_nothing_and_tensors_outlive_their_loaders(run: Run) -> None:
+def test_tensors_outlive_loaders_and_left_loops_leak_nothing(run: Run) -> None:
     said = run("left_early", standin={"DELAY_US": 5000}).check()
     assert said["error"] == {"type": "RuntimeError", "text": "5"}
 
 
 @pytest.mark.parametrize("way", ["staged", "direct"])
-def test_a_device_that_goes_with_its_last_batch_frees_nothing_under_queued_copies(
-    way: str, run: Run
-) -> None:
+def test_device_dropped_under_queued_copies_frees_nothing(way: str, run: Run) -> None:
     run("all_goes_at_once", way=way, standin={"DELAY_US": 20_000}).check()
 
 
 @pytest.mark.parametrize("way", ["staged", "direct"])
-def test_an_interpreter_that_ends_while_copies_run_ends_well(way: str, run: Run) -> None:
+def test_interpreter_exits_cleanly_while_copies_run(way: str, run: Run) -> None:
     ended = run("ended", way=way, standin={"DELAY_US": 5000})
     ended.check_order()
     assert ended.report["counts"]["copies"] > 0
@@ -618,7 +614,7 @@ def test_an_interpreter_that_ends_while_copies_run_ends_well(way: str, run: Run)
 # Facts.
 
 
-def test_the_devices_and_the_bytes_that_went_there_are_told(run: Run) -> None:
+def test_devices_and_copied_bytes_are_reported(run: Run) -> None:
     said = run("facts", standin={"DEVICES": 2, "MEMORY": 1 << 28, "VERSION": 12040}).check()
     assert said["devices"] == [
         {
@@ -636,6 +632,6 @@ def test_the_devices_and_the_bytes_that_went_there_are_told(run: Run) -> None:
     assert said["refused"] is None
 
 
-def test_output_jax_imports_each_tensor_on_the_stream_that_jax_names(run: Run) -> None:
+def test_output_jax_imports_tensors_on_the_stream_of_jax(run: Run) -> None:
     said = run("in_jax", standin={"DELAY_US": 500}).check()
     assert said["taken"] == BATCHES * (len(EVEN) + 2), "of a ragged column the offsets too"

@@ -19,7 +19,7 @@ def dataset(request: pytest.FixtureRequest, node: Node) -> larder.Dataset:
     return larder.open(URI, cluster=node.address, local=request.param == "node")
 
 
-def test_a_dataset_says_what_it_has(dataset: larder.Dataset) -> None:
+def test_dataset_has_length_uri_and_tensors(dataset: larder.Dataset) -> None:
     assert len(dataset) == 300
     assert dataset.uri == URI
     assert dataset.tensors == {
@@ -28,7 +28,7 @@ def test_a_dataset_says_what_it_has(dataset: larder.Dataset) -> None:
     }
 
 
-def test_a_sample_is_what_was_written(
+def test_sample_equals_the_written_one(
     dataset: larder.Dataset, images: dict[str, np.ndarray]
 ) -> None:
     for index in (0, 99, 100, 299, -1, -300):
@@ -39,7 +39,7 @@ def test_a_sample_is_what_was_written(
 
 
 @pytest.mark.parametrize("shuffle", ["auto", "none", "window", "window:2", "global"])
-def test_an_epoch_brings_every_sample_once_as_it_was_written(
+def test_epoch_has_every_sample_once_as_written(
     dataset: larder.Dataset, images: dict[str, np.ndarray], shuffle: str
 ) -> None:
     loader = dataset.loader(32, shuffle=shuffle, seed=3, last="uneven", output="numpy")
@@ -57,7 +57,7 @@ def test_an_epoch_brings_every_sample_once_as_it_was_written(
     assert (orders[0] == orders[1]) == (shuffle == "none")
 
 
-def test_batches_are_views_of_memory_that_is_used_again(dataset: larder.Dataset) -> None:
+def test_batches_are_views_of_reused_memory(dataset: larder.Dataset) -> None:
     addresses = set()
     # 150 batches, and no more buffers than threads, batches that lie ready and one in use.
     for batch in dataset.loader(2, shuffle="none", output="numpy"):

@@ -36,7 +36,7 @@ def delivered(batches: Any, images: dict[str, np.ndarray]) -> list[int]:
     return [label for batch in batches for label in check_bytes(batch, images)]
 
 
-def test_it_is_what_grain_calls_a_random_access_data_source(
+def test_source_is_a_random_access_data_source_of_grain(
     source: larder.grain.DataSource, images: dict[str, np.ndarray]
 ) -> None:
     assert isinstance(source, grain.sources.RandomAccessDataSource)
@@ -47,7 +47,7 @@ def test_it_is_what_grain_calls_a_random_access_data_source(
     assert copy[299]["label"] == 299
 
 
-def test_its_text_says_which_samples_it_has(source: larder.grain.DataSource) -> None:
+def test_repr_of_source_identifies_its_samples(source: larder.grain.DataSource) -> None:
     whole = source._dataset
     texts = [
         repr(larder.grain.DataSource(part))
@@ -106,7 +106,7 @@ CROSS = [(workers, world) for workers in (0, 2, 4) for world in WORLDS]
 
 @pytest.mark.parametrize(("workers", "world"), CROSS if FULL else FEW)
 @pytest.mark.usefixtures("flags")
-def test_grains_loader_brings_each_sample_once(
+def test_loader_of_grain_reads_each_sample_once(
     source: larder.grain.DataSource, images: dict[str, np.ndarray], workers: int, world: int
 ) -> None:
     seen: list[int] = []
@@ -131,7 +131,7 @@ def test_grains_loader_brings_each_sample_once(
 
 @pytest.mark.parametrize("workers", [0, 2, 4] if FULL else [0, 2])
 @pytest.mark.usefixtures("flags")
-def test_unshuffled_it_has_the_rust_clients_order(
+def test_unshuffled_source_has_the_order_of_the_rust_client(
     source: larder.grain.DataSource, node: Node, workers: int
 ) -> None:
     sampler = grain.samplers.IndexSampler(num_records=len(source), num_epochs=1)
@@ -156,7 +156,7 @@ def test_a_dataset_pipeline_is_divided_among_ranks(
     assert sorted(seen) == list(range(300))
 
 
-def test_a_mixture_has_no_numbers_to_read_by(node: Node) -> None:
+def test_random_access_to_a_mixture_is_refused(node: Node) -> None:
     dataset = larder.open("s3://data/images", cluster=node.address)
     with pytest.raises(larder.InvalidArgument, match="of a mixture there is an order only"):
         larder.grain.DataSource(larder.mix({dataset: 1.0}))

@@ -29,7 +29,7 @@ def free(blocks: list[int]) -> None:
         LIBC.free(block)
 
 
-def test_what_a_thread_freed_counts_no_more_though_large_blocks_were_freed_before() -> None:
+def test_memory_freed_by_a_thread_does_not_count() -> None:
     free(allocate(30 << 20, 1))
     held = Held()
     thread = threading.Thread(target=lambda: free(allocate(BLOCK_BYTES, BLOCKS)))
@@ -38,7 +38,7 @@ def test_what_a_thread_freed_counts_no_more_though_large_blocks_were_freed_befor
     held.check()
 
 
-def test_what_a_thread_kept_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_held_by_a_thread_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("held.WAIT_SECONDS", 0)
     held = Held()
     kept: list[int] = []

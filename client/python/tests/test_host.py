@@ -52,7 +52,7 @@ def wait_until_no_node_runs() -> None:
 
 
 @pytest.mark.usefixtures("s3")
-def test_eight_processes_share_one_node_which_one_of_them_announces() -> None:
+def test_eight_processes_share_one_node_announced_once() -> None:
     wait_until_no_node_runs()
     larder.index(URI)
     command = [sys.executable, "-c", TRAIN, URI]
@@ -66,7 +66,7 @@ def test_eight_processes_share_one_node_which_one_of_them_announces() -> None:
 
 
 @pytest.mark.usefixtures("s3")
-def test_a_dataset_of_the_host_travels_as_configuration(capfd: pytest.CaptureFixture[str]) -> None:
+def test_pickled_dataset_finds_the_node_of_its_host(capfd: pytest.CaptureFixture[str]) -> None:
     ds = larder.open(URI)
     copy = pickle.loads(pickle.dumps(ds))
     assert len(copy) == 300
@@ -74,7 +74,7 @@ def test_a_dataset_of_the_host_travels_as_configuration(capfd: pytest.CaptureFix
     capfd.readouterr()
 
 
-def test_a_local_folder_needs_nothing_but_its_path(tmp_path: Path) -> None:
+def test_local_folder_is_read_by_its_path_alone(tmp_path: Path) -> None:
     rows = np.arange(120, dtype=np.float32).reshape(40, 3)
     save_file({"x": rows}, tmp_path / "data.safetensors")
     ds = larder.open(f"file://{tmp_path}")
@@ -83,7 +83,7 @@ def test_a_local_folder_needs_nothing_but_its_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("epochs_before", [0, 2])
-def test_training_goes_on_when_the_node_of_this_host_is_killed_and_nothing_of_it_is_left(
+def test_training_survives_a_killed_host_node_without_leaks(
     epochs_before: int, wide: dict[str, np.ndarray]
 ) -> None:
     for round_ in range(4):
@@ -109,7 +109,7 @@ def test_training_goes_on_when_the_node_of_this_host_is_killed_and_nothing_of_it
 
 
 @pytest.mark.usefixtures("s3")
-def test_ranks_without_a_cluster_come_to_one_order_whatever_memory_their_hosts_have() -> None:
+def test_ranks_without_a_cluster_agree_on_a_fixed_shuffle() -> None:
     dataset = larder.open(URI)
     assert dataset.loader(10)._native.shuffle == "global"
     ranks = [dataset.loader(10, rank=rank, world_size=2) for rank in range(2)]
@@ -117,7 +117,7 @@ def test_ranks_without_a_cluster_come_to_one_order_whatever_memory_their_hosts_h
 
 
 @pytest.mark.usefixtures("s3")
-def test_a_served_node_is_read_through_and_ends_with_its_block() -> None:
+def test_served_node_serves_reads_and_stops_with_its_block() -> None:
     with larder.serve(memory="256MiB", origins=["s3://data"]) as node:
         assert Path(f"/proc/{node.pid}").exists()
         ds = larder.open(URI, cluster=node.address)
@@ -126,7 +126,7 @@ def test_a_served_node_is_read_through_and_ends_with_its_block() -> None:
     node.stop()
 
 
-def test_a_served_node_needs_origins_and_says_itself_why_it_does_not_start(
+def test_serve_requires_origins_and_reports_failed_starts(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(TypeError, match="'origins'"):
@@ -140,14 +140,14 @@ def test_a_served_node_needs_origins_and_says_itself_why_it_does_not_start(
     assert "nonsense" not in capfd.readouterr().err
 
 
-def test_what_a_served_node_says_later_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
+def test_log_of_a_served_node_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RUST_LOG", "info")
         larder.serve("256MiB", origins=["file:///tmp"]).stop()
     assert "INFO" in capfd.readouterr().err
 
 
-def test_without_the_program_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_node_program_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LARDER_NODE_BIN", "/nowhere/larder-node")
     monkeypatch.setenv("LARDER_HOST_NODE", "nowhere")
     with pytest.raises(larder.NotFound, match="/nowhere/larder-node") as raised:

@@ -72,7 +72,7 @@ def read_for_ever(dataset: larder.Dataset) -> None:
         dataset[0]
 
 
-def test_the_wait_for_a_node_that_is_silent(node: Node) -> None:
+def test_interrupt_ends_the_wait_for_a_silent_node(node: Node) -> None:
     dataset = larder.open(URI, cluster=node.address, local=False)
     with silent(node.process.pid), interrupted():
         read_for_ever(dataset)
@@ -88,7 +88,7 @@ READS: list[Callable[[larder.Dataset], object]] = [
 
 @pytest.mark.parametrize("local", [True, False])
 @pytest.mark.parametrize("read", READS, ids=["item", "slice", "rows", "getitems"])
-def test_a_read_that_nobody_answers_ends_with_its_wait(
+def test_interrupted_read_leaves_no_call_behind(
     s3: S3Server, node: Node, read: Callable[[larder.Dataset], object], local: bool
 ) -> None:
     dataset = larder.open(URI, cluster=node.address, local=local, patience=PATIENCE_SECONDS)
@@ -106,7 +106,7 @@ class Left(Exception):
     """Raised to end an indexing."""
 
 
-def test_an_indexing_that_is_left_ends_and_publishes_nothing(s3: S3Server) -> None:
+def test_interrupted_indexing_ends_and_publishes_nothing(s3: S3Server) -> None:
     folder, origin = s3.folder / "data" / "left", s3.program.process.pid
     folder.mkdir()
     # More steps than may be reported ahead, so that the work waits for its watcher.
@@ -157,7 +157,7 @@ print(labels, dataset[90:110]["label"].sum(), dataset[0]["label"])
 """
 
 
-def test_what_is_mapped_is_read_without_a_thread(node: Node) -> None:
+def test_mapped_rows_are_read_without_a_thread(node: Node) -> None:
     done = subprocess.run(
         [sys.executable, "-c", READS_WITHOUT_THREADS, URI, node.address],
         capture_output=True,

@@ -35,7 +35,7 @@ def samples_of(batches: object) -> list[int]:
     return [sample for batch in batches for sample in batch.samples.tolist()]
 
 
-def test_each_iteration_is_the_next_epoch_unless_told_otherwise(dataset: larder.Dataset) -> None:
+def test_each_iteration_is_the_next_epoch_unless_set(dataset: larder.Dataset) -> None:
     loader = dataset.loader(50, seed=4)
     epochs = [samples_of(loader) for _ in range(3)]
     assert loader.epoch == 2
@@ -48,7 +48,7 @@ def test_each_iteration_is_the_next_epoch_unless_told_otherwise(dataset: larder.
 
 
 @pytest.mark.parametrize("batches", [0, 1, 3, 6])
-def test_a_state_goes_on_where_it_stands(dataset: larder.Dataset, batches: int) -> None:
+def test_state_resumes_at_its_position(dataset: larder.Dataset, batches: int) -> None:
     whole = samples_of(dataset.loader(32, seed=5, last="uneven"))
     loader = dataset.loader(32, seed=5, last="uneven")
     iterator = iter(loader)
@@ -64,7 +64,7 @@ def test_a_state_goes_on_where_it_stands(dataset: larder.Dataset, batches: int) 
     assert sorted(first + rest) == sorted(whole) == list(range(300))
 
 
-def test_a_batch_knows_its_state(dataset: larder.Dataset) -> None:
+def test_batch_state_resumes_after_the_batch(dataset: larder.Dataset) -> None:
     loader = dataset.loader(32, seed=6)
     batches = list(loader)
     resumed = dataset.loader(32)
@@ -76,7 +76,7 @@ OPTIONS = [{}, {"transform": transforms.same}, {"transform": transforms.same, "w
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "transform", "threads"])
-def test_a_batch_that_fails_to_become_one_does_not_count(
+def test_batch_that_fails_to_build_does_not_count(
     dataset: larder.Dataset, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     made, make = itertools.count(), larder.Batch.with_facts
@@ -99,7 +99,7 @@ def test_a_batch_that_fails_to_become_one_does_not_count(
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "transform", "threads"])
-def test_wherever_an_interrupt_comes_what_counts_is_what_the_loop_has(
+def test_interrupt_anywhere_counts_only_delivered_batches(
     dataset: larder.Dataset, options: dict[str, Any]
 ) -> None:
     """Python handles signals after calls, at the start of a function and at backward jumps.
@@ -145,7 +145,7 @@ def test_wherever_an_interrupt_comes_what_counts_is_what_the_loop_has(
     assert next(places for places in itertools.count() if next_batch(places)) > 20
 
 
-def test_an_epoch_whose_workers_could_not_start_goes_on_where_it_stands(
+def test_epoch_resumes_after_workers_failed_to_start(
     dataset: larder.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started, start = itertools.count(), threading.Thread.start
@@ -171,7 +171,7 @@ def test_an_epoch_whose_workers_could_not_start_goes_on_where_it_stands(
     assert loader.epoch == 4
 
 
-def test_a_resumed_epoch_that_could_not_begin_goes_on_where_it_stands(
+def test_resumed_epoch_is_kept_after_a_failed_start(
     dataset: larder.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_memory(_: int) -> None:
@@ -195,7 +195,7 @@ def test_a_resumed_epoch_that_could_not_begin_goes_on_where_it_stands(
     assert loader.epoch == 4
 
 
-def test_a_resumed_epoch_waits_for_its_turn_whichever_begins_first(
+def test_resume_applies_to_its_turn_in_any_start_order(
     dataset: larder.Dataset,
 ) -> None:
     loader = dataset.loader(30, seed=5)
@@ -214,7 +214,7 @@ NO_STATES = [{}, "x", None, {"larder": {}}, {"larder": "x"}, {"larder": None}, 7
 
 
 @pytest.mark.parametrize("wrong", NO_STATES)
-def test_what_is_no_state_is_refused(dataset: larder.Dataset, wrong: object) -> None:
+def test_malformed_state_is_refused(dataset: larder.Dataset, wrong: object) -> None:
     loader = dataset.loader(32)
     with pytest.raises(larder.InvalidArgument, match="is no state of a loader") as raised:
         loader.load_state_dict(wrong)
@@ -234,7 +234,7 @@ def test_ranks_share_an_epoch_and_padding_is_marked(dataset: larder.Dataset) -> 
     assert padding == 3 * 128 - 300
 
 
-def test_a_batch_shows_what_it_is_and_not_its_content(dataset: larder.Dataset) -> None:
+def test_repr_of_batch_shows_shapes_but_no_content(dataset: larder.Dataset) -> None:
     _, batch, last, *_ = dataset.loader(128, last="pad")
     columns = "image uint8 (128, 32, 32, 3), label int64 (128,)"
     assert repr(batch) == f"<larder.Batch of 128 rows, before position 256 of epoch 0: {columns}>"
@@ -246,7 +246,7 @@ def test_a_batch_shows_what_it_is_and_not_its_content(dataset: larder.Dataset) -
     assert (len(ragged), len(ragged.lengths)) == (2, 2)
 
 
-def test_tensors_are_those_asked_for_in_that_order(dataset: larder.Dataset) -> None:
+def test_batch_has_requested_tensors_in_requested_order(dataset: larder.Dataset) -> None:
     batch = next(iter(dataset.loader(4, tensors=["label"])))
     assert list(batch) == ["label"]
     batch = next(iter(dataset.loader(4, tensors=["label", "image"])))
@@ -275,7 +275,7 @@ def test_two_loaders_are_used_side_by_side(dataset: larder.Dataset) -> None:
 
 
 @pytest.mark.parametrize("output", ["numpy", "jax", "auto"])
-def test_batches_are_arrays_of_the_framework_asked_for(
+def test_batches_are_arrays_of_the_requested_framework(
     dataset: larder.Dataset, images: dict[str, np.ndarray], output: str
 ) -> None:
     import jax
@@ -316,7 +316,7 @@ def test_wrong_settings_are_refused_by_name(dataset: larder.Dataset) -> None:
             dataset.loader().set_epoch(epoch)
 
 
-def test_a_loader_without_batches_warns_at_the_line_that_makes_it(
+def test_loader_without_batches_warns_at_its_call_site(
     dataset: larder.Dataset,
 ) -> None:
     with pytest.warns(
@@ -334,7 +334,7 @@ def test_a_loader_without_batches_warns_at_the_line_that_makes_it(
         assert len(dataset.select([]).loader(301)) == 0
 
 
-def test_settings_at_their_limits_are_taken(dataset: larder.Dataset) -> None:
+def test_settings_at_their_limits_are_accepted(dataset: larder.Dataset) -> None:
     """The native module allows the same values."""
     loader = dataset.loader(65_536, prefetch=64, seed=2**64 - 1, last="uneven")
     assert samples_of(loader) == samples_of(dataset.loader(np.int16(300), seed=2**64 - 1))
@@ -342,7 +342,7 @@ def test_settings_at_their_limits_are_taken(dataset: larder.Dataset) -> None:
     assert sorted(samples_of(loader)) == list(range(300))
 
 
-def test_what_it_did_is_told(dataset: larder.Dataset) -> None:
+def test_stats_and_explain_report_the_epoch(dataset: larder.Dataset) -> None:
     loader = dataset.loader(30)
     for _ in loader:
         pass
@@ -355,7 +355,9 @@ def test_what_it_did_is_told(dataset: larder.Dataset) -> None:
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "transform", "threads"])
-def test_the_time_of_a_loop_is_told_apart(dataset: larder.Dataset, options: dict[str, Any]) -> None:
+def test_stats_separate_waiting_from_using_time(
+    dataset: larder.Dataset, options: dict[str, Any]
+) -> None:
     loader = dataset.loader(30, output="numpy", **options)
     begun = time.perf_counter()
     for _ in loader:

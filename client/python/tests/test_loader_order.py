@@ -46,7 +46,7 @@ def walked(loader: larder.Loader, output: str, images: dict[str, np.ndarray]) ->
 
 @pytest.mark.parametrize(("workers", "world"), list(itertools.product([2, 4], WORLDS)))
 @pytest.mark.parametrize("output", ["numpy", "jax"])
-def test_workers_that_transform_change_nothing_in_the_order(
+def test_transform_workers_do_not_change_the_order(
     output: str, workers: int, world: int, node: Node, images: dict[str, np.ndarray]
 ) -> None:
     job = Job(node.address, world, last="uneven")
@@ -69,7 +69,7 @@ def one_rank(job: Job, rank: int, output: str = "numpy") -> list[list[int]]:
         *((output, method) for output in ("numpy", "jax") for method in ("spawn", "forkserver")),
     ],
 )
-def test_ranks_in_processes_however_they_are_started(
+def test_ranks_in_processes_of_any_start_method(
     output: str, method: str, world: int, node: Node
 ) -> None:
     job = Job(node.address, world, last="uneven")
@@ -83,7 +83,7 @@ def test_ranks_in_threads_of_one_process(node: Node) -> None:
         job.check(list(pool.map(lambda rank: one_rank(job, rank), range(4))))
 
 
-def test_a_loader_made_before_its_process_has_a_rank_is_refused(
+def test_loader_made_before_the_rank_is_set_is_refused(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loader = larder.open("s3://data/images", cluster=node.address).loader(output="numpy")
@@ -95,7 +95,7 @@ def test_a_loader_made_before_its_process_has_a_rank_is_refused(
     assert len(loader) == 15
 
 
-def test_an_iterator_that_is_never_used_begins_no_epoch(node: Node) -> None:
+def test_unused_iterator_begins_no_epoch(node: Node) -> None:
     job = Job(node.address, 1)
     loader = larder.open(job.uri, cluster=job.cluster).loader(**job.options(0), output="numpy")
     iter(loader), iter(loader)

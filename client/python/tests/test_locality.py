@@ -32,7 +32,7 @@ def whole(batch: list[list[int]]) -> list[int]:
     return sorted(sample for rank in batch for sample in rank)
 
 
-def test_nodes_of_this_host_are_known_by_their_sockets(ds: larder.Dataset) -> None:
+def test_nodes_of_this_host_are_found_by_their_sockets(ds: larder.Dataset) -> None:
     assert sorted(ds.nodes_here) == sorted(NAMES)
     alone = larder.mix([(ds, 0.5), (ds.select(range(100)), 0.5)])
     assert sorted(alone.nodes_here) == sorted(NAMES)
@@ -48,14 +48,14 @@ def test_a_global_batch_has_the_same_samples_divided_differently(ds: larder.Data
     assert all(len(rank) == 16 for batch in divided for rank in batch)
 
 
-def test_a_mixture_is_divided_too(ds: larder.Dataset) -> None:
+def test_locality_divides_a_mixture(ds: larder.Dataset) -> None:
     mixture = larder.mix([(ds, 0.5), (ds.select(range(100)), 0.5)], stop=160)
     locality = mixture.locality(["near", "far"])
     slices, divided = batches(mixture, 2, False), batches(mixture, 2, locality)
     assert [whole(batch) for batch in slices] == [whole(batch) for batch in divided]
 
 
-def test_what_one_process_made_is_the_same_in_all(ds: larder.Dataset) -> None:
+def test_locality_is_equal_after_pickle_and_bytes(ds: larder.Dataset) -> None:
     locality, swapped = ds.locality(["near", "far"]), ds.locality(["far", "near"])
     for copy in (
         pickle.loads(pickle.dumps(locality)),
@@ -73,7 +73,7 @@ def test_what_one_process_made_is_the_same_in_all(ds: larder.Dataset) -> None:
         larder.Locality.from_bytes(locality.to_bytes()[:-1])
 
 
-def test_a_state_goes_on_without_the_locality_it_was_saved_with(ds: larder.Dataset) -> None:
+def test_state_saved_with_a_locality_resumes_without_one(ds: larder.Dataset) -> None:
     locality = ds.locality(["near", "far"])
     options = {"shuffle": "global", "seed": 3}
     seen, states = [], []
@@ -89,7 +89,7 @@ def test_a_state_goes_on_without_the_locality_it_was_saved_with(ds: larder.Datas
     assert sorted(seen + rest) == list(range(300))
 
 
-def test_what_can_not_be_agreed_on_is_refused(ds: larder.Dataset) -> None:
+def test_locality_that_ranks_cannot_agree_on_is_refused(ds: larder.Dataset) -> None:
     with pytest.raises(larder.InvalidArgument, match=r"torch\.distributed"):
         ds.loader(rank=0, world_size=2, locality=True)
     with pytest.raises(larder.InvalidArgument, match="2 ranks, and there are 3"):

@@ -49,7 +49,9 @@ def test_every_batch_has_its_share_of_each_dataset(
         np.testing.assert_array_equal(batch["image"], images["image"][batch.samples])
 
 
-def test_an_epoch_ends_when_it_is_told_to(parts: tuple[larder.Dataset, larder.Dataset]) -> None:
+def test_mixture_epoch_ends_at_the_chosen_stop(
+    parts: tuple[larder.Dataset, larder.Dataset],
+) -> None:
     both = {parts[0]: 0.5, parts[1]: 0.5}
     first = Counter(drawn(larder.mix(both)))
     assert set(first.values()) == {1}
@@ -78,7 +80,7 @@ def test_ranks_share_an_epoch_of_a_mixture(parts: tuple[larder.Dataset, larder.D
     assert sorted(rows) == sorted(drawn(mixture))
 
 
-def test_a_sample_that_is_repeated_draws_other_random_numbers_each_time(
+def test_repeated_sample_draws_new_random_numbers(
     parts: tuple[larder.Dataset, larder.Dataset],
 ) -> None:
     mixture = larder.mix({parts[0]: 0.5, parts[1].select(range(30)): 0.5}, stop="all")
@@ -104,7 +106,7 @@ def test_a_batch_of_a_single_dataset_has_no_sources(
     assert next(iter(parts[0].loader(4))).sources is None
 
 
-def test_training_on_a_mixture_and_validating_go_on_side_by_side(
+def test_mixture_and_validation_split_iterate_together(
     parts: tuple[larder.Dataset, larder.Dataset],
 ) -> None:
     train, validation = parts[0].split(0.9, seed=2)
@@ -117,7 +119,7 @@ def test_training_on_a_mixture_and_validating_go_on_side_by_side(
     assert len(left) < 60
 
 
-def test_what_can_not_be_mixed_is_refused(
+def test_invalid_mixtures_are_refused(
     node: Node, parts: tuple[larder.Dataset, larder.Dataset]
 ) -> None:
     one, two = parts

@@ -23,7 +23,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_page_runs(
+def test_examples_of_the_page_run(
     page: str, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LARDER_CLUSTER", node.address)

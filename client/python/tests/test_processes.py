@@ -111,7 +111,7 @@ def test_importing_starts_no_thread() -> None:
 
 @pytest.mark.parametrize("local", [True, False])
 @pytest.mark.parametrize("way", ["cluster", "none"])
-def test_children_forked_while_the_parent_is_busy_read_for_themselves(
+def test_children_forked_from_a_busy_parent_read_correctly(
     node: Node, local: bool, way: str
 ) -> None:
     dataset = larder.open(URI, cluster=node.address if way == "cluster" else "none", local=local)
@@ -128,9 +128,7 @@ def test_children_forked_while_the_parent_is_busy_read_for_themselves(
 
 
 @pytest.mark.parametrize("options", WORKING, ids=["plain", "transform", "threads"])
-def test_an_epoch_begun_before_a_fork_is_refused_in_the_child_and_a_new_one_works(
-    node: Node, options: dict[str, Any]
-) -> None:
+def test_forked_child_must_begin_a_new_epoch(node: Node, options: dict[str, Any]) -> None:
     dataset = larder.open(URI, cluster=node.address)
     loader = dataset.loader(16, output="numpy", **options)
     iterator = iter(loader)
@@ -150,7 +148,7 @@ def test_an_epoch_begun_before_a_fork_is_refused_in_the_child_and_a_new_one_work
 
 
 @pytest.mark.parametrize("way", ["cluster", "none"])
-def test_a_forked_child_that_has_no_file_descriptors_left_is_told_so(node: Node, way: str) -> None:
+def test_forked_child_without_descriptors_gets_an_error(node: Node, way: str) -> None:
     dataset = larder.open(URI, cluster=node.address if way == "cluster" else "none")
     check(dataset, 3)
 
@@ -179,7 +177,7 @@ def hold_all_files() -> Iterator[None]:
             os.close(file)
 
 
-def test_views_taken_before_a_fork_are_each_sides_own(node: Node) -> None:
+def test_views_are_private_to_parent_and_forked_child(node: Node) -> None:
     dataset = larder.open(URI, cluster=node.address)
     view = dataset[3]["image"]
     expected = all_images()["image"][3]

@@ -66,7 +66,7 @@ def check(batch: Any, samples: Any, ragged: Rows) -> None:
     assert np.asarray(batch["label"]).tolist() == [int(sample) for sample in samples]
 
 
-def test_its_shape_says_that_rows_differ(dataset: larder.Dataset) -> None:
+def test_ragged_shape_has_no_first_dimension(dataset: larder.Dataset) -> None:
     assert dataset.tensors == {
         "box": larder.TensorSpec("float32", (None, 4)),
         "label": larder.TensorSpec("int64", ()),
@@ -74,7 +74,7 @@ def test_its_shape_says_that_rows_differ(dataset: larder.Dataset) -> None:
     }
 
 
-def test_samples_are_their_own_rows(dataset: larder.Dataset, ragged: Rows) -> None:
+def test_ragged_samples_are_single_rows(dataset: larder.Dataset, ragged: Rows) -> None:
     for index in (0, 7, 99, 100, 101, -1):
         sample = dataset[index]
         for name in ("text", "box"):
@@ -120,7 +120,7 @@ def test_batches_of_one_empty_row(dataset: larder.Dataset, ragged: Rows) -> None
             assert batch["text"].data.shape == (0,)
 
 
-def test_a_job_resumes_in_mid_epoch(dataset: larder.Dataset, ragged: Rows) -> None:
+def test_ragged_job_resumes_in_mid_epoch(dataset: larder.Dataset, ragged: Rows) -> None:
     whole = [batch.samples.tolist() for batch in dataset.loader(9, seed=5)]
     batches = iter(dataset.loader(9, seed=5))
     state = [next(batches) for _ in range(4)][-1].state_dict()
@@ -153,7 +153,7 @@ def test_rows_side_by_side_are_views_and_harmless_to_write_to(
     assert loader.stats()["copies_per_byte"] == pytest.approx(1.0)
 
 
-def test_memory_of_a_batch_stays_until_its_last_row_is_let_go(
+def test_batch_memory_lives_until_its_last_row_is_dropped(
     mapped: larder.Dataset, ragged: Rows
 ) -> None:
     kept = [(batch.samples[0], batch["text"].row(0)) for batch in mapped.loader(8, seed=1)]
@@ -161,7 +161,7 @@ def test_memory_of_a_batch_stays_until_its_last_row_is_let_go(
         np.testing.assert_array_equal(row, ragged["text"][sample])
 
 
-def test_mixtures_bring_ragged_rows_of_each(dataset: larder.Dataset, ragged: Rows) -> None:
+def test_mixture_has_ragged_rows_of_each_dataset(dataset: larder.Dataset, ragged: Rows) -> None:
     mixture = larder.mix({dataset.select(range(120)): 0.5, dataset.select(range(120, 240)): 0.5})
     for batch in mixture.loader(10, output="numpy"):
         check(batch, batch.samples, ragged)
@@ -193,7 +193,7 @@ def test_transforms_get_rows_and_make_ragged_columns(
             np.testing.assert_array_equal(text, ragged["text"][sample][:50])
 
 
-def test_what_cannot_be_put_together_is_said(node: Node) -> None:
+def test_ragged_values_that_cannot_be_joined_are_refused(node: Node) -> None:
     dataset = larder.open(URI, cluster=node.address)
     grown = iter(range(1, 100))
     cases = [
@@ -220,7 +220,7 @@ def test_what_cannot_be_put_together_is_said(node: Node) -> None:
             raise caught.value.__cause__
 
 
-def test_a_ragged_is_a_tuple_that_frameworks_take_apart() -> None:
+def test_ragged_is_a_tuple_that_frameworks_unpack() -> None:
     import jax
 
     ragged = larder.Ragged.of([[1, 2], [], [3]])
@@ -245,7 +245,7 @@ def test_grain_gets_rows(mapped: larder.Dataset, ragged: Rows) -> None:
     np.testing.assert_array_equal(source[9]["text"], ragged["text"][9])
 
 
-def test_a_pair_that_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
+def test_invalid_offsets_are_refused_by_name(tmp_path: Path) -> None:
     tensors = flat("x", [np.arange(3), np.arange(4)])
     tensors["x.offsets"][1] = 9
     save_file(tensors, tmp_path / "a.safetensors")
@@ -253,7 +253,7 @@ def test_a_pair_that_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
         larder.index(f"file://{tmp_path}")
 
 
-def test_flat_npy_files_with_offsets_are_ragged_too(tmp_path: Path) -> None:
+def test_flat_npy_files_with_offsets_are_ragged(tmp_path: Path) -> None:
     rows = [np.arange(n * 3, dtype=np.float32).reshape(n, 3) for n in (2, 0, 5)]
     for name, array in flat("points", rows).items():
         np.save(tmp_path / f"{name}.npy", array)

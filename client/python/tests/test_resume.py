@@ -81,7 +81,7 @@ def undisturbed(before: dict[str, Any], epoch: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("mixed", "transform"), [(False, False), (False, True), (True, False), (True, True)]
 )
-def test_a_resume_at_another_world_size_loses_and_repeats_nothing(
+def test_resume_at_another_world_size_loses_no_sample(
     node: Node, mixed: bool, transform: bool
 ) -> None:
     before = [choice(seed, mixed, transform) for seed in range(SEEDS)]
@@ -119,7 +119,7 @@ def rows(batches: Any) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("transformed", [{}, IN_THREADS])
 @pytest.mark.parametrize("mixed", [False, True])
-def test_a_pickled_loader_goes_on_where_it_stood(
+def test_pickled_loader_continues_at_its_position(
     mixed: bool, transformed: dict[str, Any], node: Node
 ) -> None:
     dataset = larder.open("s3://data/images", cluster=node.address)

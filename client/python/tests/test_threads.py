@@ -90,12 +90,12 @@ def program(text: str, *arguments: str) -> str:
     not hasattr(sys, "_is_gil_enabled") or "PYTHON_GIL" in os.environ,
     reason="this Python has a GIL always, or was told whether to have it",
 )
-def test_importing_the_package_brings_no_gil() -> None:
+def test_importing_the_package_does_not_enable_the_gil() -> None:
     free = "import sys; before = sys._is_gil_enabled(); {}; print(sys._is_gil_enabled() == before)"
     assert program(free.format("import larder, larder.grain")) == "True\n"
 
 
-def test_one_dataset_is_read_in_every_way(dataset: larder.Dataset) -> None:
+def test_threads_read_one_dataset_by_every_method(dataset: larder.Dataset) -> None:
     images = all_images()
 
     def read(seed: int) -> None:
@@ -147,7 +147,7 @@ def test_threads_that_share_a_loader_get_an_epoch_each(
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
-def test_an_iteration_that_threads_share_brings_each_batch_once_or_says_so(
+def test_shared_iteration_has_each_batch_once_or_an_error(
     dataset: larder.Dataset, options: dict[str, object]
 ) -> None:
     images = all_images()
@@ -170,7 +170,7 @@ def test_an_iteration_that_threads_share_brings_each_batch_once_or_says_so(
     assert sorted(label for part in parts for label in part) == list(range(SAMPLES))
 
 
-def test_who_asks_while_another_thread_waits_is_told_so(dataset: larder.Dataset) -> None:
+def test_next_fails_while_another_thread_waits(dataset: larder.Dataset) -> None:
     entered, go = threading.Event(), threading.Event()
 
     def wait(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -228,7 +228,7 @@ def test_a_loader_answers_while_it_is_iterated(
     assert set.union(*seen) <= known | starts
 
 
-def test_an_epoch_that_is_closed_while_a_thread_waits_leaves_no_thread(
+def test_epoch_closed_under_a_waiting_thread_leaks_none(
     dataset: larder.Dataset,
 ) -> None:
     native = dataset.loader(10)._native
@@ -258,7 +258,7 @@ def threads_named(name: str) -> int:
     return names.count(name[:15])
 
 
-def test_views_are_good_until_the_last_thread_drops_them(dataset: larder.Dataset) -> None:
+def test_views_are_valid_until_the_last_thread_drops_them(dataset: larder.Dataset) -> None:
     images, views = all_images(), queue.Queue(maxsize=64)
 
     def make(seed: int) -> None:
@@ -283,7 +283,7 @@ def test_views_are_good_until_the_last_thread_drops_them(dataset: larder.Dataset
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
     reason="without a GIL, CPython may fork while a thread is about to have the lock of any object",
 )
-def test_children_forked_while_threads_iterate_and_ask_do_the_same(
+def test_children_forked_while_threads_iterate_can_iterate(
     dataset: larder.Dataset,
 ) -> None:
     images, stop = all_images(), threading.Event()
@@ -337,7 +337,7 @@ print("done")
 """
 
 
-def test_an_error_is_raised_while_other_threads_ask(node: Node) -> None:
+def test_error_is_raised_while_other_threads_query(node: Node) -> None:
     assert program(ERRORS_AND_QUESTIONS, URI, node.address, str(100 * ROUNDS)) == "done\n"
 
 
@@ -358,7 +358,7 @@ print(len(opened), *set(opened))
 
 
 @pytest.mark.usefixtures("s3")
-def test_threads_of_a_new_process_open_together_and_start_one_node(
+def test_threads_that_open_together_start_one_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tmp_path.chmod(0o700)
@@ -370,9 +370,7 @@ def test_threads_of_a_new_process_open_together_and_start_one_node(
     assert re.fullmatch(r"larder: started a cache of .* on this host \(.*\)", announced[0])
 
 
-def test_a_framework_that_another_thread_is_importing_is_waited_for(
-    tmp_path: Path, node: Node
-) -> None:
+def test_waits_for_a_framework_that_a_thread_imports(tmp_path: Path, node: Node) -> None:
     """A module that another thread imports is incomplete until the import ends."""
     package = tmp_path / "torch"
     package.mkdir()

@@ -88,7 +88,7 @@ def test_random_numbers_depend_on_seed_epoch_and_sample_only(dataset: larder.Dat
     assert not set(one.values()) & set(drawn(32, 2, 0).values())
 
 
-def test_random_numbers_stay_what_they_are(dataset: larder.Dataset) -> None:
+def test_random_numbers_match_their_documented_stream(dataset: larder.Dataset) -> None:
     """A job resumed with another version of the package goes on with the same numbers."""
     loader = dataset.loader(150, seed=7, shuffle="none", transform=transforms.noise, output="numpy")
     loader.set_epoch(3)
@@ -116,7 +116,7 @@ def test_batches_are_transformed_after_their_samples(
 
 
 @pytest.mark.parametrize("where", PLACES)
-def test_batches_that_are_kept_stay_what_they_are(
+def test_held_transformed_batches_keep_their_values(
     dataset: larder.Dataset, images: dict[str, np.ndarray], where: dict[str, Any]
 ) -> None:
     loader = dataset.loader(20, transform=transforms.in_place, output="numpy", **where)
@@ -129,7 +129,7 @@ def test_batches_that_are_kept_stay_what_they_are(
 
 
 @pytest.mark.parametrize("where", PLACES)
-def test_a_state_counts_what_was_handed_out_and_not_what_is_transformed(
+def test_state_counts_delivered_batches_only(
     dataset: larder.Dataset, where: dict[str, Any]
 ) -> None:
     options = {"transform": transforms.noise, "last": "uneven", **where}
@@ -151,9 +151,7 @@ def test_a_state_counts_what_was_handed_out_and_not_what_is_transformed(
 
 
 @pytest.mark.parametrize("where", PLACES)
-def test_what_a_transform_raises_says_of_which_sample(
-    dataset: larder.Dataset, where: dict[str, Any]
-) -> None:
+def test_transform_error_names_its_sample(dataset: larder.Dataset, where: dict[str, Any]) -> None:
     loader = dataset.loader(16, shuffle="none", transform=transforms.fail_at_40, **where)
     seen = []
     with pytest.raises(larder.TransformError, match="sample 40 in epoch 0") as raised:
@@ -177,7 +175,7 @@ def test_what_a_transform_raises_says_of_which_sample(
         (transforms.wrong, "returned a ndarray where a dict of arrays"),
     ],
 )
-def test_what_can_not_be_stacked_is_refused(
+def test_values_that_cannot_be_stacked_are_refused(
     dataset: larder.Dataset, where: dict[str, Any], transform: Any, says: str
 ) -> None:
     with pytest.raises(larder.TransformError) as raised:
@@ -186,7 +184,7 @@ def test_what_can_not_be_stacked_is_refused(
 
 
 @pytest.mark.parametrize("where", PLACES)
-def test_what_the_output_can_not_have_says_of_which_sample(
+def test_value_invalid_for_the_output_names_its_sample(
     dataset: larder.Dataset, where: dict[str, Any]
 ) -> None:
     options = {"shuffle": "none", "output": "jax", **where}
@@ -229,14 +227,12 @@ def test_ctrl_c_ends_the_wait_for_a_transform_that_hangs(dataset: larder.Dataset
 
 
 @pytest.mark.parametrize("where", PLACES)
-def test_what_has_no_type_as_a_whole_is_no_array(
-    dataset: larder.Dataset, where: dict[str, Any]
-) -> None:
+def test_custom_container_stays_unconverted(dataset: larder.Dataset, where: dict[str, Any]) -> None:
     loader = dataset.loader(50, batch_transform=transforms.table, output="numpy", **where)
     assert all(isinstance(batch["table"], transforms.Table) for batch in loader)
 
 
-def test_a_program_ends_in_the_midst_of_an_epoch(
+def test_program_exits_cleanly_in_mid_epoch(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), *sys.path]))
@@ -253,7 +249,7 @@ def test_a_program_ends_in_the_midst_of_an_epoch(
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
 
 
-def test_two_iterations_of_a_loader_do_not_disturb_each_other(dataset: larder.Dataset) -> None:
+def test_two_iterations_of_a_loader_are_independent(dataset: larder.Dataset) -> None:
     loader = dataset.loader(50, seed=1, transform=transforms.noise, workers=2, output="numpy")
     loader.set_epoch(4)
     first = iter(loader)
@@ -267,7 +263,7 @@ def test_two_iterations_of_a_loader_do_not_disturb_each_other(dataset: larder.Da
         np.testing.assert_array_equal(one["noise"], two["noise"])
 
 
-def test_workers_run_ahead_no_further_than_they_may(dataset: larder.Dataset) -> None:
+def test_workers_run_ahead_only_up_to_the_limit(dataset: larder.Dataset) -> None:
     begun = []
 
     def count(batch: dict[str, Any]) -> dict[str, Any]:
@@ -281,7 +277,7 @@ def test_workers_run_ahead_no_further_than_they_may(dataset: larder.Dataset) -> 
     batches.close()
 
 
-def test_threads_end_if_not_all_of_them_can_be_started(
+def test_started_workers_end_when_another_fails_to_start(
     dataset: larder.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start, started = threading.Thread.start, []
@@ -300,7 +296,7 @@ def test_threads_end_if_not_all_of_them_can_be_started(
         assert not thread.is_alive()
 
 
-def test_settings_that_make_no_sense_are_refused(dataset: larder.Dataset) -> None:
+def test_invalid_transform_settings_are_refused(dataset: larder.Dataset) -> None:
     for options, says in [
         ({"workers": 2}, "nothing to do"),
         ({"workers": -1, "transform": dict}, "workers is -1"),
@@ -310,7 +306,7 @@ def test_settings_that_make_no_sense_are_refused(dataset: larder.Dataset) -> Non
             dataset.loader(**options)
 
 
-def test_arrays_of_jax_come_out_of_transforms(dataset: larder.Dataset) -> None:
+def test_transforms_return_arrays_of_jax(dataset: larder.Dataset) -> None:
     import jax
 
     batch = next(iter(dataset.loader(16, transform=transforms.augment, output="jax")))
@@ -331,7 +327,7 @@ def test_a_stray_end_of_iteration_does_not_end_the_epoch(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_signal_handler_may_ask_for_the_figures(dataset: larder.Dataset, workers: int) -> None:
+def test_signal_handler_can_call_explain(dataset: larder.Dataset, workers: int) -> None:
     loader = dataset.loader(2, transform=transforms.same, workers=workers)
     asked = []
     before = signal.signal(signal.SIGALRM, lambda *_: asked.append(str(loader.explain())))
@@ -344,7 +340,7 @@ def test_a_signal_handler_may_ask_for_the_figures(dataset: larder.Dataset, worke
         signal.signal(signal.SIGALRM, before)
 
 
-def test_workers_that_nobody_closed_end(dataset: larder.Dataset) -> None:
+def test_workers_end_when_their_iterator_is_dropped(dataset: larder.Dataset) -> None:
     before = set(threading.enumerate())
     loader = dataset.loader(2, transform=transforms.same, workers=2)
     batches = loader._transformed.batches(loader._native.epoch(0, None), 0, 0, None)

@@ -62,7 +62,7 @@ def test_a_sample_a_slice_and_rows_are_views(
     assert anonymous_kib() == 0
 
 
-def test_what_somebody_has_already_is_copied_for_the_next(dataset: larder.Dataset) -> None:
+def test_rows_with_a_live_view_are_copied_for_the_next_read(dataset: larder.Dataset) -> None:
     held, before = dataset[10:20], larder.stats()
     again = dataset[15:25]
     assert copied(before) == sum(array.nbytes for array in again.values())
@@ -101,7 +101,7 @@ def test_shuffled_batches_are_copied_once(dataset: larder.Dataset) -> None:
 
 
 @pytest.mark.parametrize("shuffle", ["none", "global"])
-def test_rows_that_come_over_a_connection_are_copied_once(
+def test_remote_rows_are_copied_once(
     shuffle: str, node: Node, images: dict[str, np.ndarray]
 ) -> None:
     # Rows of one shard stand side by side in a batch: short ones of several are copied once more.
@@ -114,7 +114,7 @@ def test_rows_that_come_over_a_connection_are_copied_once(
     assert stats["copies_per_byte"] == 1
 
 
-def test_writing_to_a_view_harms_nobody(
+def test_writes_to_a_view_are_invisible_to_other_readers(
     dataset: larder.Dataset, node: Node, images: dict[str, np.ndarray]
 ) -> None:
     mine, neighbour = dataset[40], dataset[41]
@@ -139,7 +139,7 @@ def test_writing_to_a_view_harms_nobody(
     assert anonymous_kib() == 0, "what was written is given back"
 
 
-def test_a_program_that_writes_to_all_it_reads_stays_small(
+def test_program_that_writes_to_all_rows_stays_small(
     dataset: larder.Dataset, images: dict[str, np.ndarray]
 ) -> None:
     for _ in range(3):

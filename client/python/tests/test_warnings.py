@@ -32,7 +32,7 @@ def nobody(s3: S3Server) -> str:
         return "http://{}:{}".format(*held.getsockname())
 
 
-def test_a_cluster_that_is_down_is_warned_of_once(
+def test_unreachable_cluster_is_warned_of_once(
     nobody: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     dataset = larder.open(URI, cluster=nobody)
@@ -44,7 +44,7 @@ def test_a_cluster_that_is_down_is_warned_of_once(
     assert caplog.records == [record]
 
 
-def test_a_program_that_sets_nothing_up_sees_it(nobody: str) -> None:
+def test_warning_is_shown_without_logging_setup(nobody: str) -> None:
     program = f"import larder; print(len(larder.open({URI!r})))"
     environment = {**os.environ, "LARDER_CLUSTER": nobody}
     done = subprocess.run(
@@ -56,7 +56,7 @@ def test_a_program_that_sets_nothing_up_sees_it(nobody: str) -> None:
 
 
 @pytest.mark.parametrize("cluster", [None, "none"])
-def test_indexing_by_opening_is_said_with_what_is_left_out(
+def test_open_that_indexes_warns_of_left_out_files(
     cluster: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save_file({"label": np.arange(5), "scale": np.ones(2)}, tmp_path / "a.safetensors")
@@ -91,7 +91,7 @@ class _Slow(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("cluster", [None, "none"])
-def test_who_waits_long_for_an_opening_is_told_what_for(
+def test_slow_open_warns_with_the_reason(
     cluster: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Slow) as server:

@@ -79,9 +79,7 @@ def run(environment: dict[str, str], script: str, **more: str) -> subprocess.Com
     )
 
 
-def test_the_lines_of_the_readme_work_on_a_folder(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_readme_lines_run_on_a_folder(environment: dict[str, str], tmp_path: Path) -> None:
     write(tmp_path / "imagenet")
     script = readme().replace("s3://bucket/imagenet", f"file://{tmp_path}/imagenet")
     done = run(environment, script)
@@ -94,9 +92,7 @@ def test_the_lines_of_the_readme_work_on_a_folder(
     assert "Traceback" not in done.stderr
 
 
-def test_the_lines_of_the_readme_work_on_a_bucket(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_readme_lines_run_on_a_bucket(environment: dict[str, str], tmp_path: Path) -> None:
     with S3Server(tmp_path) as s3:
         write(tmp_path / "bucket/imagenet")
         for _ in range(2):
@@ -104,13 +100,13 @@ def test_the_lines_of_the_readme_work_on_a_bucket(
             assert done.returncode == 0, done.stderr
 
 
-def test_the_programs_are_there(environment: dict[str, str]) -> None:
+def test_wheel_programs_print_their_version(environment: dict[str, str]) -> None:
     for name in ("larder", "larder-node"):
         said = subprocess.run([name, "--version"], env=environment, capture_output=True, text=True)
         assert said.stdout.startswith(f"{name} "), said
 
 
-def test_the_wheel_is_small_and_runs_where_its_tag_says(wheel: Path) -> None:
+def test_wheel_is_small_and_needs_only_the_glibc_of_its_tag(wheel: Path) -> None:
     assert wheel.stat().st_size < 30 << 20, f"{wheel.stat().st_size >> 20} MiB"
     tag = re.search(r"-cp311-abi3-manylinux_2_(\d+)_", wheel.name)
     assert tag, wheel.name

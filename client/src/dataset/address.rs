@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_has_the_address_of_its_folder_and_a_name_has_none() {
+    fn path_gets_file_address_and_dataset_name_gets_none() {
         assert_eq!(address("/no/such/folder/").as_deref(), Some("file:///no/such/folder"));
         let here = env::current_dir().unwrap();
         assert_eq!(address("./data"), Some(format!("file://{}/data", here.display())));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_that_would_be_opened_as_a_version_of_another_is_refused() {
+    fn refuses_prefix_that_parses_as_reference_with_tag() {
         let refused = parse_prefix("s3://bucket/data@v3").unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
         let hint = refused.advice_text().unwrap();

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn unregisters_the_extent_that_was_idle_for_longest_when_over_budget() {
+    fn unregisters_longest_idle_extent_when_over_budget() {
         let extents = [(); 4].map(|()| extent(10_000));
         let registrar = Registrar::within(3 * extents[0].total_bytes());
         for (extent, at) in extents.iter().zip([3, 1, 2]) {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_extent_leaves_its_part_of_the_budget() {
+    fn dropped_extent_frees_its_budget() {
         let registrar = Registrar::within(extent(10_000).total_bytes());
         for _ in 0..5 {
             assert!(matches!(ask(&registrar, &extent(10_000), SECOND), Stand::Registered));

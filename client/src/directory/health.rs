@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn one_caller_notices_a_failure_and_one_probes() {
+    fn one_caller_records_a_failure_and_one_probes() {
         let health = Health::default();
         assert!(health.is_up());
         assert!(health.fail(at(0)));

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_on_which_nobody_is_up_is_left_for_a_newer_one_at_once() {
+    fn switches_to_newer_ring_at_once_when_all_members_are_down() {
         let cluster = Arc::new(Cluster::unknown(Control::new(), vec![]));
         let owner_directory = OwnerDirectory::new(SnapshotId::from_bytes([1; 16]), 12);
         let version = || Some(owner_directory.directory(&cluster)?.placement().ring().version());

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_ring_is_taken_over_and_of_the_same_one_the_address_of_a_member_that_moved() {
+    fn adopts_newer_ring_and_new_address_of_a_failed_member() {
         let cluster = Cluster::unknown(Control::new(), vec![]);
         let first = View::new(Arc::new(ring(1, &[("a", 1), ("b", 2)])), "", &[]);
         cluster.view.store(Some(Arc::new(first)));

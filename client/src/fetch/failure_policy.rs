@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_connection_may_break_once_and_a_new_one_never() {
+    fn reconnects_once_after_break_of_an_old_connection_only() {
         let broken = Failure::Broken("reset".to_owned());
         let mut policy = FailurePolicy::default();
         assert_eq!(policy.judge(&broken, true), Verdict::Reconnect);
@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_know_us_is_told_once() {
+    fn reopens_dataset_only_once_when_node_does_not_know_it() {
         let mut policy = FailurePolicy::default();
         assert_eq!(policy.judge(&answer(ErrorKind::NotFound), false), Verdict::Reopen);
         assert_eq!(policy.judge(&answer(ErrorKind::NotFound), false), Verdict::Fatal);
     }
 
     #[test]
-    fn damage_is_forgiven_once_and_remembered_across_waits() {
+    fn second_damage_excludes_the_node_even_after_a_wait() {
         let corrupt = Failure::Corrupt { slot: 0, row: 3 };
         let mut policy = FailurePolicy::default();
         assert_eq!(policy.judge(&corrupt, true), Verdict::Recheck);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_judged_by_their_kind() {
+    fn verdict_follows_error_kind() {
         for (kind, verdict) in [
             (ErrorKind::ResourceExhausted, Verdict::Wait),
             (ErrorKind::OriginUnavailable, Verdict::Wait),

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_asked_of_its_owner_while_that_is_up() {
+    fn picks_the_owner_while_it_is_up() {
         let router = router(5, 200);
         let up = [true; 5];
         for shard in 0..200 {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shards_of_a_member_that_is_down_go_to_the_next_on_their_walks_and_come_back() {
+    fn picks_next_member_on_the_walk_while_the_owner_is_down() {
         let router = router(5, 500);
         let all = [true; 5];
         let mut but_two = all;
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_member_that_is_up_is_asked_for_everything_and_then_nobody() {
+    fn picks_the_only_member_up_and_none_when_all_are_down() {
         let router = router(4, 100);
         for shard in 0..100 {
             let only = [false, false, true, false];
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_a_plan_moved_is_asked_of_its_new_owner_and_then_along_the_walk() {
+    fn picks_owner_of_an_exception_and_then_follows_the_walk() {
         let ring = ring(5);
         let mut builder = ExceptionsBuilder::new(&ring, SnapshotId::from_bytes([3; 16]), 1);
         for shard in (0..200).step_by(2) {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_owners_the_first_is_asked_for_rows_and_one_on_this_host_for_its_memory() {
+    fn picks_primary_owner_for_rows_and_local_owner_for_mapping() {
         let copied = (*ring(6)).clone().with_replicas(3).unwrap();
         let placement = Placement::of_ring(Arc::new(copied));
         let near = [false, false, true, false, false, true];

@@ -73,7 +73,7 @@ fn busiest(fixture: &Fixture, nodes: &[FakeNode], fetcher: &Fetcher) -> usize {
 
 /// Places in larger buffers, with rows from nodes, then mapped, then from the origin.
 #[test]
-fn rows_with_places_go_there_and_the_rest_of_the_buffers_is_left_alone() {
+fn writes_rows_at_their_indices_and_no_other_bytes() {
     let fixture = Fixture::new();
     let (_remote, far) = cluster(&fixture, 2, false);
     let (_local, near) = cluster(&fixture, 1, true);
@@ -112,7 +112,7 @@ fn rows_with_places_go_there_and_the_rest_of_the_buffers_is_left_alone() {
 /// A node may own none of the twelve shards. The owner of a shard depends on its name, and so on
 /// the name of the temporary folder.
 #[test]
-fn each_owner_is_asked_once_and_its_rows_come_to_their_places() {
+fn gather_sends_one_request_to_each_owner() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, false);
     let fetcher = fetcher(&fixture, &address, true);
@@ -129,7 +129,7 @@ fn each_owner_is_asked_once_and_its_rows_come_to_their_places() {
 }
 
 #[test]
-fn what_a_dying_node_had_sent_is_not_asked_for_again() {
+fn rows_received_before_a_node_died_are_not_requested_again() {
     for frames in [0, 1, 3, 6, 7] {
         let fixture = Fixture::new();
         let (mut nodes, address) = cluster(&fixture, 3, false);
@@ -151,7 +151,7 @@ fn what_a_dying_node_had_sent_is_not_asked_for_again() {
 }
 
 #[test]
-fn a_killed_node_costs_its_rows_a_detour_and_is_asked_again_when_it_is_back() {
+fn killed_node_is_bypassed_and_used_again_after_restart() {
     let fixture = Fixture::new();
     let (mut nodes, address) = cluster(&fixture, 2, false);
     let fetcher = fetcher(&fixture, &address, true);
@@ -169,7 +169,7 @@ fn a_killed_node_costs_its_rows_a_detour_and_is_asked_again_when_it_is_back() {
 }
 
 #[test]
-fn a_damaged_row_is_asked_for_again_on_a_new_connection_and_with_a_check() {
+fn damaged_row_is_retried_with_verification_on_new_connection() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, false);
     let fetcher = fetcher(&fixture, &address, true);
@@ -185,7 +185,7 @@ fn a_damaged_row_is_asked_for_again_on_a_new_connection_and_with_a_check() {
 }
 
 #[test]
-fn damaged_rows_are_never_delivered_though_every_node_sends_them() {
+fn rows_come_from_origin_when_every_node_sends_damage() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, false);
     let fetcher = fetcher(&fixture, &address, true);
@@ -197,7 +197,7 @@ fn damaged_rows_are_never_delivered_though_every_node_sends_them() {
 }
 
 #[test]
-fn a_silent_node_is_passed_over_and_then_left_alone() {
+fn silent_node_is_skipped_and_not_asked_in_the_next_gather() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, false);
     let fetcher = fetcher(&fixture, &address, true);
@@ -213,7 +213,7 @@ fn a_silent_node_is_passed_over_and_then_left_alone() {
 }
 
 #[test]
-fn of_many_who_wait_for_a_silent_node_only_the_first_few_ask_it() {
+fn only_a_few_of_many_threads_ask_a_silent_node() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, false);
     let fetcher = fetcher(&fixture, &address, true);
@@ -228,7 +228,7 @@ fn of_many_who_wait_for_a_silent_node_only_the_first_few_ask_it() {
 }
 
 #[test]
-fn a_node_that_shows_signs_of_life_is_waited_for() {
+fn waits_for_a_node_that_sends_keepalives() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, false);
     let fetcher = fetcher(&fixture, &address, true);
@@ -239,7 +239,7 @@ fn a_node_that_shows_signs_of_life_is_waited_for() {
 }
 
 #[test]
-fn an_error_is_acted_upon_by_its_kind() {
+fn reaction_follows_error_kind() {
     let fixture = Fixture::new();
     let rows = shuffled(&fixture);
     for (kind, again) in [
@@ -275,7 +275,7 @@ fn an_error_is_acted_upon_by_its_kind() {
 }
 
 #[test]
-fn a_node_that_does_not_know_us_though_told_is_an_error() {
+fn node_that_stays_unauthenticated_is_an_error() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 1, false);
     let fetcher = fetcher(&fixture, &address, true);
@@ -285,7 +285,7 @@ fn a_node_that_does_not_know_us_though_told_is_an_error() {
 }
 
 #[test]
-fn bytes_that_a_node_found_damaged_are_not_read_past_it_from_the_origin() {
+fn damage_reported_by_a_node_causes_no_read_of_the_origin() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 1, false);
     let fetcher = fetcher(&fixture, &address, true);
@@ -295,7 +295,7 @@ fn bytes_that_a_node_found_damaged_are_not_read_past_it_from_the_origin() {
 }
 
 #[test]
-fn bytes_that_a_node_found_damaged_are_not_read_past_it_when_it_goes_away_later() {
+fn reported_damage_blocks_origin_reads_after_node_goes_down() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 1, false);
     let options = FetchOptions { patience: Duration::from_secs(2), ..FetchOptions::default() };
@@ -309,7 +309,7 @@ fn bytes_that_a_node_found_damaged_are_not_read_past_it_when_it_goes_away_later(
 }
 
 #[test]
-fn a_node_that_lacks_the_dataset_is_passed_over() {
+fn node_without_the_dataset_is_skipped() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, false);
     let fetcher = fetcher(&fixture, &address, true);
@@ -319,7 +319,7 @@ fn a_node_that_lacks_the_dataset_is_passed_over() {
 }
 
 #[test]
-fn a_node_that_does_not_find_the_snapshot_is_asked_for_the_tag() {
+fn opens_by_tag_when_node_does_not_find_the_snapshot() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 1, false);
     let fetcher = fetcher(&fixture, &address, true);
@@ -347,7 +347,7 @@ fn run(request: u64, tensor_slot: u16, first: u32, rows: usize, payload_bytes: u
 }
 
 #[test]
-fn a_node_that_breaks_the_protocol_is_passed_over() {
+fn node_that_breaks_the_protocol_is_skipped() {
     let hostile: [fn(u64) -> Vec<u8>; 10] = [
         |_| b"HTTP/1.1 400 Bad Request\r\n\r\nand much more text".to_vec(),
         |request| header(request, 17, u32::MAX, 8),
@@ -377,7 +377,7 @@ fn a_node_that_breaks_the_protocol_is_passed_over() {
 }
 
 #[test]
-fn rows_come_from_the_origin_when_no_node_is_left_and_from_nodes_again_later() {
+fn reads_origin_while_all_nodes_are_down_and_nodes_afterwards() {
     let fixture = Fixture::new();
     let (mut nodes, address) = cluster(&fixture, 2, false);
     let fetcher = fetcher(&fixture, &address, true);
@@ -393,7 +393,7 @@ fn rows_come_from_the_origin_when_no_node_is_left_and_from_nodes_again_later() {
 }
 
 #[test]
-fn without_a_cluster_rows_come_from_the_origin() {
+fn rows_come_from_the_origin_without_a_cluster() {
     let fixture = Fixture::new();
     let fetcher =
         Fetcher::new(fixture.manifest.clone(), &name(&fixture), None, FetchOptions::default());
@@ -404,7 +404,7 @@ fn without_a_cluster_rows_come_from_the_origin() {
 }
 
 #[test]
-fn with_neither_nodes_nor_origin_the_error_names_both_once_patience_ends() {
+fn error_after_deadline_names_failed_nodes_and_origin() {
     let fixture = Fixture::new();
     let (mut nodes, address) = cluster(&fixture, 1, false);
     let options = FetchOptions { patience: Duration::from_millis(600), ..FetchOptions::default() };
@@ -451,7 +451,7 @@ fn several_threads_read_while_nodes_misbehave() {
 }
 
 #[test]
-fn shards_of_a_node_on_this_host_are_mapped_and_then_read_without_it() {
+fn mapped_shards_of_a_node_on_this_host_outlive_it() {
     let fixture = Fixture::new();
     let (mut nodes, address) = cluster(&fixture, 2, true);
     let fetcher = fetcher(&fixture, &address, true);
@@ -467,7 +467,7 @@ fn shards_of_a_node_on_this_host_are_mapped_and_then_read_without_it() {
 }
 
 #[test]
-fn a_row_is_seen_where_it_lies_and_its_map_given_back_when_nothing_uses_it() {
+fn view_maps_a_row_and_a_recall_releases_unused_mappings() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 1, true);
     let fetcher = fetcher(&fixture, &address, true);
@@ -496,7 +496,7 @@ fn a_row_is_seen_where_it_lies_and_its_map_given_back_when_nothing_uses_it() {
 }
 
 #[test]
-fn a_client_told_not_to_map_does_not() {
+fn client_with_mapping_disabled_never_attaches() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 1, true);
     let fetcher = fetcher(&fixture, &address, false);
@@ -507,7 +507,7 @@ fn a_client_told_not_to_map_does_not() {
 }
 
 #[test]
-fn what_is_not_in_the_snapshot_is_refused_before_anybody_is_asked() {
+fn unknown_rows_and_tensors_are_refused_without_a_request() {
     let fixture = Fixture::new();
     let fetcher =
         Fetcher::new(fixture.manifest.clone(), &name(&fixture), None, FetchOptions::default());
@@ -527,7 +527,7 @@ fn what_is_not_in_the_snapshot_is_refused_before_anybody_is_asked() {
 }
 
 #[test]
-fn a_manifest_comes_over_the_control_plane_and_is_the_one_announced() {
+fn manifest_read_over_control_plane_is_the_announced_one() {
     let fixture = Fixture::new();
     let (_nodes, address) = cluster(&fixture, 2, false);
     let cluster = Cluster::connect(&address).unwrap();

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_made_for_nobody_else_and_taken_only_as_such() {
+    fn creates_private_folder_and_refuses_a_shared_one() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("own");
         make(&path).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_somebody_else_is_refused_with_his_name() {
+    fn folder_of_another_user_is_refused_and_its_owner_named() {
         // The root folder belongs to the superuser. For the superuser, the test uses another user's
         // folder.
         let somebody = if geteuid().is_root() {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_is_held_until_the_file_is_gone() {
+    fn lock_is_held_until_its_last_descriptor_closes() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().to_owned();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_node_says_of_its_arguments_is_told_by_the_names_of_the_settings() {
+    fn node_argument_errors_name_the_settings_of_the_user() {
         let said = "error: --memory: 'lots' is no size; --exit-when-unused: 'soon' is no time";
         let variables = in_our_words(said, &HostOptions::default());
         assert!(variables.contains("LARDER_MEMORY: 'lots'"), "{variables}");

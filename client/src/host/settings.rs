@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_leads_elsewhere_counts_and_what_is_secret_does_not() {
+    fn digest_covers_endpoints_and_identities_but_no_secrets() {
         for name in ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN"] {
             assert!(counts(name), "{name}");
         }
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_the_environment_does_not_matter_and_every_value_does() {
+    fn digest_depends_on_all_values_but_not_on_their_order() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let (a, b) = (pair("AWS_PROFILE", "x"), pair("AWS_REGION", "y"));
         let both = of([a.clone(), b.clone()].into_iter());

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_that_were_waited_for_come_first_then_those_that_took_long_to_fetch() {
+    fn sorts_batches_by_wait_and_then_by_fetch_time() {
         let slowest = Slowest::default();
         offer(&slowest, 0, 0, 5);
         offer(&slowest, 1, 30, 31);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_the_limit_and_those_are_the_slowest() {
+    fn keeps_only_the_slowest_batches_up_to_the_limit() {
         let slowest = Slowest::default();
         let kept = limits::SLOW_BATCHES_KEPT_MAX as u64;
         for batch in 0..10 * kept {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_not_slow_is_not_even_described() {
+    fn batch_that_is_not_slow_is_not_described() {
         let slowest = Slowest::default();
         for batch in 0..limits::SLOW_BATCHES_KEPT_MAX as u64 {
             offer(&slowest, batch, 10, 10);

@@ -130,7 +130,7 @@ fn merged(loaders: &[Loader]) -> EpochDigest {
 }
 
 #[test]
-fn every_sample_comes_once_byte_by_byte_for_every_shuffle_world_and_ending() {
+fn epoch_has_each_sample_once_for_any_shuffle_world_and_ending() {
     for mode in ["none", "window:3", "global"] {
         for world in 1..=4 {
             for (last, lost) in [(Last::Pad, 0), (Last::Uneven, 0), (Last::Drop, 203 % (7 * world))]
@@ -162,7 +162,7 @@ fn every_sample_comes_once_byte_by_byte_for_every_shuffle_world_and_ending() {
 }
 
 #[test]
-fn a_rank_that_has_nothing_of_the_last_batch_is_spared_it_and_stands_where_the_others_do() {
+fn rank_without_samples_skips_the_last_batch_in_equal_state() {
     let mut seen = BTreeMap::new();
     for (rank, batches) in [(0, 2), (1, 2), (2, 1)] {
         let builder = builder().batch_size(67).last(Last::Uneven).rank(rank, 3);
@@ -174,7 +174,7 @@ fn a_rank_that_has_nothing_of_the_last_batch_is_spared_it_and_stands_where_the_o
 }
 
 #[test]
-fn a_resume_in_another_world_with_another_batch_size_loses_and_repeats_nothing() {
+fn resume_at_other_world_and_batch_size_loses_no_sample() {
     for (mode, (before, after)) in
         ["none", "window:2", "global"].iter().zip([(3, 2), (1, 4), (4, 1)])
     {
@@ -214,7 +214,7 @@ fn a_resume_in_another_world_with_another_batch_size_loses_and_repeats_nothing()
 }
 
 #[test]
-fn the_digest_of_a_resumed_part_is_the_expected_one() {
+fn resumed_epoch_has_the_expected_digest() {
     let mut first = builder().batch_size(10).seed(3).build().unwrap();
     first.epoch(0).unwrap().take(4).for_each(|batch| drop(batch.unwrap()));
     let mut second =
@@ -237,7 +237,7 @@ fn ranks_together_walk_the_order_position_by_position() {
 }
 
 #[test]
-fn workers_that_take_turns_hand_out_what_a_loader_that_is_alone_does() {
+fn interleaved_workers_return_the_batches_of_one_loader() {
     for last in [Last::Drop, Last::Pad, Last::Uneven] {
         for (batch_size, workers) in [(10, 2), (10, 4), (50, 7), (101, 3)] {
             let epoch = |worker, workers| {
@@ -266,7 +266,7 @@ fn workers_that_take_turns_hand_out_what_a_loader_that_is_alone_does() {
 }
 
 #[test]
-fn a_workers_state_is_the_jobs_and_the_worker_resumes_from_it_as_the_last_one() {
+fn worker_state_covers_the_whole_job_and_resumes_it() {
     let batches = |worker, resume: Option<LoaderState>, count: usize| {
         let mut builder = builder().batch_size(6).worker(worker, 3);
         if let Some(state) = resume {
@@ -288,7 +288,7 @@ fn a_workers_state_is_the_jobs_and_the_worker_resumes_from_it_as_the_last_one() 
 }
 
 #[test]
-fn a_schedule_says_what_an_epoch_hands_out_and_where_the_job_then_stands() {
+fn schedule_predicts_each_batch_and_the_state_after_it() {
     let mut loader = builder().batch_size(13).seed(2).rank(1, 3).last(Last::Pad).build().unwrap();
     let epoch: Vec<_> = loader.epoch(4).unwrap().map(Result::unwrap).collect();
     let schedule = loader.schedule(LoaderState::new(loader.plan(4), 0)).unwrap();
@@ -340,7 +340,7 @@ impl Gate {
 }
 
 #[test]
-fn what_was_fetched_ahead_is_neither_in_the_state_nor_in_digest_or_stats() {
+fn prefetched_batches_do_not_count_in_state_digest_or_stats() {
     let manifest = manifest();
     let gate = Arc::<Gate>::default();
     let gather = gate.gather(gather(&manifest));
@@ -360,7 +360,7 @@ fn what_was_fetched_ahead_is_neither_in_the_state_nor_in_digest_or_stats() {
 }
 
 #[test]
-fn a_loader_that_was_left_in_mid_epoch_begins_the_epoch_anew_unless_it_is_resumed() {
+fn interrupted_epoch_restarts_unless_the_loader_is_resumed() {
     let mut loader = builder().batch_size(10).build().unwrap();
     let first =
         |loader: &mut Loader| loader.epoch(0).unwrap().next().unwrap().unwrap().samples().to_vec();
@@ -374,7 +374,7 @@ fn a_loader_that_was_left_in_mid_epoch_begins_the_epoch_anew_unless_it_is_resume
 }
 
 #[test]
-fn a_resume_waits_for_its_epoch_whatever_begins_before_it_or_fails_to() {
+fn resume_applies_to_its_epoch_after_other_epochs() {
     let mut loader = builder().batch_size(10).build().unwrap();
     let state = {
         let mut epoch = loader.epoch(3).unwrap();
@@ -392,7 +392,7 @@ fn a_resume_waits_for_its_epoch_whatever_begins_before_it_or_fails_to() {
 }
 
 #[test]
-fn an_error_of_the_source_comes_once_and_the_state_says_where_to_go_on() {
+fn source_error_comes_once_and_the_state_resumes_at_it() {
     let manifest = manifest();
     let inner = gather(&manifest);
     let calls = AtomicU64::new(0);
@@ -421,7 +421,7 @@ fn an_error_of_the_source_comes_once_and_the_state_says_where_to_go_on() {
 }
 
 #[test]
-fn a_part_of_the_samples_and_of_the_tensors_can_be_asked_for() {
+fn loads_selected_samples_and_tensors_only() {
     let builder = builder().samples(50..61).tensors(["label"]).batch_size(4).last(Last::Pad);
     let mut loader = builder.shuffle(Shuffle::Global).build().unwrap();
     let mut seen = Vec::new();
@@ -445,7 +445,7 @@ fn a_loader_of_no_tensors_is_refused() {
 }
 
 #[test]
-fn two_ways_to_iterate_one_loader_do_not_disturb_each_other() {
+fn two_epochs_of_one_loader_iterate_independently() {
     let mut loader = builder().batch_size(50).seed(9).build().unwrap();
     let (mut one, mut other) = (loader.epoch(0).unwrap(), loader.epoch(1).unwrap());
     one.next().unwrap().unwrap();
@@ -478,7 +478,7 @@ fn settings_out_of_their_range_are_refused_with_the_range() {
 }
 
 #[test]
-fn auto_is_decided_by_the_memory_of_the_cluster_and_by_nothing_uncertain() {
+fn auto_shuffle_follows_cluster_memory_when_all_nodes_answer() {
     let manifest = manifest();
     let memory = |budget_bytes, answered| {
         Some(crate::ClusterMemory { budget_bytes, resident_bytes: 0, members: 2, answered })
@@ -499,7 +499,7 @@ fn auto_is_decided_by_the_memory_of_the_cluster_and_by_nothing_uncertain() {
 }
 
 #[test]
-fn the_order_is_the_samplers() {
+fn order_equals_that_of_the_sampler() {
     let mut loader = builder().batch_size(29).seed(77).shuffle(Shuffle::Global).build().unwrap();
     let samples: Vec<u64> =
         loader.epoch(6).unwrap().flat_map(|batch| batch.unwrap().samples().to_vec()).collect();
@@ -508,7 +508,7 @@ fn the_order_is_the_samplers() {
 }
 
 #[test]
-fn the_batch_that_was_waited_for_is_remembered_with_what_it_waited_for() {
+fn slowest_batch_is_recorded_with_its_longest_wait() {
     let manifest = manifest();
     let (inner, calls) = (gather(&manifest), AtomicU64::new(0));
     let wait = Duration::from_millis(300);

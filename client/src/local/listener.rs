@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_root_or_we_gave_to_the_node_is_the_nodes() {
+    fn trusts_folder_that_root_or_this_user_gave_to_the_node() {
         let (root, run) = ((ROOT, 0o755), (ROOT, 0o755));
         judged(NODE, &[(NODE, 0o750), run, root]).unwrap();
         judged(NODE, &[(NODE, 0o770), run, root]).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_others_can_have_taken_is_not() {
+    fn refuses_socket_where_other_users_may_write() {
         let (root, tmp) = ((ROOT, 0o755), (ROOT, 0o1777));
         for (listener, folders, says) in [
             // In /tmp, and in a folder that the listener made there.
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_our_own_is_trusted_wherever_it_lies() {
+    fn socket_of_the_own_user_is_trusted_in_any_folder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
         let _listener = UnixListener::bind(&path).unwrap();

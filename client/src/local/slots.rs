@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_asked_for_once_until_the_answer_and_not_before_its_time() {
+    fn shard_is_requested_once_and_again_only_after_its_delay() {
         let slots = Slots::new(5000);
         assert!(slots.get(4321).is_none());
         assert!(slots.claim(4321, Duration::ZERO));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_shared_by_the_tables_of_a_process_and_given_back() {
+    fn mapping_slots_are_shared_in_a_process_and_released() {
         let places = MappingSlots::new(2);
         let [one, other] = [0, 1].map(|_| Slots::within(100, Arc::clone(&places)));
         assert!(one.claim(7, SECOND) && other.claim(7, SECOND));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_has_its_place_for_as_long_as_somebody_uses_it() {
+    fn mapping_occupies_its_slot_until_its_last_user_drops_it() {
         let slots = Slots::within(100, MappingSlots::new(1));
         assert!(slots.claim(7, SECOND));
         slots.put(7, map());

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_there_is_not_is_an_error_and_no_abort() {
+    fn allocation_beyond_memory_is_an_error_without_abort() {
         let pool = BufferPool::new(1);
         for bytes in [usize::MAX, isize::MAX.unsigned_abs() - 2 * ALIGNMENT] {
             let error = pool.take(bytes).unwrap_err();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_buffer_is_used_again_and_no_more_are_kept_than_may_lie_idle() {
+    fn reuses_dropped_buffers_and_keeps_at_most_the_idle_limit() {
         let pool = BufferPool::new(2);
         let take = || pool.take(10_000).unwrap();
         let buffers = [take(), take(), take()];
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn of_buffers_of_several_sizes_the_largest_are_kept_and_serve_smaller_batches_too() {
+    fn keeps_largest_idle_buffers_and_uses_them_for_small_batches() {
         let pool = BufferPool::new(2);
         drop([pool.take(10).unwrap(), pool.take(20_000).unwrap()]);
         drop(pool.take(500_000).unwrap());
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_the_caller_gave_is_used_as_it_is_if_it_is_large_enough() {
+    fn uses_memory_of_the_caller_in_place_if_large_enough() {
         let memory = vec![0_u8; 100];
         let at = memory.as_ptr();
         let mut buffer = Buffer::given(Box::new(memory), 60).unwrap();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_nobody_will_ever_release_holds_nobody_up() {
+    fn locked_pool_does_not_block_take_or_drop() {
         let pool = BufferPool::new(2);
         drop(pool.take(10).unwrap());
         let held = pool.idle.lock().unwrap();

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_add_up_by_the_way_the_bytes_came() {
+    fn copies_per_byte_is_weighted_by_source() {
         assert!(CopyStats::default().copies_per_byte().abs() < 1e-9);
         let mut copies = CopyStats::viewed(300);
         assert!(copies.copies_per_byte().abs() < 1e-9);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_came_are_not_asked_for_again() {
+    fn received_rows_are_not_requested_again() {
         assert_eq!(rest(0, 0), [job()]);
         assert_eq!(rest(1, 0), [Job { slots: 2..4, ..job() }]);
         let begun = Job { slots: 2..3, at: vec![8, 9], verify: false };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_counts_cells_in_the_order_in_which_they_come() {
+    fn progress_counts_cells_in_order_of_arrival() {
         let (job, mut progress) = (job(), Progress::default());
         for (rows, slots, left) in [(3, 0, 3), (1, 1, 0), (4, 2, 0), (4, 3, 0)] {
             assert!(!job.is_complete(progress));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_comes_in_pieces_counts_with_its_last() {
+    fn row_in_pieces_counts_with_its_last_piece() {
         let (job, mut progress) = (job(), Progress::default());
         for (bytes, rows, left) in [(6, 0, 6), (4, 1, 0), (9, 1, 9), (1, 2, 0)] {
             job.advance_within(&mut progress, bytes, 10);

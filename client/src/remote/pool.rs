@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_slots_are_out_than_connections_may_be_open() {
+    fn pool_hands_out_slots_only_up_to_the_connection_limit() {
         let pool = Arc::new(Pool::default());
         let slots: Vec<_> =
             (0..limits::CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_slot_gets_the_next_one_given_back() {
+    fn waiting_thread_gets_the_next_returned_slot() {
         let pool = Arc::new(Pool::default());
         let slots: Vec<_> =
             (0..limits::CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_every_size_reach_their_places_and_no_others() {
+    fn rows_of_every_size_are_written_at_their_indices_only() {
         let scattered: Vec<u32> = (0..150).map(|row| row * 2 + 1).collect();
         let together: Vec<u32> = (3..153).collect();
         for row_bytes in [1, 3, 512, 4096, 5000, 70_000, PIECE_BYTES, PIECE_BYTES + 1, 600_001] {
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_flipped_bit_is_noticed_at_its_row(
+        fn flipped_bit_is_detected_at_its_row(
             row_bytes in prop_oneof![1_usize..100, 4000_usize..6000, Just(PIECE_BYTES + 5)],
             gaps in proptest::collection::vec(1_u32..3, 1..20),
             flip in any::<proptest::sample::Index>(),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_comes_too_soon_is_a_broken_connection() {
+    fn early_end_of_stream_is_a_broken_connection() {
         let run = Run { at: &[0, 2], crcs: &[1, 2], lengths: Lengths::Even(8) };
         let mut done = 0;
         let result = receive(&mut &[0_u8; 9][..], &run, &mut [0; 24], &mut Vec::new(), &mut done);
@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_of_any_length_reach_their_places_and_a_flipped_bit_is_noticed_at_its_row(
+        fn receives_rows_of_any_length_and_detects_a_flipped_bit(
             lengths in proptest::collection::vec(
                 prop_oneof![Just(0_usize), 0_usize..700, 0_usize..90_000, Just(PIECE_BYTES + 5)], 1..25,
             ),

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_may_be_silent_for_a_while_and_no_longer() {
+    fn silent_peer_times_out_after_the_silence_limit() {
         let (mut stream, _peer) = silent(&CancelToken::never());
         let before = process::now();
         let error = stream.read(&mut [0; 8]).unwrap_err();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_hears_that_it_is_over_though_a_child_holds_a_copy_of_the_descriptor() {
+    fn drop_closes_connection_while_a_child_holds_the_descriptor() {
         let (stream, mut peer) = silent(&CancelToken::never());
         let _of_a_child = stream.socket.try_clone().unwrap();
         drop(stream);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_when_it_is_cancelled_as_something_else_than_silence() {
+    fn cancelled_read_fails_but_not_as_a_timeout() {
         let cancel = CancelToken::new();
         let (mut stream, mut peer) = silent(&CancelToken::never());
         stream.serve(&cancel, HOUR);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_cancelled_or_gets_no_further_ends_though_bytes_keep_coming() {
+    fn stalled_or_cancelled_call_ends_while_bytes_still_arrive() {
         let cancel = CancelToken::new();
         let (mut stream, mut peer) = silent(&CancelToken::never());
         peer.write_all(b"123").unwrap();

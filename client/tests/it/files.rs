@@ -11,9 +11,9 @@ use safetensors::{Dtype, tensor::TensorView};
 const CHILD: &str = "LARDER_TEST_WITHOUT_FILES";
 
 #[test]
-fn reads_end_at_once_without_file_descriptors() {
+fn reads_fail_at_once_without_file_descriptors() {
     if env::var_os(CHILD).is_none() {
-        return in_a_child("files::reads_end_at_once_without_file_descriptors");
+        return in_a_child("files::reads_fail_at_once_without_file_descriptors");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let labels = [1, 2, 3];

@@ -43,7 +43,7 @@ fn image(sample: u16) -> Vec<u8> {
 }
 
 #[test]
-fn an_unindexed_folder_is_indexed_once_and_read_as_it_was_written() {
+fn unindexed_folder_is_indexed_once_and_read() {
     let (folder, uri) = folder();
     fs::write(folder.path().join("notes.txt"), b"of mine").unwrap();
     let dataset = Dataset::open(&uri, None).unwrap();
@@ -69,7 +69,7 @@ fn an_unindexed_folder_is_indexed_once_and_read_as_it_was_written() {
 }
 
 #[test]
-fn a_read_that_nobody_needs_ends_and_without_a_node_nothing_is_mapped() {
+fn read_ends_when_cancelled_and_maps_nothing_without_a_node() {
     let (_folder, uri) = folder();
     let dataset = Dataset::open(&uri, None).unwrap();
     let cancel = CancelToken::new();
@@ -85,7 +85,7 @@ fn a_read_that_nobody_needs_ends_and_without_a_node_nothing_is_mapped() {
 }
 
 #[test]
-fn a_slice_of_more_than_is_read_at_once_is_refused_before_anything_is_made_of_it() {
+fn slice_over_the_row_limit_is_refused_before_any_read() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("tokens.bin"), vec![7; 70_000]).unwrap();
     let tokens = Some(admin::TokenSpec { dtype: admin::Dtype::U8, window: 1, stride: 1 });
@@ -102,7 +102,7 @@ fn a_slice_of_more_than_is_read_at_once_is_refused_before_anything_is_made_of_it
 }
 
 #[test]
-fn rows_that_no_memory_can_hold_are_an_error_and_no_abort() {
+fn rows_beyond_memory_are_an_error_without_abort() {
     let folder = tempfile::tempdir().unwrap();
     // Overlapping windows: 48 million, of 16 MiB each.
     let (window, bytes) = (1 << 24, 1 << 26);
@@ -118,7 +118,7 @@ fn rows_that_no_memory_can_hold_are_an_error_and_no_abort() {
 }
 
 #[test]
-fn what_is_not_there_is_an_error_that_says_what_is() {
+fn error_for_unknown_sample_or_tensor_lists_valid_ones() {
     let (folder, uri) = folder();
     let dataset = Dataset::open(&uri, None).unwrap();
     let error = dataset.read(120, "image").unwrap_err();
@@ -139,7 +139,7 @@ fn what_is_not_there_is_an_error_that_says_what_is() {
 }
 
 #[test]
-fn epochs_bring_every_sample_once_with_its_own_bytes() {
+fn epoch_has_every_sample_once_with_its_bytes() {
     let (_folder, uri) = folder();
     let dataset = Dataset::open(&uri, None).unwrap();
     let builder = dataset.loader().batch_size(16).seed(3).last(Last::Pad);
@@ -173,7 +173,7 @@ fn epochs_bring_every_sample_once_with_its_own_bytes() {
 }
 
 #[test]
-fn a_training_and_a_validation_part_are_read_side_by_side_and_have_no_sample_in_common() {
+fn training_and_validation_splits_are_disjoint_when_interleaved() {
     let (_folder, uri) = folder();
     let dataset = Dataset::open(&uri, None).unwrap();
     let parts = dataset.split(&[0.8, 0.2], 7).unwrap();
@@ -213,7 +213,7 @@ fn a_training_and_a_validation_part_are_read_side_by_side_and_have_no_sample_in_
 }
 
 #[test]
-fn a_mixture_brings_each_dataset_in_its_share_with_its_own_bytes() {
+fn mixture_has_each_dataset_in_its_share_with_its_bytes() {
     let (_folder, uri) = folder();
     let dataset = Dataset::open(&uri, None).unwrap();
     let halves = dataset.split(&[0.5, 0.5], 1).unwrap();
@@ -238,7 +238,7 @@ fn a_mixture_brings_each_dataset_in_its_share_with_its_own_bytes() {
 }
 
 #[test]
-fn a_dead_cluster_does_not_keep_a_job_from_starting() {
+fn job_starts_while_the_cluster_is_down() {
     let (_folder, uri) = folder();
     // A port that was free a moment ago and has no listener.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -276,7 +276,7 @@ fn rot(path: &Path) {
 }
 
 #[test]
-fn rows_of_a_snapshot_with_checksums_are_compared_with_them_however_few_are_read() {
+fn checksums_are_verified_even_for_single_row_reads() {
     let (_folder, uri, second) = pinned_folder();
     let dataset = Dataset::open(&uri, None).unwrap();
     for sample in [0, 45, 119] {
@@ -296,7 +296,7 @@ fn rows_of_a_snapshot_with_checksums_are_compared_with_them_however_few_are_read
 }
 
 #[test]
-fn without_the_tables_rows_come_unchecked_as_from_a_snapshot_that_pins_nothing() {
+fn rows_are_read_unverified_without_checksum_tables() {
     let (folder, uri, second) = pinned_folder();
     fs::remove_dir_all(folder.path().join(".larder/checksums")).unwrap();
     rot(&second);

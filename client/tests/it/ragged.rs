@@ -85,7 +85,7 @@ fn check(batch: &Batch, first: &[u16]) {
 }
 
 #[test]
-fn epochs_bring_every_row_whatever_its_length() {
+fn epoch_has_every_row_of_any_length() {
     let folder = folder(0);
     for dataset in [Dataset::open(&uri_of(&folder), None).unwrap(), indexed(&folder)] {
         for (shuffle, rows) in [(Shuffle::Global, 13), (Shuffle::None, 16), (Shuffle::Global, 1)] {
@@ -107,7 +107,7 @@ fn epochs_bring_every_row_whatever_its_length() {
 }
 
 #[test]
-fn a_resume_in_the_middle_goes_on_with_the_same_rows() {
+fn resume_in_mid_epoch_continues_with_the_same_rows() {
     let folder = folder(0);
     let dataset = indexed(&folder);
     let loader = || dataset.loader().batch_size(7).shuffle(Shuffle::Global).seed(3);
@@ -152,7 +152,7 @@ fn samples_are_read_alone_and_together() {
 }
 
 #[test]
-fn ragged_datasets_are_mixed_with_each_other_and_not_with_others() {
+fn ragged_datasets_mix_only_with_ragged_datasets() {
     let (one, two) = (folder(0), folder(1000));
     let [one, two] = [&one, &two].map(|folder| Dataset::open(&uri_of(folder), None).unwrap());
     let mixture = Mixture::new([(one.clone(), 0.6), (two, 0.4)], 1, Stop::First).unwrap();
@@ -184,7 +184,7 @@ fn ragged_datasets_are_mixed_with_each_other_and_not_with_others() {
 }
 
 #[test]
-fn bytes_of_the_origin_that_differ_from_their_checksum_are_not_delivered() {
+fn origin_bytes_with_a_wrong_checksum_are_not_delivered() {
     let folder = folder(0);
     let dataset = indexed(&folder);
     let path = folder.path().join("part-1.safetensors");

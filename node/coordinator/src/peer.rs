@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_of_any_length_comes_together_again() {
+    fn blob_of_any_length_is_joined_from_its_pieces() {
         for length in [0, 1, limits::BLOB_PIECE_BYTES, 2 * limits::BLOB_PIECE_BYTES + 7] {
             let bytes = Bytes::from(vec![7; length]);
             assert_eq!(through_pieces(&bytes), bytes);

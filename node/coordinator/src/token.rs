@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_very_token_is_the_token() {
+    fn token_matches_only_itself() {
         let token = JoinToken::new(" 0123456789abcdef\n").expect("a token");
         assert!(token.is(b"0123456789abcdef"));
         for wrong in [&b""[..], b"0123456789abcdeF", b"0123456789abcde", b"0123456789abcdef0"] {

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_announcement_is_read_back_and_anything_else_refused() {
+    fn announcement_reads_back_and_other_bytes_are_refused() {
         let settled = vec![Settled { plan: BlobId::of(b"plan"), gaps: 3, clean: true }];
         let said = Announcement { boot: BootId::from_bytes([7; 16]), version: 9, settled };
         let bytes = said.encode();

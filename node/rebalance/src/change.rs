@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_makes_no_sense_is_refused() {
+    fn invalid_changes_are_refused() {
         let refused = |steps| applied(steps).unwrap_err();
         let drain = |id: &str| Step::Drain { id: id.to_owned() };
         assert!(refused(vec![Step::Add(member("a"))]).contains("a member already"));

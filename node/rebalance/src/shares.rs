@@ -121,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn one_copy_is_shared_out_by_weight() {
+    fn single_copy_is_divided_by_weight() {
         let ring = ring(&[(1, "", "a"), (2, "", "b"), (7, "", "c")]);
         assert_eq!(shares(&ring, 1_000, 1), [100, 200, 700]);
     }
 
     #[test]
-    fn nobody_holds_more_than_everything_once() {
+    fn no_member_holds_more_than_all_shards_once() {
         let ring = ring(&[(1, "", "a"), (1, "", "b"), (98, "", "c")]);
         assert_eq!(shares(&ring, 1_000, 2), [500, 500, 1_000]);
         assert_eq!(shares(&ring, 1_000, 3), [1_000; 3]);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_holds_everything_once_while_there_are_enough() {
+    fn zone_holds_all_shards_once_if_there_are_enough_zones() {
         let ring = ring(&[(1, "a", "1"), (1, "a", "2"), (2, "b", "3"), (4, "c", "4")]);
         assert_eq!(shares(&ring, 1_200, 1), [150, 150, 300, 600]);
         assert_eq!(shares(&ring, 1_200, 2), [300, 300, 600, 1_200]);
@@ -143,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn a_small_zone_holds_everything_when_there_are_too_few() {
+    fn small_zone_holds_all_shards_if_there_are_too_few_zones() {
         let ring = ring(&[(10, "a", "1"), (10, "a", "2"), (1, "b", "3")]);
         assert_eq!(shares(&ring, 1_000, 2), [500, 500, 1_000]);
     }
 
     #[test]
-    fn a_host_of_several_members_holds_everything_once_while_there_are_enough() {
+    fn host_holds_all_shards_once_if_there_are_enough_hosts() {
         let ring = ring(&[(5, "", "1"), (5, "", "1"), (1, "", "2"), (1, "", "3")]);
         assert_eq!(shares(&ring, 1_000, 2), [500, 500, 500, 500]);
     }

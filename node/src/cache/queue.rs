@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn demand_comes_before_prefetch_and_each_in_order_of_arrival() {
+    fn demand_precedes_prefetch_in_order_of_arrival() {
         let (mut admission, mut queue) = (Admission::new(), Queue::new(9));
         for (fill, priority) in [Priority::Prefetch, Priority::Demand].repeat(2).iter().enumerate()
         {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fill_that_lost_its_worker_finds_a_place_in_a_full_queue() {
+    fn fill_that_lost_its_worker_is_queued_when_full() {
         let (mut admission, mut queue) = (Admission::new(), Queue::new(1));
         let _ = queue.push(admission.fill(0), Priority::Prefetch);
         queue.push_again(admission.fill(1));

@@ -166,7 +166,7 @@ mod tests {
     use crate::clock;
 
     #[test]
-    fn a_failure_holds_for_its_shard_and_for_a_moment() {
+    fn failure_applies_to_its_shard_for_a_short_time() {
         let (mut failures, now) = (Failures::default(), clock::now());
         let [failed, other] = [1, 2].map(|shard| ShardId::from_bytes([shard; 16]));
         failures.add(Failure {

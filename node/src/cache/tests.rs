@@ -104,7 +104,7 @@ fn rows_that_overlap_in_their_target_are_refused() {
 }
 
 #[test]
-fn a_fill_whose_worker_dies_goes_on_with_the_parts_that_are_in() {
+fn fill_continues_with_its_parts_after_its_worker_died() {
     let folder = Folder::new(24, 1 << 20, 32 * MIB, false);
     let fixture = CacheFixture::unmanned(&folder, 32 * MIB);
     let Found::InFlight(flight) = fixture.find(0) else { panic!("not in flight") };
@@ -145,7 +145,7 @@ fn fill_without_readers_is_dropped_with_its_worker() {
 }
 
 #[test]
-fn a_shard_that_kills_its_workers_is_given_up() {
+fn fill_is_abandoned_after_repeated_worker_deaths() {
     let folder = small();
     let fixture = CacheFixture::unmanned(&folder, MIB);
     let Found::InFlight(flight) = fixture.find(0) else { panic!("not in flight") };
@@ -159,7 +159,7 @@ fn a_shard_that_kills_its_workers_is_given_up() {
 }
 
 #[test]
-fn a_changed_file_is_told_listed_and_not_read_again_at_once() {
+fn changed_file_is_reported_and_not_reread_at_once() {
     let folder = small();
     let fixture = CacheFixture::new(&folder, MIB);
     OpenOptions::new().append(true).open(folder.file()).unwrap().write_all(b"more").unwrap();
@@ -181,7 +181,7 @@ fn a_changed_file_is_told_listed_and_not_read_again_at_once() {
 }
 
 #[test]
-fn a_file_that_is_gone_is_as_changed() {
+fn missing_file_is_reported_as_changed() {
     let folder = small();
     let fixture = CacheFixture::new(&folder, MIB);
     fs::remove_file(folder.file()).unwrap();
@@ -189,7 +189,7 @@ fn a_file_that_is_gone_is_as_changed() {
 }
 
 #[test]
-fn a_pinned_checksum_holds_or_nothing_is_handed_out() {
+fn shard_with_a_wrong_pinned_checksum_is_not_served() {
     let folder = Folder::new(256, 1000, 128_000, true);
     let fixture = CacheFixture::new(&folder, MIB);
     folder.check(&fixture.dataset, 0, &fixture.get(0).unwrap());
@@ -222,7 +222,7 @@ fn a_wrong_checksum_fails_only_the_snapshot_that_pins_it() {
 }
 
 #[test]
-fn bytes_that_a_client_maps_are_orphaned_until_it_lets_go() {
+fn mapped_bytes_are_orphaned_until_the_client_unmaps() {
     let folder = small();
     let one = CacheFixture::extent_bytes(&folder, 64);
     let fixture = CacheFixture::new(&folder, one);

@@ -32,7 +32,7 @@ fn dataset_is_open_once_under_all_its_names() {
 }
 
 #[test]
-fn the_manifest_that_clients_map_is_the_one_that_was_published() {
+fn mapped_manifest_equals_the_published_one() {
     let (_folder, fixture) = pantry();
     let mapped = Manifest::parse(fixture.dataset.manifest_extent().region(0).to_vec().into());
     assert_eq!(mapped.unwrap().snapshot(), fixture.dataset.snapshot());
@@ -40,7 +40,7 @@ fn the_manifest_that_clients_map_is_the_one_that_was_published() {
 }
 
 #[test]
-fn dataset_outside_the_prefixes_is_refused_and_they_are_named() {
+fn dataset_outside_the_prefixes_is_refused_naming_them() {
     let (folder, fixture) = pantry();
     let (inside, elsewhere) = (folder.uri(), Folder::new(64, 64, 4096, false));
     let outside = [
@@ -59,7 +59,7 @@ fn dataset_outside_the_prefixes_is_refused_and_they_are_named() {
 }
 
 #[test]
-fn a_manifest_that_speaks_of_data_elsewhere_is_refused() {
+fn manifest_of_data_at_another_address_is_refused() {
     let (folder, fixture) = pantry();
     let elsewhere = Folder::new(64, 64, 4096, false);
     // The allowed folder gets the other folder's manifest and tag.
@@ -74,7 +74,7 @@ fn a_manifest_that_speaks_of_data_elsewhere_is_refused() {
 }
 
 #[test]
-fn a_dataset_whose_manifest_has_no_room_is_not_opened() {
+fn dataset_is_not_opened_without_room_for_its_manifest() {
     let (folder, fixture) = pantry();
     let wanted = reference(&folder.uri().to_string());
     let bytes = fixture.cache.usage().limit_bytes;
@@ -103,7 +103,7 @@ fn links_lead_out_of_the_prefixes_only_on_a_private_node() {
 }
 
 #[test]
-fn a_large_manifest_takes_of_the_budget_while_it_is_read() {
+fn large_manifest_reserves_budget_while_it_is_read() {
     let cache = crate::testing::cache(1 << 20);
     let budget = NodeOpenBudget::new(&cache);
     let taken =
@@ -120,7 +120,7 @@ fn a_large_manifest_takes_of_the_budget_while_it_is_read() {
 }
 
 #[test]
-fn an_unindexed_folder_is_indexed_and_says_so() {
+fn unindexed_folder_is_indexed_and_reported() {
     let (folder, fixture) = pantry();
     let inner = format!("{}/inner", folder.uri());
     let path = format!("/{}/inner", folder.uri().path());
@@ -139,7 +139,7 @@ fn an_unindexed_folder_is_indexed_and_says_so() {
 }
 
 #[test]
-fn the_manifest_of_an_open_snapshot_is_not_read_again() {
+fn manifest_of_an_open_snapshot_is_not_reread() {
     let (folder, fixture) = pantry();
     let snapshot = fixture.dataset.snapshot();
     let home = format!("/{}/.larder", folder.uri().path());
@@ -165,7 +165,7 @@ fn old_meaning_of_a_tag_is_dropped_once_it_names_another() {
 }
 
 #[test]
-fn second_resolve_answers_all_callers_that_came_meanwhile() {
+fn second_resolve_answers_all_waiting_callers() {
     let (folder, fixture) = pantry();
     let wanted = reference(&folder.uri().to_string());
     let catalog = &fixture.catalog;

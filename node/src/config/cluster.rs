@@ -286,12 +286,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_in_no_cluster_unless_told() {
+    fn node_is_in_no_cluster_by_default() {
         assert!(parse(ClusterArgs::default()).expect("valid").is_none());
     }
 
     #[test]
-    fn a_seat_has_a_token_and_addresses_with_ports() {
+    fn embedded_mode_needs_a_token_and_addresses_with_ports() {
         assert!(matches!(parse(seat()), Ok(Some(ClusterConfig::EmbeddedCoordinator { .. }))));
         let untold = parse(ClusterArgs { token: None, ..seat() }).expect_err("no token");
         assert!(untold.to_string().contains("--token-file"), "{untold}");

@@ -93,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn leftover_of_an_earlier_start_is_no_namesake() {
+    fn announcement_of_an_earlier_start_is_no_duplicate() {
         let mut duplicate = DuplicateNodeDetector::new("a".to_owned(), BootId::from_bytes([1; 16]));
         assert_eq!(duplicate.notice(&announced_by(9), Now::ZERO), None);
         assert_eq!(duplicate.notice(&announced_by(1), Now::ZERO), None);
     }
 
     #[test]
-    fn another_process_of_the_same_name_is_told_once_a_minute() {
+    fn duplicate_node_is_reported_once_a_minute() {
         let mut duplicate = DuplicateNodeDetector::new("a".to_owned(), BootId::from_bytes([1; 16]));
         let second = Duration::from_secs(1);
         assert_eq!(duplicate.notice(&announced_by(1), Now::ZERO), None);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_until_the_watch_is_as_new() {
+    fn newer_answer_counts_until_the_watch_catches_up() {
         let mut announced = Announced::default();
         assert!(announced.take(&alive(3, "a")));
         assert!(announced.take(&alive(5, "b")));

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_that_can_be_opened_in_time_is() {
+    async fn datasets_that_open_in_time_are_opened() {
         let opener =
             Opener::with_timeouts(OpenTimeouts { plan: NEVER, dataset: NEVER, retry: NEVER });
         let begun = Begun::default();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_are_opened_at_once() {
+    async fn opens_only_a_few_datasets_at_once() {
         let opener =
             Opener::with_timeouts(OpenTimeouts { plan: SOON, dataset: NEVER, retry: NEVER });
         let begun = Begun::default();

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_to_the_longest_and_may_be_as_short_as_nothing() {
+    fn waits_grow_to_the_maximum_and_can_be_zero() {
         assert_eq!(wait_after(1, |most| most), limits::RETRY_WAIT_MIN);
         assert_eq!(wait_after(2, |most| most), limits::RETRY_WAIT_MIN * 2);
         assert_eq!(wait_after(1_000, |most| most), limits::RETRY_WAIT_MAX);

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_readers_pieces_come_in_parallel_without_pauses() {
+    async fn pieces_transfer_in_parallel_without_readers() {
         let (throttle, flights) = (TransferThrottle::default(), [flight(), flight()]);
         assert_eq!(throttle.rests_for("n2"), 0);
         let first = throttle.turn(&flights[0]).await;
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn all_targets_of_one_source_share_its_time() {
+    fn pauses_grow_with_the_targets_of_one_source() {
         let (throttle, now) = (TransferThrottle::default(), clock::now());
         throttle.lock().read = Some(now);
         assert_eq!(throttle.rests_at("n2", now), limits::YIELD_RESTS);

@@ -112,7 +112,7 @@ mod tests {
     use crate::testing::member;
 
     #[test]
-    fn exceptions_hold_for_their_snapshot_and_no_other() {
+    fn exceptions_apply_to_their_snapshot_only() {
         let members = ["n1", "n2", "n3"].map(|id| member(id, &format!("{id}:1"))).to_vec();
         let ring = Arc::new(Ring::new(4, members).unwrap());
         let (one, other) = (SnapshotId::from_bytes([1; 16]), SnapshotId::from_bytes([2; 16]));

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locking_is_a_matter_only_where_the_limit_is_below_the_budget() {
+    fn warns_of_memlock_only_if_the_limit_is_below_the_budget() {
         assert_eq!(locking(None, 1 << 30), None);
         assert_eq!(locking(Some(1 << 30), 1 << 30), None);
         let warning = locking(Some(65_536), 1 << 30).expect("a warning");

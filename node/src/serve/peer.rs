@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn client_that_reads_on_gets_everything() {
+    fn client_that_keeps_reading_gets_everything() {
         let (peer, mut client) = pair();
         let peer = peer.with_slow_reader_guard(SlowReaderGuard::new(3600 * SECOND, 1));
         thread::scope(|scope| {
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn little_waits_in_the_kernel_for_a_reader_that_stopped() {
+    fn kernel_buffers_little_for_a_stopped_reader() {
         let (peer, _client) = pair();
         let peer = peer.with_slow_reader_guard(SlowReaderGuard::new(Duration::ZERO, 1 << 40));
         let Socket::Tcp(tcp) = &peer.socket else { unreachable!("it is TCP") };

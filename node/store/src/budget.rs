@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_counted_from_admission_until_they_are_proved_free() {
+    fn bytes_are_counted_from_admission_until_proven_free() {
         let mut budget = Budget::new(100);
         assert!(budget.admit(60));
         assert!(!budget.admit(41));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_would_overflow_is_only_too_large() {
+    fn size_that_would_overflow_is_refused_as_too_large() {
         let mut budget = Budget::new(u64::MAX);
         assert!(budget.admit(1));
         assert!(!budget.admit(u64::MAX));

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_idle_group_goes_first_and_in_it_the_longest_unused_shard() {
+    fn evicts_longest_unused_shard_of_the_longest_idle_group() {
         let shards = [(1, 10, 900, 700), (2, 10, 950, 800), (3, 10, 990, 800)];
         assert_eq!(choose(&shards, 10), [3]);
         assert_eq!(choose(&shards, 20), [3, 2]);
@@ -115,18 +115,18 @@ mod tests {
     }
 
     #[test]
-    fn a_group_touched_within_ten_minutes_keeps_all_its_shards() {
+    fn group_used_within_ten_minutes_keeps_all_its_shards() {
         assert_eq!(choose(&[(1, 10, 5_000, 599)], 10), []);
         assert_eq!(choose(&[(1, 10, 5_000, 600)], 10), [1]);
     }
 
     #[test]
-    fn nothing_is_evicted_when_all_that_is_idle_is_not_enough() {
+    fn evicts_nothing_if_idle_shards_do_not_suffice() {
         assert_eq!(choose(&[(1, 10, 900, 900), (2, 10, 900, 900)], 21), []);
     }
 
     #[test]
-    fn a_shard_that_turns_out_unnecessary_stays() {
+    fn does_not_evict_a_shard_that_proves_unnecessary() {
         assert_eq!(choose(&[(1, 1, 990, 900), (2, 2, 980, 900), (3, 64, 970, 900)], 65), [1, 3]);
         assert_eq!(choose(&[(1, 1, 990, 900), (3, 64, 970, 900)], 64), [3]);
     }

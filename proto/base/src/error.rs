@@ -212,7 +212,7 @@ mod tests {
     struct Outer(#[source] io::Error);
 
     #[test]
-    fn a_cause_is_told_in_the_words_of_the_innermost() {
+    fn root_cause_is_the_text_of_the_innermost_error() {
         let refused = io::Error::from_raw_os_error(111);
         assert_eq!(root_cause(&Outer(refused)), "connection refused");
         let own = io::Error::other("TLS says no.");

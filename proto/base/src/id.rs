@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_shown_as_hex_and_read_back() {
+    fn id_is_displayed_as_hex_and_parsed_back() {
         let id = ShardId::from_bytes(
             *b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\xff",
         );

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn words_colours_and_lines_stay() {
+    fn printable_keeps_letters_colours_and_lines() {
         for text in ["größe 漢字 ✓", "\u{1b}[1;31merror\u{1b}[0m: a\nb", ""] {
             assert!(matches!(printable(text), Cow::Borrowed(_)) || text.contains(ESCAPE));
             assert_eq!(printable(text), text);

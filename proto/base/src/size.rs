@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_people_type_them() {
+    fn sizes_with_units_are_parsed() {
         let cases = [
             ("8GiB", 8 << 30),
             ("512 MiB", 512 << 20),

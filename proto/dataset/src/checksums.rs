@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn crc32c_is_the_one_of_the_standard() {
+    fn crc32c_matches_the_standard() {
         assert_eq!(crc(b"123456789"), 0xE306_9283);
     }
 

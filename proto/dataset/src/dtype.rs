@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_is_found_again_by_each_of_its_names() {
+    fn every_type_is_found_by_each_of_its_names() {
         for f in &TABLE {
             assert_eq!(Dtype::from_code(f.code), Some(f.dtype));
             assert_eq!(Dtype::from_safetensors_name(f.safetensors), Some(f.dtype));

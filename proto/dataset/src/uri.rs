@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_taken_apart_and_shown_again() {
+    fn address_is_parsed_and_displayed() {
         for text in ["s3://bucket/a/b", "s3://bucket", "gs://b/x", "az://c/y", "file:///tmp/d"] {
             assert_eq!(uri(text).to_string(), text);
         }

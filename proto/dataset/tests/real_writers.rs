@@ -120,7 +120,7 @@ async fn concatenates_safetensors_files_and_lists_unused_tensors() {
 }
 
 #[tokio::test]
-async fn rows_of_any_length_are_read_as_python_wrote_them() {
+async fn reads_ragged_rows_as_python_wrote_them() {
     for dataset in ["ragged-safetensors", "ragged-npy"] {
         for shard_bytes in [4096, 64 << 20] {
             let (_folder, uri) = copy(dataset);
@@ -140,7 +140,7 @@ async fn rows_of_any_length_are_read_as_python_wrote_them() {
 }
 
 #[tokio::test]
-async fn types_that_numpy_lacks_are_read_as_they_are() {
+async fn reads_types_that_numpy_lacks() {
     let (_folder, uri) = copy("bf16");
     let (origin, indexed) = indexed(&uri, &IndexOptions::default()).await;
     check_rows(&origin, &indexed.manifest, "bf16").await;
@@ -181,7 +181,7 @@ async fn indexes_a_dataset_once_and_finds_it_by_tag_and_snapshot() {
 }
 
 #[tokio::test]
-async fn a_manifest_may_lie_elsewhere_and_be_named_itself() {
+async fn opens_manifest_at_another_address_by_folder_or_file() {
     let (_folder, uri) = copy("npy");
     let elsewhere = tempfile::tempdir().unwrap();
     let home = OriginUri::parse(&format!("file://{}", elsewhere.path().display())).unwrap();
@@ -257,7 +257,7 @@ async fn pins_checksums_on_request_and_they_change_with_the_bytes() {
 }
 
 #[tokio::test]
-async fn a_file_that_changed_after_indexing_is_not_read() {
+async fn refuses_to_read_a_file_changed_after_indexing() {
     let (folder, uri) = copy("npy");
     let (origin, indexed) = indexed(&uri, &IndexOptions::default()).await;
     let path = folder.path().join("image-0.npy");

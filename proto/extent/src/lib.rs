@@ -115,7 +115,7 @@ mod tests {
     use super::ExtentId;
 
     #[test]
-    fn an_id_reads_as_its_bytes_in_hex() {
+    fn id_is_displayed_as_hex() {
         let mut bytes = [0; 16];
         bytes[0] = 0xab;
         bytes[15] = 0x01;

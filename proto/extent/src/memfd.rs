@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_missing_seals_are_named() {
+    fn error_names_the_missing_seals() {
         let refused = check_sealed(&create(4096).unwrap()).unwrap_err().to_string();
         assert!(refused.contains("write, grow, shrink") || refused.contains("shrink, grow, write"));
     }

@@ -179,7 +179,7 @@ mod tests {
     use crate::{PagePreference, memfd, sys};
 
     #[test]
-    fn both_ways_to_ask_about_pages_agree() {
+    fn fast_and_slow_count_of_huge_pages_agree() {
         let file = memfd::create(8 << 20).unwrap();
         let map = PopulatedMap::new(&file, PagePreference::Auto).unwrap();
         let slow = huge_bytes_by_smaps(&map.addresses());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn small_pages_are_given_when_asked_for() {
+    fn small_pages_are_used_when_preferred() {
         let file = memfd::create(8 << 20).unwrap();
         let map = PopulatedMap::new(&file, PagePreference::Small).unwrap();
         assert_eq!(PageSize::of(&map.addresses()), PageSize::Small);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_read_by_the_choice_that_is_marked() {
+    fn marked_choice_of_a_kernel_setting_is_read() {
         assert!(names_a_way("always within_size [advise] never deny force\n"));
         assert!(names_a_way("[always] inherit within_size advise never"));
         assert!(!names_a_way("always within_size advise [never] deny force\n"));
@@ -212,12 +212,12 @@ mod tests {
     }
 
     #[test]
-    fn where_huge_pages_are_given_the_settings_say_so() {
+    fn huge_pages_appear_only_if_the_settings_allow_them() {
         assert!(probe().unwrap().page_size == PageSize::Small || huge_may_be_given());
     }
 
     #[test]
-    fn memory_is_zeroed_aligned_and_as_long_as_asked_for() {
+    fn memory_is_zeroed_aligned_and_of_the_requested_length() {
         for bytes in [0, 1, 4096, 5 << 20] {
             let mut memory = AnonymousMap::new(bytes).unwrap();
             assert_eq!(memory.len(), bytes);

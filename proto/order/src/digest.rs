@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_epoch_in_any_order_and_any_parts_comes_to_the_expected_digest() {
+    fn digest_of_an_epoch_is_equal_for_any_order_and_parts() {
         let order = order(1000, 0);
         let expected = EpochDigest::expected(&order);
         assert_eq!(expected.count(), 1000);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_read_back_from_its_text_goes_on_where_it_stopped() {
+    fn digest_parsed_from_its_text_can_be_continued() {
         let order = order(50, 2);
         let saved = EpochDigest::of_positions(&order, 0..20).to_string();
         let mut resumed: EpochDigest = saved.parse().unwrap();

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_one_text() {
+    fn pass_name_has_one_text_form() {
         for locality in [None, Some(LocalityId::from_u128(0xab))] {
             let name = PassName::new(plan(1), locality);
             assert_eq!(name.to_string().parse(), Ok(name));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_go_through_different_passes_are_told_what_differs() {
+    fn error_names_the_difference_between_passes_of_ranks() {
         let name = |epoch, locality: u128| {
             PassName::new(plan(epoch), (locality > 0).then(|| LocalityId::from_u128(locality)))
         };

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_sample_lies_in_the_shard_that_claims_it_even_beside_empty_shards() {
+    fn finds_shard_of_each_sample_beside_empty_shards() {
         let shape = DatasetShape::from_rows([0, 3, 0, 0, 2, 1, 0]).unwrap();
         assert_eq!((shape.samples(), shape.shard_count()), (6, 7));
         let shards: Vec<_> = (0..7).map(|sample| shape.shard_of(sample)).collect();

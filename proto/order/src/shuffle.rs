@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_is_global_only_when_the_dataset_fits_with_room_for_an_uneven_ring() {
+    fn auto_is_global_only_if_the_dataset_fits_with_reserve() {
         assert_eq!(Shuffle::auto(8 * GIB, 10 * GIB, 64 * MIB), Shuffle::Global);
         assert_eq!(Shuffle::auto(9 * GIB, 10 * GIB, 64 * MIB), window(40));
         assert_eq!(Shuffle::auto(u64::MAX, u64::MAX, 64 * MIB), Shuffle::Global);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_never_takes_a_window_that_would_not_fit_twice_into_half_the_cluster() {
+    fn auto_window_fits_twice_into_half_the_cluster() {
         assert_eq!(Shuffle::auto(1 << 50, 1 << 40, 64 * MIB), window(64));
         assert_eq!(Shuffle::auto(1 << 50, GIB, 64 * MIB), window(4));
         assert_eq!(Shuffle::auto(1 << 50, 0, 64 * MIB), window(1));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_is_read_back_from_its_text() {
+    fn shuffle_is_parsed_from_its_text() {
         for shuffle in [Shuffle::None, window(1), window(u32::MAX), Shuffle::Global] {
             assert_eq!(shuffle.to_string().parse(), Ok(shuffle));
         }

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_bytes_beyond_the_union_count_as_read_again() {
+    fn only_bytes_beyond_the_union_count_as_reread() {
         assert_eq!(overlap_bytes(&[0..10, 10..20]), 0);
         assert_eq!(overlap_bytes(&[5..10, 0..6]), 1);
         assert_eq!(overlap_bytes(&[0..10, 2..4, 8..12]), 4);

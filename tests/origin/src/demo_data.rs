@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn files_hold_the_samples_in_order_and_the_last_holds_the_rest() {
+    fn files_hold_samples_in_order_and_the_last_the_remainder() {
         let directory = tempfile::tempdir().unwrap();
         let written = write(directory.path(), 10, 4).unwrap();
         assert_eq!((written.files, written.samples), (3, 10));

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_least_forty_kinds_with_names_of_their_own() {
+    fn at_least_forty_fault_kinds_have_distinct_names() {
         let names: BTreeSet<_> = Fault::ALL.iter().map(|fault| fault.name()).collect();
         assert_eq!(names.len(), Fault::ALL.len());
         assert!(Fault::ALL.len() >= 40, "{}", Fault::ALL.len());

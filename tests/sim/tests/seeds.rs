@@ -42,7 +42,7 @@ fn no_seed_breaks_a_check() {
 }
 
 #[test]
-fn a_seed_goes_the_same_way_twice() {
+fn seed_repeats_exactly() {
     let other = wrong(100, |seed| {
         let first = run(seed, None);
         (run(seed, None) != first).then_some(first)

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_hundred_reads_one_may_take_longer_than_the_99th_percentile() {
+    fn at_most_1_of_100_reads_exceeds_the_99th_percentile() {
         let p99 = |seconds: &[u64]| {
             p99(&seconds.iter().map(|&it| Ok(Duration::from_secs(it))).collect::<Vec<_>>())
         };

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_reads_are_told_and_are_no_fault() {
+    fn slow_reads_are_reported_but_are_no_fault() {
         let report = report(100, 0.004, 0);
         assert_eq!(report.faults(), "");
         assert!(report.tables().contains("4.0 ms (slow)"), "{}", report.tables());

@@ -74,7 +74,7 @@ fn one_node(uri: &str, memory: &str) -> NodeProcess {
 }
 
 #[test]
-fn staged_batches_are_one_copy_each_and_each_byte_is_copied_once_on_the_host() {
+fn staged_batches_are_one_host_copy_and_one_device_copy() {
     let (_folder, uri) = dataset(4);
     let node = one_node(&uri, "256MiB");
     let trained = train((&uri, &node.address(), "staged"), "75", |_| {});
@@ -102,7 +102,7 @@ fn direct_batches_are_copied_by_the_device_alone() {
 }
 
 #[test]
-fn a_killed_node_causes_no_wrong_byte_and_no_mistake() {
+fn killed_node_causes_no_wrong_byte_and_no_driver_mistake() {
     let (_folder, uri) = dataset(6);
     let mut cluster = Cluster::start(2, &uri, |_| {});
     let address = cluster.address();
@@ -116,7 +116,7 @@ fn a_killed_node_causes_no_wrong_byte_and_no_mistake() {
 }
 
 #[test]
-fn a_full_node_causes_no_wrong_byte_and_no_mistake() {
+fn full_node_causes_no_wrong_byte_and_no_driver_mistake() {
     let (_folder, uri) = dataset(12);
     // Half of the dataset: shards that have room stay, and rows of the others come from the origin.
     let node = one_node(&uri, "24MiB");
@@ -127,7 +127,7 @@ fn a_full_node_causes_no_wrong_byte_and_no_mistake() {
 
 /// The owners of shards change and evict them: a client releases extents that it copies from.
 #[test]
-fn evictions_by_a_ring_that_changes_cause_no_wrong_byte_and_no_mistake() {
+fn ring_changes_cause_no_wrong_byte_and_no_driver_mistake() {
     let (_folder, uri) = dataset(6);
     let mut cluster = LivingCluster::start(Keeper::FirstNode, 2, &uri, &[]);
     let address = cluster.address();

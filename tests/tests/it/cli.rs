@@ -20,7 +20,7 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
-fn the_demo_verifies_three_epochs_of_which_only_the_first_asks_the_origin() {
+fn demo_verifies_3_epochs_and_only_the_first_reads_origin() {
     let demo = json(&larder(&["demo", "-o", "json"], &[]));
     assert_eq!(demo["verified"], true);
     let epochs = demo["epochs"].as_array().expect("epochs");
@@ -37,7 +37,7 @@ fn the_demo_verifies_three_epochs_of_which_only_the_first_asks_the_origin() {
 }
 
 #[test]
-fn a_sample_written_by_the_tool_is_what_the_safetensors_package_reads() {
+fn sample_written_by_the_tool_reads_back_in_python() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let server = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
     let folder = server.create_bucket("data").expect("a bucket").join("images");
@@ -63,7 +63,7 @@ fn a_sample_written_by_the_tool_is_what_the_safetensors_package_reads() {
 }
 
 #[test]
-fn what_goes_wrong_is_said_with_its_reason_a_hint_and_an_exit_code() {
+fn failures_print_reason_and_hint_and_set_an_exit_code() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let uri = format!("file://{}", dir.path().join("nothing").display());
     let output = larder(&["dataset", "show", &uri], &[]);
@@ -74,7 +74,7 @@ fn what_goes_wrong_is_said_with_its_reason_a_hint_and_an_exit_code() {
 }
 
 #[test]
-fn a_prefix_that_was_indexed_into_the_users_cache_is_listed() {
+fn prefix_indexed_into_the_user_cache_is_listed() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let folder = dir.path().join("images");
     assert_eq!(PythonDataset::images(&folder, 1, 8, &[4, 4, 3]).samples(), 8);
@@ -95,7 +95,7 @@ fn a_prefix_that_was_indexed_into_the_users_cache_is_listed() {
 }
 
 #[test]
-fn a_demo_that_is_told_of_a_cluster_refuses_to_show_another() {
+fn demo_with_a_cluster_option_is_refused() {
     let refused = larder(&["demo", "--cluster", "http://127.0.0.1:7070"], &[]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{said}");

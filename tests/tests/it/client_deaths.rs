@@ -80,7 +80,7 @@ fn now() -> Instant {
 }
 
 #[test]
-fn killed_clients_leave_no_leases_descriptors_or_bytes_behind() {
+fn killed_clients_leak_no_leases_descriptors_or_bytes() {
     let scene = Scene::new(|_| {});
     scene.warm();
     eventually(Duration::from_secs(5), "the warm-up's end", || {
@@ -125,7 +125,7 @@ fn killed_clients_leave_no_leases_descriptors_or_bytes_behind() {
 }
 
 #[test]
-fn a_client_in_its_own_namespaces_and_under_another_uid_attaches_works_and_is_reaped() {
+fn client_in_other_namespaces_and_uid_attaches_and_is_reaped() {
     if !nix::unistd::geteuid().is_root() {
         println!(
             "not root: a client under another uid can't be started here, so this was not tested"

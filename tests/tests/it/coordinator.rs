@@ -64,7 +64,7 @@ fn announced(node: &NodeProcess) -> Vec<String> {
 }
 
 #[test]
-fn the_first_node_coordinates_the_second_follows_and_a_restart_goes_on() {
+fn first_node_leads_second_follows_and_restart_resumes() {
     let home = tempfile::tempdir().expect("a folder");
     let mut first = node(home.path(), "a", 0, None);
     let second = node(home.path(), "b", 0, Some(&first));

@@ -36,7 +36,7 @@ fn running_in(home: &Path) -> Vec<String> {
 }
 
 /// Runs it to its end and checks its output.
-fn the_ring_changes_as_planned(etcd: Option<&str>) {
+fn ring_changes_as_planned(etcd: Option<&str>) {
     let home = tempfile::tempdir().expect("a temporary folder");
     let mut demo = demo(home.path());
     if let Some(etcd) = etcd {
@@ -63,7 +63,7 @@ fn the_ring_changes_as_planned(etcd: Option<&str>) {
 }
 
 /// Stops it once it says that it begins with this step.
-fn nothing_is_left_when_stopped_at(step: &str, signal: Signal) {
+fn assert_interrupt_leaves_nothing_at(step: &str, signal: Signal) {
     let home = tempfile::tempdir().expect("a temporary folder");
     let mut running = demo(home.path()).spawn().expect("the demo starts");
     let mut said = BufReader::new(running.stderr.take().expect("it was piped"));
@@ -91,32 +91,32 @@ fn send(process: &Child, signal: Signal) {
 }
 
 #[test]
-fn the_ring_of_the_demo_changes_as_planned_by_etcd() {
+fn ring_of_the_demo_changes_as_planned_with_etcd() {
     if is_left_to_full("the demo on etcd") {
         return;
     }
-    the_ring_changes_as_planned(None);
+    ring_changes_as_planned(None);
 }
 
 #[test]
-fn the_ring_of_the_demo_changes_as_planned_by_one_of_its_nodes() {
-    the_ring_changes_as_planned(Some(""));
+fn ring_of_the_demo_changes_as_planned_in_embedded_mode() {
+    ring_changes_as_planned(Some(""));
 }
 
 #[test]
-fn nothing_is_left_of_a_demo_that_is_interrupted() {
-    nothing_is_left_when_stopped_at("writing", Signal::SIGINT);
-    nothing_is_left_when_stopped_at("starting nodes", Signal::SIGTERM);
-    nothing_is_left_when_stopped_at("node d joins", Signal::SIGINT);
+fn interrupted_demo_leaves_nothing_behind() {
+    assert_interrupt_leaves_nothing_at("writing", Signal::SIGINT);
+    assert_interrupt_leaves_nothing_at("starting nodes", Signal::SIGTERM);
+    assert_interrupt_leaves_nothing_at("node d joins", Signal::SIGINT);
 }
 
 #[test]
-fn no_program_of_a_demo_outlives_it() {
-    nothing_is_left_when_stopped_at("node d joins", Signal::SIGKILL);
+fn programs_of_a_demo_end_with_it() {
+    assert_interrupt_leaves_nothing_at("node d joins", Signal::SIGKILL);
 }
 
 #[test]
-fn an_etcd_that_is_named_and_missing_is_said() {
+fn missing_etcd_program_is_an_error_with_a_hint() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let output = demo(home.path()).env("LARDER_ETCD_SERVER", "/nowhere/etcd").output();
     let output = output.expect("the demo starts");

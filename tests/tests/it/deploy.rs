@@ -6,7 +6,7 @@ use std::process::Command;
 use larder_tests::{node::binary, python};
 
 #[test]
-fn deploy_files_are_well_formed_and_say_what_the_programs_take() {
+fn deploy_files_are_valid_and_match_the_programs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let programs = binary("larder-node");
     assert_eq!(programs.parent(), binary("larder").parent(), "both are built into one folder");

@@ -65,7 +65,7 @@ fn typed() -> Vec<Typed> {
 }
 
 #[test]
-fn what_the_pages_say_to_type_is_what_the_programs_take() {
+fn commands_in_the_pages_are_accepted_by_the_programs() {
     let typed = typed();
     assert!(typed.len() > 20, "only {} commands found: does the test still see?", typed.len());
     let mut problems = Vec::new();

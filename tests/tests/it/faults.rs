@@ -185,13 +185,13 @@ fn goal(quick: usize, full: usize) -> u64 {
 }
 
 #[test]
-fn under_every_fault_a_pinned_checksum_leaves_no_wrong_byte_and_no_unclear_error() {
+fn pinned_checksum_prevents_wrong_bytes_under_every_fault() {
     let origin = Origin::new(1000, &["--checksum"]);
     fill_under(&origin, Fault::ALL, goal(2_000, 50_000));
 }
 
 #[test]
-fn without_checksums_no_fault_that_can_be_seen_lets_a_wrong_byte_through() {
+fn visible_faults_cause_no_wrong_byte_without_checksums() {
     let origin = Origin::new(500, &[]);
     let seen: Vec<Fault> =
         Fault::ALL.iter().copied().filter(|fault| !fault.needs_checksum()).collect();
@@ -217,7 +217,7 @@ fn each_fault_met_once_costs_a_retry_and_no_error() {
 
 /// Denied, changed or gone may be a mistake of the store; the second such answer is believed.
 #[test]
-fn an_answer_that_ends_a_shard_is_asked_for_once_more_and_no_oftener() {
+fn final_answer_for_a_shard_is_retried_exactly_once() {
     let finals = [
         (Fault::AccessDenied, ErrorKind::PermissionDenied),
         (Fault::PreconditionFailedOnce, ErrorKind::DataChanged),
@@ -238,7 +238,7 @@ fn an_answer_that_ends_a_shard_is_asked_for_once_more_and_no_oftener() {
 /// The client could read the origin itself. It must not do so for a shard that the node found
 /// damaged, since no check would cover those rows.
 #[test]
-fn bytes_that_a_node_found_damaged_are_an_error_also_for_a_client_that_can_reach_the_origin() {
+fn damage_found_by_a_node_fails_a_client_with_an_origin() {
     let origin = Origin::new(16, &["--checksum"]);
     let node = origin.node();
     for args in [&["--impatient"][..], &["--impatient", "--remote-only"]] {

@@ -35,7 +35,7 @@ fn samples_read_again(counts: &Counts) -> u64 {
 }
 
 #[test]
-fn each_epoch_has_every_sample_once_as_python_wrote_it_and_only_the_first_asks_s3() {
+fn each_epoch_is_complete_and_only_the_first_reads_s3() {
     let mut python = None;
     let (_dir, server) = bucket(|folder| {
         python = Some(PythonDataset::images(&folder.join("images"), 3, 40, &[32, 32, 3]));
@@ -75,7 +75,7 @@ fn each_epoch_has_every_sample_once_as_python_wrote_it_and_only_the_first_asks_s
 }
 
 #[test]
-fn clients_that_ask_for_one_cold_shard_at_once_cause_one_read_of_each_byte() {
+fn concurrent_clients_of_a_cold_shard_cause_one_read() {
     for clients in [2, 64] {
         let (_dir, server) = bucket(|folder| words::write(&folder.join("words"), 1, 64, 4096));
         let cluster = cluster_over(&server, 1);
@@ -105,7 +105,7 @@ fn clients_that_ask_for_one_cold_shard_at_once_cause_one_read_of_each_byte() {
 
 /// The client cannot reach S3 itself.
 #[test]
-fn rows_too_long_for_a_node_to_hold_come_through_it_all_the_same() {
+fn rows_too_long_to_cache_are_read_through_the_node() {
     const ROW_BYTES: u64 = 40 << 20;
     let words = u32::try_from(ROW_BYTES / 4).expect("few");
     let (_dir, server) = bucket(|folder| words::write(&folder.join("words"), 1, 2, words));
@@ -123,7 +123,7 @@ fn rows_too_long_for_a_node_to_hold_come_through_it_all_the_same() {
 }
 
 #[test]
-fn what_is_resident_is_served_while_the_origin_is_stopped() {
+fn resident_shards_are_served_while_the_origin_is_stopped() {
     let (_dir, server) = bucket(|folder| words::write(&folder.join("words"), 4, 64, 1024));
     let cluster = cluster_over(&server, 2);
     let address = cluster.address();

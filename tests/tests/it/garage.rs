@@ -47,7 +47,7 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
-fn a_dataset_on_garage_is_indexed_tagged_filled_verified_and_known_to_have_changed() {
+fn dataset_on_garage_is_indexed_verified_and_seen_to_change() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let Some(server) = start(dir.path()) else { return };
     let files = dir.path().join("files");

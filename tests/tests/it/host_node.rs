@@ -164,7 +164,7 @@ fn finish(process: &mut TrainingProcess) {
 }
 
 #[test]
-fn eight_processes_at_once_start_one_node_and_read_each_byte_once() {
+fn eight_processes_start_one_node_and_read_each_byte_once() {
     let host = Host::new();
     let mut ranks: Vec<_> = (0..8).map(|_| host.train(WORDS, 2, "300ms")).collect();
     let nodes: Vec<Node> = ranks.iter_mut().map(node_of).collect();
@@ -178,7 +178,7 @@ fn eight_processes_at_once_start_one_node_and_read_each_byte_once() {
 }
 
 #[test]
-fn a_job_that_is_started_again_finds_its_data_warm() {
+fn restarted_job_finds_its_data_warm() {
     let host = Host::new();
     let mut first = host.train(WORDS, 1, "60s");
     let node = node_of(&mut first);
@@ -193,7 +193,7 @@ fn a_job_that_is_started_again_finds_its_data_warm() {
 }
 
 #[test]
-fn the_node_is_nobodys_child_and_survives_the_process_that_started_it() {
+fn node_is_detached_and_survives_its_starter() {
     let host = Host::new();
     // A pipe that every started process inherits.
     let (inherited, _other_end) = pipe().expect("a pipe");
@@ -226,7 +226,7 @@ fn the_node_is_nobodys_child_and_survives_the_process_that_started_it() {
 }
 
 #[test]
-fn a_starter_killed_at_any_point_stands_in_nobodys_way() {
+fn starter_killed_at_any_point_does_not_block_the_next() {
     let host = Host::new();
     for round in 0..repeats(12, 100) {
         let mut starter = host.train(WORDS, 1_000_000, "100ms");
@@ -253,7 +253,7 @@ fn wait_for_rows(process: &mut TrainingProcess, from: usize) {
 }
 
 #[test]
-fn when_the_node_is_killed_its_users_go_on_and_meet_on_another() {
+fn users_of_a_killed_node_continue_on_a_new_one() {
     const REMOTE: usize = 1;
     let host = Host::new();
     for _ in 0..repeats(2, 10) {
@@ -280,7 +280,7 @@ fn when_the_node_is_killed_its_users_go_on_and_meet_on_another() {
 }
 
 #[test]
-fn what_a_killed_node_left_is_in_nobodys_way() {
+fn files_of_a_killed_node_do_not_block_the_next() {
     let host = Host::new();
     let mut job = host.train(WORDS, 1, "60s");
     let node = node_of(&mut job);
@@ -309,7 +309,7 @@ fn datasets_in_two_buckets_are_read_through_one_node() {
 }
 
 #[test]
-fn the_same_address_on_another_endpoint_is_other_data_and_another_node() {
+fn same_address_on_another_endpoint_gets_another_node() {
     let (host, elsewhere) = (Host::new(), Host::new());
     let mut here = host.train(WORDS, 2, "300ms");
     // The same user on the same host, with settings for another server.
@@ -335,7 +335,7 @@ fn failure(host: &Host, more: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn what_prevents_a_start_is_said_with_its_reason_and_remedy() {
+fn failed_start_is_an_error_with_reason_and_remedy() {
     let host = Host::new();
     let said = failure(&host, &[("LARDER_NODE_BIN", "/nowhere/larder-node")]);
     assert!(
@@ -355,7 +355,7 @@ fn what_prevents_a_start_is_said_with_its_reason_and_remedy() {
 }
 
 #[test]
-fn the_admin_tool_finds_the_node_of_this_host_and_nobody_else_may_ask_it() {
+fn tool_finds_the_host_node_that_refuses_others() {
     let host = Host::new();
     let larder = |more: &[&str]| {
         let mut larder = Command::new(binary("larder"));
@@ -384,7 +384,7 @@ fn the_admin_tool_finds_the_node_of_this_host_and_nobody_else_may_ask_it() {
 }
 
 #[test]
-fn who_asks_the_node_of_this_host_for_what_it_was_never_told_learns_how_to_tell_it() {
+fn unknown_prefix_at_the_host_node_is_refused_with_a_hint() {
     let host = Host::new();
     let others = "s3://data/others";
     let folder = host.server.create_bucket("data").expect("a bucket").join("others");
@@ -410,7 +410,7 @@ fn who_asks_the_node_of_this_host_for_what_it_was_never_told_learns_how_to_tell_
 }
 
 #[test]
-fn the_admin_tool_reads_through_the_node_of_this_host_unless_told_to_read_the_origin() {
+fn tool_reads_through_the_host_node_unless_told_otherwise() {
     let host = Host::new();
     let mut training = host.train(WORDS, 1, "60s");
     node_of(&mut training);
@@ -457,7 +457,7 @@ fn the_admin_tool_reads_through_the_node_of_this_host_unless_told_to_read_the_or
 }
 
 #[test]
-fn the_folder_is_for_its_user_alone() {
+fn host_folder_is_private_to_its_user() {
     let host = Host::new();
     let mut training = host.train(WORDS, 1, "60s");
     node_of(&mut training);

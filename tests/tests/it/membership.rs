@@ -69,7 +69,7 @@ impl Scene {
 
 /// Nodes are killed and restarted one after the other. Each is back before it counts as dead, so
 /// the ring stays.
-fn short_deaths_cost_nothing(keeper: Keeper, deaths: usize) {
+fn short_absences_cause_no_rebalance(keeper: Keeper, deaths: usize) {
     let mut scene = Scene::new(keeper, repeats(3, 5));
     let load = scene.load(2);
     let all: Vec<usize> = (0..scene.cluster.nodes.len()).collect();
@@ -105,7 +105,7 @@ fn flaps_cause_at_most_one_rebalance(keeper: Keeper, flaps: usize) {
 }
 
 /// A member pauses for longer than its announcement lives, and for less than its grace.
-fn a_pause_costs_nothing(keeper: Keeper) {
+fn pause_causes_no_rebalance(keeper: Keeper) {
     let scene = Scene::new(keeper, 3);
     let load = scene.load(2);
     let version = scene.cluster.until_ring(&[0, 1, 2]);
@@ -120,7 +120,7 @@ fn a_pause_costs_nothing(keeper: Keeper) {
     println!("paused: {read:?}");
 }
 
-fn members_come_and_go(keeper: Keeper) {
+fn members_join_and_leave(keeper: Keeper) {
     let mut scene = Scene::new(keeper, 2);
     let load = scene.load(2);
 
@@ -140,51 +140,51 @@ fn members_come_and_go(keeper: Keeper) {
 }
 
 #[test]
-fn members_come_and_go_by_one_of_the_nodes() {
-    members_come_and_go(Keeper::FirstNode);
+fn members_join_and_leave_in_embedded_mode() {
+    members_join_and_leave(Keeper::FirstNode);
 }
 
 #[test]
-fn members_come_and_go_by_etcd() {
-    members_come_and_go(Keeper::Etcd(Etcd::start()));
+fn members_join_and_leave_with_etcd() {
+    members_join_and_leave(Keeper::Etcd(Etcd::start()));
 }
 
 #[test]
-fn short_deaths_cost_nothing_by_one_of_the_nodes() {
-    short_deaths_cost_nothing(Keeper::FirstNode, repeats(6, 200));
+fn short_absences_cause_no_rebalance_in_embedded_mode() {
+    short_absences_cause_no_rebalance(Keeper::FirstNode, repeats(6, 200));
 }
 
 #[test]
-fn short_deaths_cost_nothing_by_etcd() {
+fn short_absences_cause_no_rebalance_with_etcd() {
     let Some(keeper) = Keeper::etcd_in_full() else { return };
-    short_deaths_cost_nothing(keeper, repeats(6, 200));
+    short_absences_cause_no_rebalance(keeper, repeats(6, 200));
 }
 
 #[test]
-fn flaps_cause_at_most_one_rebalance_by_one_of_the_nodes() {
+fn flaps_cause_at_most_one_rebalance_in_embedded_mode() {
     flaps_cause_at_most_one_rebalance(Keeper::FirstNode, repeats(2, 100));
 }
 
 #[test]
-fn flaps_cause_at_most_one_rebalance_by_etcd() {
+fn flaps_cause_at_most_one_rebalance_with_etcd() {
     let Some(keeper) = Keeper::etcd_in_full() else { return };
     flaps_cause_at_most_one_rebalance(keeper, repeats(2, 100));
 }
 
 #[test]
-fn a_pause_costs_nothing_by_one_of_the_nodes() {
-    a_pause_costs_nothing(Keeper::FirstNode);
+fn pause_causes_no_rebalance_in_embedded_mode() {
+    pause_causes_no_rebalance(Keeper::FirstNode);
 }
 
 #[test]
-fn a_pause_costs_nothing_by_etcd() {
+fn pause_causes_no_rebalance_with_etcd() {
     let Some(keeper) = Keeper::etcd_in_full() else { return };
-    a_pause_costs_nothing(keeper);
+    pause_causes_no_rebalance(keeper);
 }
 
 /// Without a coordinator, membership is frozen and reads go on, also when a member dies.
 #[test]
-fn an_etcd_that_is_away_holds_up_no_read() {
+fn unreachable_etcd_blocks_no_read() {
     let mut scene = Scene::new(Keeper::Etcd(Etcd::start()), 3);
     let load = scene.load(2);
     let version = scene.cluster.until_ring(&[0, 1, 2]);

@@ -57,7 +57,7 @@ impl Scene {
 }
 
 #[test]
-fn a_node_killed_in_mid_epoch_costs_neither_samples_nor_bytes() {
+fn node_killed_in_mid_epoch_loses_no_sample_or_byte() {
     let mut scene = Scene::new();
     let deaths = repeats(6, 200);
     for number in 0..deaths {
@@ -73,7 +73,7 @@ fn a_node_killed_in_mid_epoch_costs_neither_samples_nor_bytes() {
 
 /// A stopped node accepts connections and requests, and answers none: worse than a dead node.
 #[test]
-fn a_node_stopped_in_mid_epoch_costs_neither_samples_nor_bytes() {
+fn node_stopped_in_mid_epoch_loses_no_sample_or_byte() {
     let mut scene = Scene::new();
     let stops = repeats(2, 20);
     for number in 0..stops {
@@ -89,7 +89,7 @@ fn a_node_stopped_in_mid_epoch_costs_neither_samples_nor_bytes() {
 }
 
 #[test]
-fn with_every_node_dead_training_goes_on_from_the_origin() {
+fn training_reads_the_origin_when_every_node_is_dead() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let server = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
     words::write(&server.create_bucket("data").expect("a bucket").join("words"), 4, 128, 1024);
@@ -120,7 +120,7 @@ fn with_every_node_dead_training_goes_on_from_the_origin() {
 /// The nodes that served in place of a dead node give it its shards. No sample is read from the
 /// origin again.
 #[test]
-fn a_node_that_comes_back_reads_its_shards_from_who_stood_in_for_it() {
+fn returning_node_gets_its_shards_from_its_stand_ins() {
     let mut scene = Scene::new();
     scene.cluster.nodes[0].kill_now();
     let client = scene.client(1);

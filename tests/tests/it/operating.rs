@@ -112,7 +112,7 @@ impl Scene {
 }
 
 /// A change is begun by its plan and steered; another one is aborted.
-fn a_change_is_in_its_operators_hands(keeper: Keeper) {
+fn operators_steer_a_change(keeper: Keeper) {
     let scene = Scene::new(keeper, 3);
     let load = scene.load();
     let before = scene.cluster.until_ring(&[0, 1, 2]);
@@ -154,7 +154,7 @@ fn until_newer(scene: &Scene, before: u64) -> u64 {
 }
 
 /// A node is asked to leave and stays; another leaves; a third dies and an operator removes it.
-fn nodes_leave_by_an_operators_word(keeper: Keeper) {
+fn operators_remove_nodes(keeper: Keeper) {
     let mut scene = Scene::new(keeper, 4);
     let load = scene.load();
 
@@ -186,7 +186,7 @@ fn nodes_leave_by_an_operators_word(keeper: Keeper) {
 /// A slow and paused change is replaced by one that also removes a node with a deadline. Both are
 /// done long before the deadline.
 #[test]
-fn who_leaves_by_a_deadline_waits_for_no_other_change() {
+fn drain_with_a_deadline_replaces_a_paused_change() {
     let scene = Scene::new(Keeper::FirstNode, 4);
     let load = scene.load();
     let plan = scene.plan("a=2");
@@ -209,7 +209,7 @@ fn who_leaves_by_a_deadline_waits_for_no_other_change() {
 
 /// An epoch comes back last to the shards that it has just read, so they move last.
 #[test]
-fn what_was_read_longest_ago_moves_first() {
+fn longest_unread_shards_move_first() {
     let scene = Scene::new(Keeper::FirstNode, 2);
     let dataset = Dataset::options().cluster(scene.cluster.address()).local(false);
     let dataset = dataset.open(&scene.uri).expect("opens");
@@ -242,7 +242,7 @@ fn what_was_read_longest_ago_moves_first() {
 
 /// Shards that have just left a node return to it, slowly, and stay.
 #[test]
-fn what_comes_back_at_once_stays() {
+fn shards_that_return_at_once_stay() {
     let scene = Scene::new(Keeper::FirstNode, 3);
     let load = scene.load();
     let there = scene.plan("c=3");
@@ -263,31 +263,31 @@ fn what_comes_back_at_once_stays() {
 }
 
 #[test]
-fn a_change_is_in_its_operators_hands_by_one_of_the_nodes() {
-    a_change_is_in_its_operators_hands(Keeper::FirstNode);
+fn operators_steer_a_change_in_embedded_mode() {
+    operators_steer_a_change(Keeper::FirstNode);
 }
 
 #[test]
-fn a_change_is_in_its_operators_hands_by_etcd() {
+fn operators_steer_a_change_with_etcd() {
     let Some(keeper) = Keeper::etcd_in_full() else { return };
-    a_change_is_in_its_operators_hands(keeper);
+    operators_steer_a_change(keeper);
 }
 
 #[test]
-fn nodes_leave_by_an_operators_word_by_one_of_the_nodes() {
-    nodes_leave_by_an_operators_word(Keeper::FirstNode);
+fn operators_remove_nodes_in_embedded_mode() {
+    operators_remove_nodes(Keeper::FirstNode);
 }
 
 #[test]
-fn nodes_leave_by_an_operators_word_by_etcd() {
+fn operators_remove_nodes_with_etcd() {
     let Some(keeper) = Keeper::etcd_in_full() else { return };
-    nodes_leave_by_an_operators_word(keeper);
+    operators_remove_nodes(keeper);
 }
 
 /// The node that keeps the record is lost for good: another takes over, and the dead one can be
 /// removed.
 #[test]
-fn another_node_takes_over_by_an_operators_word() {
+fn takeover_command_makes_another_node_the_leader() {
     let mut scene = Scene::new(Keeper::FirstNode, 3);
     let load = scene.load();
     scene.refused(&["ring", "takeover", "--lost", "a", "--on", "b"], "is alive");
@@ -304,7 +304,7 @@ fn another_node_takes_over_by_an_operators_word() {
 
 /// A drain of the node that keeps the record tells the operator the other step, which then works.
 #[test]
-fn the_node_that_keeps_the_record_leaves_for_good() {
+fn leader_is_removed_after_a_takeover() {
     let mut scene = Scene::new(Keeper::FirstNode, 3);
     let left = scene.tell(&["node", "drain", "a", "--follow"]);
     let words = left["words"].as_str().unwrap_or_default();
@@ -318,7 +318,7 @@ fn the_node_that_keeps_the_record_leaves_for_good() {
 
 /// Without the right token no command changes anything; queries need no token.
 #[test]
-fn whoever_has_no_token_only_looks() {
+fn callers_without_the_token_can_only_read() {
     let scene = Scene::new(Keeper::FirstNode, 1);
     for token in [None, Some("another secret of a test")] {
         let ask = |args: &[&str]| {
@@ -335,7 +335,7 @@ fn whoever_has_no_token_only_looks() {
 /// Each requested change is an audit line of the node that was asked, with any result and with any
 /// `RUST_LOG`.
 #[test]
-fn what_operators_ask_for_is_written_down() {
+fn operator_requests_are_written_to_the_audit_log() {
     let mut scene = Scene::new(Keeper::FirstNode, 1);
     let log = scene.folder.path().join("log");
     let script = format!("exec \"$@\" 2>'{}'", log.display());
@@ -361,7 +361,7 @@ fn what_operators_ask_for_is_written_down() {
 
 /// A node with a fixed member list says so, and still explains where a shard belongs.
 #[test]
-fn a_ring_that_is_a_list_is_not_changed_by_anybody() {
+fn fixed_member_list_refuses_changes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("words");
     std::fs::create_dir(&data).expect("a folder of ours");

@@ -109,7 +109,7 @@ pub(crate) fn script(statuses: Vec<ClusterStatus>) -> Script {
 }
 
 #[test]
-fn the_ring_is_shown_with_who_is_silent_and_what_moves() {
+fn status_shows_silent_nodes_and_moves() {
     let folder = here();
     let node = ScriptedNode::start(script(vec![moving()]));
     let status = json(&larder(&node, folder.path(), None, &["ring", "status", "-o", "json"]));
@@ -133,7 +133,7 @@ fn the_ring_is_shown_with_who_is_silent_and_what_moves() {
 }
 
 #[test]
-fn a_plan_is_kept_in_a_file_and_applied_as_it_is_by_its_hash() {
+fn plan_is_saved_in_a_file_and_applied_by_its_hash() {
     let folder = here();
     let node = ScriptedNode::start(script(vec![at_rest()]));
     let args =
@@ -169,7 +169,7 @@ fn a_plan_is_kept_in_a_file_and_applied_as_it_is_by_its_hash() {
 }
 
 #[test]
-fn nothing_is_done_before_somebody_said_yes() {
+fn commands_require_confirmation() {
     let folder = here();
     let node = ScriptedNode::start(script(vec![moving()]));
     for args in [
@@ -187,7 +187,7 @@ fn nothing_is_done_before_somebody_said_yes() {
 }
 
 #[test]
-fn commands_reach_the_cluster_with_the_token_and_who_asked() {
+fn commands_carry_the_token_and_the_operator_name() {
     let folder = here();
     let node = ScriptedNode::start(script(vec![moving()]));
     let token = folder.path().join("token");
@@ -222,7 +222,7 @@ fn commands_reach_the_cluster_with_the_token_and_who_asked() {
 }
 
 #[test]
-fn a_refusal_says_why_and_what_to_do() {
+fn refusal_has_a_reason_and_a_hint() {
     let folder = here();
     let node = ScriptedNode::start(script(vec![moving()]));
     let untold = larder(&node, folder.path(), None, &["ring", "pause", "--yes"]);
@@ -266,7 +266,7 @@ fn a_change_is_followed_to_its_end() {
 }
 
 #[test]
-fn a_change_that_was_given_up_is_a_failure_to_who_follows() {
+fn followed_change_that_aborts_is_a_failure() {
     let folder = here();
     let words = "change 1 is aborted, as c is gone".to_owned();
     let aborted = vec![PastChange { number: 1, ring_version: 7, committed: false, words }];
@@ -284,7 +284,7 @@ fn a_change_that_was_given_up_is_a_failure_to_who_follows() {
 }
 
 #[test]
-fn a_node_that_drains_is_followed_until_it_has_left() {
+fn drain_is_followed_until_the_node_has_left() {
     let folder = here();
     let mut left = at_rest();
     left.nodes.pop();
@@ -297,7 +297,7 @@ fn a_node_that_drains_is_followed_until_it_has_left() {
 }
 
 #[test]
-fn the_past_is_listed_and_a_shard_explained() {
+fn history_is_listed_and_a_shard_explained() {
     let folder = here();
     let node = ScriptedNode::start(Script { history: committed(), ..script(vec![at_rest()]) });
     let history = json(&larder(&node, folder.path(), None, &["ring", "history", "-o", "json"]));

@@ -15,7 +15,7 @@ const WAIT_MAX: Duration = Duration::from_secs(15);
 const NODES: usize = 5;
 
 #[test]
-fn a_node_that_is_cut_off_costs_neither_samples_nor_bytes_and_comes_back() {
+fn partitioned_node_loses_no_sample_or_byte_and_returns() {
     if is_left_to_full("cutting hosts off by network namespaces") {
         return;
     }

@@ -128,7 +128,7 @@ fn finish(mut reader: TrainingProcess) -> String {
 
 /// Every owner copies the shards that were read, without another read of the origin. So a death
 /// costs no read of the origin, neither in its first seconds nor after the next ring.
-fn a_death_costs_no_read_of_the_origin(keeper: Keeper) {
+fn node_death_causes_no_origin_read(keeper: Keeper) {
     let mut scene = Scene::new(keeper, 3, 2);
     scene.read();
     let read = scene.reads_of_samples();
@@ -146,18 +146,18 @@ fn a_death_costs_no_read_of_the_origin(keeper: Keeper) {
 }
 
 #[test]
-fn a_death_costs_no_read_of_the_origin_by_one_of_the_nodes() {
-    a_death_costs_no_read_of_the_origin(Keeper::FirstNode);
+fn node_death_causes_no_origin_read_in_embedded_mode() {
+    node_death_causes_no_origin_read(Keeper::FirstNode);
 }
 
 #[test]
-fn a_death_costs_no_read_of_the_origin_by_etcd() {
+fn node_death_causes_no_origin_read_with_etcd() {
     let Some(keeper) = Keeper::etcd_in_full() else { return };
-    a_death_costs_no_read_of_the_origin(keeper);
+    node_death_causes_no_origin_read(keeper);
 }
 
 #[test]
-fn readers_beside_either_owner_read_the_origin_once_and_then_each_from_its_own_node() {
+fn readers_beside_two_owners_cause_one_origin_read() {
     let scene = Scene::new(Keeper::FirstNode, 2, 2);
     let beside = [["--over-network", "a"], ["--over-network", "b"]];
     let cold: Vec<_> = beside.iter().map(|args| scene.reader(2, args)).collect();
@@ -175,7 +175,7 @@ fn readers_beside_either_owner_read_the_origin_once_and_then_each_from_its_own_n
 
 /// From one copy to two and back, by plans that move next to nothing and read nothing from the
 /// origin.
-fn the_number_of_copies_is_in_an_operators_hands(keeper: Keeper) {
+fn operators_set_the_replica_count(keeper: Keeper) {
     let scene = Scene::new(keeper, 3, 1);
     scene.read();
     scene.until_copies(&[0, 1, 2], 1);
@@ -199,20 +199,20 @@ fn the_number_of_copies_is_in_an_operators_hands(keeper: Keeper) {
 }
 
 #[test]
-fn the_number_of_copies_is_in_an_operators_hands_by_one_of_the_nodes() {
-    the_number_of_copies_is_in_an_operators_hands(Keeper::FirstNode);
+fn operators_set_the_replica_count_in_embedded_mode() {
+    operators_set_the_replica_count(Keeper::FirstNode);
 }
 
 #[test]
-fn the_number_of_copies_is_in_an_operators_hands_by_etcd() {
+fn operators_set_the_replica_count_with_etcd() {
     let Some(keeper) = Keeper::etcd_in_full() else { return };
-    the_number_of_copies_is_in_an_operators_hands(keeper);
+    operators_set_the_replica_count(keeper);
 }
 
 /// Three nodes keep two copies of everything. Two nodes have no room for that, nor for one copy and
 /// another dataset.
 #[test]
-fn copies_give_way_to_what_a_plan_brings_and_to_what_is_read_and_nothing_is_lost() {
+fn replicas_are_evicted_for_primaries_without_loss() {
     if repeats(0, 1) == 0 {
         return println!("not tested: it takes minutes; `make test-full` does");
     }

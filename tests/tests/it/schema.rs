@@ -122,11 +122,11 @@ fn is_fresh(made: &Made) {
 }
 
 #[test]
-fn the_checked_in_control_code_is_what_the_schema_generates() {
+fn checked_in_control_code_matches_its_schema() {
     is_fresh(&CONTROL);
 }
 
 #[test]
-fn the_checked_in_code_for_etcd_is_what_the_schema_generates() {
+fn checked_in_etcd_code_matches_its_schema() {
     is_fresh(&ETCD);
 }

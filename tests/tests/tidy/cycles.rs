@@ -105,7 +105,7 @@ fn a_planted_cycle_is_found_through_a_re_export() {
 }
 
 #[test]
-fn a_module_may_name_its_ancestors() {
+fn module_can_name_its_ancestors() {
     let files = [
         ("lib.rs", "mod a;\npub use a::Shared;"),
         ("a.rs", "mod inner;\nuse inner::Deep;\npub struct Shared;"),

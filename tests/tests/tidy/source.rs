@@ -98,6 +98,24 @@ impl Source {
         }
         found
     }
+
+    /// Place and name of each test with a name over `max` characters.
+    pub(crate) fn long_test_names(&self, max: usize) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut is_test = false;
+        for (index, line) in self.text.lines().enumerate() {
+            let line = line.trim_start();
+            is_test |= line == "#[test]" || line.starts_with("#[tokio::test");
+            let Some(name) = function_name(line).filter(|_| is_test) else {
+                continue;
+            };
+            is_test = false;
+            if name.chars().count() > max {
+                found.push(format!("{}:{}: {name}", self.path, index + 1));
+            }
+        }
+        found
+    }
 }
 
 fn function_name(line: &str) -> Option<&str> {
@@ -127,4 +145,14 @@ fn strip(line: &str) -> String {
         previous = c;
     }
     code
+}
+
+#[test]
+fn planted_long_test_name_is_found() {
+    let text =
+        ["#[test]\nfn short() {}\n", "fn longer() {}\n", "#[tokio::test]\nasync fn long() {}"];
+    let source = Source { path: "a.rs".to_owned(), text: text.concat() };
+    assert_eq!(source.long_test_names(3), ["a.rs:2: short", "a.rs:5: long"]);
+    assert_eq!(source.long_test_names(4), ["a.rs:2: short"]);
+    assert_eq!(source.long_test_names(5), Vec::<String>::new());
 }

@@ -417,13 +417,13 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_was_never_asked_says_so() {
+    fn explain_reports_owner_without_any_request() {
         let report = report(None, vec![said("b", Vec::new())]).unwrap();
         assert!(report.nodes[0].why.as_ref().unwrap().contains("nobody asked"));
     }
 
     #[test]
-    fn nobody_knows_of_a_cluster_that_is_away() {
+    fn explain_fails_when_no_node_answers() {
         let error = Error::new(ErrorKind::Unavailable, "it does not answer");
         let answers = vec![Answer { member: member("a"), answer: Err(error) }];
         assert_eq!(report(None, answers).unwrap_err().exit, Exit::Unavailable);

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_and_times_are_read_as_people_write_them() {
+    fn rates_and_durations_with_units_are_parsed() {
         assert_eq!(parse_rate("500MiB/s"), Ok(500 << 20));
         assert_eq!(parse_rate("1GiB"), Ok(1 << 30));
         assert!(parse_rate("0").unwrap_err().contains("pause"));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_the_cluster_says_nothing_of_data() {
+    fn refusal_of_an_operator_has_no_hint_about_data() {
         let refused = larder_client::Error::new(ErrorKind::DataChanged, "the call failed")
             .because("no change is in flight");
         let failure = failed("the change was not paused", refused);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_has_a_name() {
+    fn operator_name_has_user_and_host() {
         assert!(who().contains('@'));
     }
 }

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_are_read_in_one_line() {
+    fn edits_are_described_in_one_line() {
         let edit = |node: &str, weight_before, weight| ChangeEdit {
             node_id: node.to_owned(),
             weight,

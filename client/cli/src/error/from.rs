@@ -117,7 +117,7 @@ mod tests {
     use larder_client::admin::OriginUri;
 
     #[test]
-    fn missing_credentials_are_a_matter_of_rights_and_name_the_remedy() {
+    fn missing_credentials_exit_as_denied_with_the_remedy() {
         let origin = OriginUri::parse("s3://b/p").unwrap();
         let (why, remedy) = ("none set".to_owned(), "set them".to_owned());
         let failure = Failure::from(OriginError::Credentials { origin, why, remedy });

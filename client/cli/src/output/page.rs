@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_but_letters_is_written_where_colour_is_not_wanted() {
+    fn page_without_colour_has_no_escape_sequences() {
         let mut page = Page::new(false, false);
         page.marked(Ink::Red, "error", "a\nb");
         page.fields(&[("x", "1".to_owned()), ("long", "2".to_owned())]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn names_neither_make_lines_nor_tell_a_terminal_anything() {
+    fn control_characters_in_names_are_escaped() {
         let mut page = Page::new(false, false);
         page.fields(&[("tensor", "a\nchecksums  pinned".to_owned())]);
         page.marked(Ink::Red, "error", "\u{1b}]0;x\u{7}\nb");
@@ -168,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn colour_ends_where_it_should() {
+    fn coloured_text_ends_with_a_reset() {
         let page = Page::new(false, true);
         assert_eq!(page.ink(Ink::Green, "ok"), "\x1b[32mok\x1b[0m");
     }
 
     #[test]
-    fn piped_tables_are_columns_of_words() {
+    fn piped_table_is_aligned_columns() {
         let mut table = Table::new("NAME | >ROWS");
         table.row(["a".to_owned(), "1,000".to_owned()]);
         assert_eq!(table.render(false), "NAME   ROWS\na     1,000");

@@ -100,7 +100,7 @@ mod tests {
         assert_eq!((counted(1, "row"), counted(0, "row")), ("1 row".into(), "0 rows".into()));
     }
     #[test]
-    fn time_that_is_left_is_told_in_whole_seconds() {
+    fn remaining_time_is_shown_in_whole_seconds() {
         let told = [0.0, 0.78, 8.01, 90.0, f64::INFINITY].map(time_left);
         assert_eq!(told, ["1 s", "1 s", "9 s", "1 min 30 s", "no end to be seen"]);
     }

@@ -136,7 +136,7 @@ def test_other_shuffles(make: Make, shuffle: str, node: Node, images: Any) -> No
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_the_own_loader(world: int, node: Node, images: Any) -> None:
+def test_loader_with_torch_output_follows_the_order(world: int, node: Node, images: Any) -> None:
     check(
         lambda ds, job, rank, _: ds.loader(**job.options(rank), output="torch"),
         Job(node.address, world, last="uneven"),
@@ -145,7 +145,7 @@ def test_the_own_loader(world: int, node: Node, images: Any) -> None:
     )
 
 
-def test_torchs_own_sampler_over_the_map_style_dataset(node: Node, images: Any) -> None:
+def test_torch_sampler_over_the_map_style_dataset(node: Node, images: Any) -> None:
     data = larder.torch.Dataset(larder.open("s3://data/images", cluster=node.address))
     seen = []
     for rank in range(4):
@@ -155,7 +155,7 @@ def test_torchs_own_sampler_over_the_map_style_dataset(node: Node, images: Any) 
     assert sorted(seen) == list(range(300))
 
 
-def test_what_the_tail_brings_with_workers_is_what_it_brings_without(node: Node) -> None:
+def test_last_batches_are_equal_with_and_without_workers(node: Node) -> None:
     ds = larder.open("s3://data/images", cluster=node.address)
     for last, lengths in (("uneven", [64, 64, 22]), ("pad", [64, 64, 64]), ("drop", [64, 64])):
         data = larder.torch.IterableDataset(ds, 64, rank=1, world_size=2, last=last, seed=1)
@@ -175,7 +175,7 @@ def test_what_the_tail_brings_with_workers_is_what_it_brings_without(node: Node)
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_set_epoch_reaches_workers_also_those_that_persist(persistent: bool, node: Node) -> None:
+def test_set_epoch_reaches_new_and_persistent_workers(persistent: bool, node: Node) -> None:
     job = Job(node.address, 1)
     data = larder.torch.IterableDataset(larder.open(job.uri, cluster=job.cluster), **job.options(0))
     loader = DataLoader(data, None, num_workers=2, persistent_workers=persistent)
@@ -185,7 +185,7 @@ def test_set_epoch_reaches_workers_also_those_that_persist(persistent: bool, nod
         assert batches == job.batches(0, epoch)
 
 
-def test_datasets_and_samplers_can_be_pickled_even_while_they_are_iterated(node: Node) -> None:
+def test_datasets_and_samplers_pickle_during_iteration(node: Node) -> None:
     job = Job(node.address, 1)
     ds = larder.open(job.uri, cluster=job.cluster)
     data = larder.torch.IterableDataset(ds, **job.options(0))
@@ -199,7 +199,7 @@ def test_datasets_and_samplers_can_be_pickled_even_while_they_are_iterated(node:
     assert repr(data).startswith("larder.torch.IterableDataset(<larder.Dataset 's3://data/images'")
 
 
-def test_tensors_outlive_everything_they_came_from(node: Node, images: Any) -> None:
+def test_tensors_outlive_their_loader_and_dataset(node: Node, images: Any) -> None:
     loader = larder.open("s3://data/images", cluster=node.address).loader(
         50, shuffle="none", output="torch"
     )
@@ -225,7 +225,7 @@ class NaiveDataset(torch.utils.data.IterableDataset):
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("said", [{}, {"rank": 0, "world_size": 1}])
-def test_a_loader_that_workers_inherit_or_are_sent_is_refused(
+def test_loader_inherited_or_sent_to_workers_is_refused(
     said: dict[str, int], method: str, node: Node
 ) -> None:
     loader = larder.open("s3://data/images", cluster=node.address).loader(50, **said)
@@ -245,7 +245,7 @@ class Inherited(torch.utils.data.IterableDataset):
         yield from self.loader
 
 
-def test_a_batch_keeps_what_it_knows_on_the_ways_that_frameworks_take(node: Node) -> None:
+def test_batch_keeps_its_facts_when_frameworks_convert_it(node: Node) -> None:
     batch = next(iter(larder.open("s3://data/images", cluster=node.address).loader(10)))
     moved = batch.to(dtype=torch.float64)
     assert moved["image"].dtype == torch.float64
@@ -276,7 +276,7 @@ def unlike(batch: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_a_batch_moves_the_tensors_in_it_and_leaves_the_rest(node: Node) -> None:
+def test_batch_to_converts_only_its_tensors(node: Node) -> None:
     ds = larder.open("s3://data/images", cluster=node.address)
     batch = next(iter(ds.loader(10, output="torch", batch_transform=unlike)))
     moved = batch.to(torch.float64)
@@ -294,7 +294,7 @@ def test_a_batch_moves_the_tensors_in_it_and_leaves_the_rest(node: Node) -> None
     assert rows.to("cpu")["text"] is rows["text"]
 
 
-def test_a_dataset_without_batches_warns_at_the_line_that_makes_it(node: Node) -> None:
+def test_dataset_without_batches_warns_at_its_call_site(node: Node) -> None:
     ds = larder.open("s3://data/images", cluster=node.address)
     for kind in (larder.torch.IterableDataset, larder.torch.BatchSampler):
         with pytest.warns(UserWarning, match="300 samples do not fill a batch") as said:

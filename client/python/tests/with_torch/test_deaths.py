@@ -35,7 +35,7 @@ def epoch(data: larder.torch.IterableDataset, rows: dict[str, np.ndarray], worke
     assert sorted(seen) == list(range(300))
 
 
-def test_a_killed_worker_is_torchs_clear_error_and_leaves_nothing(
+def test_killed_worker_raises_the_torch_error_without_leaks(
     node: Node, wide: dict[str, np.ndarray]
 ) -> None:
     ds = larder.open(URI, cluster=node.address)
@@ -71,7 +71,7 @@ def of_this_host(_: Callable[..., Node]) -> Doomed:
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("opened", [of_a_cluster, of_this_host])
-def test_training_goes_on_when_the_node_dies_and_nothing_of_it_is_left(
+def test_training_survives_a_killed_node_without_leaks(
     opened: Callable[..., Doomed],
     workers: int,
     start_node: Callable[..., Node],

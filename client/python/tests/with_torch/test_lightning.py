@@ -92,7 +92,7 @@ class SaveAndDie(lightning.Callback):
 
 
 @pytest.mark.parametrize("steps", [1, 5, 11, 12, 17, 23])
-def test_a_checkpoint_resumes_at_the_very_batch(steps: int, node: Node, tmp_path: Path) -> None:
+def test_checkpoint_resumes_at_the_next_batch(steps: int, node: Node, tmp_path: Path) -> None:
     job = Job(node.address, 1, batch_size=25)
     first, second = Recorder(job), Recorder(job)
     path = tmp_path / "middle.ckpt"

@@ -28,7 +28,7 @@ def whole(ranks: list[Any], way: str) -> list[list[int]]:
     return [sorted(sample for rank in batch for sample in rank) for batch in batches]
 
 
-def test_ranks_find_a_locality_together_and_divide_the_same_global_batches(
+def test_ranks_agree_on_a_locality_and_keep_global_batches(
     ranks: list[Any],
 ) -> None:
     for of in ranks:
@@ -38,11 +38,11 @@ def test_ranks_find_a_locality_together_and_divide_the_same_global_batches(
     assert any(of["found"] != of["slices"] for of in ranks)
 
 
-def test_ranks_with_different_localities_are_all_told(ranks: list[Any]) -> None:
+def test_different_localities_raise_an_error_on_all_ranks(ranks: list[Any]) -> None:
     assert all("rows would be lost and repeated" in of["differ"] for of in ranks)
 
 
-def test_what_hinders_the_first_is_told_to_all(ranks: list[Any]) -> None:
+def test_failure_of_the_first_rank_is_raised_on_all_ranks(ranks: list[Any]) -> None:
     assert all("'nobody'" in of["nobody"] or '"nobody"' in of["nobody"] for of in ranks)
 
 

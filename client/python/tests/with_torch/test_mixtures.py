@@ -49,7 +49,7 @@ ALONE = [(None, 0, world) for world in WORLDS]
 
 @pytest.mark.parametrize("loader", [DataLoader, StatefulDataLoader])
 @pytest.mark.parametrize(("method", "workers", "world"), ALONE + (CROSS if FULL else FEW))
-def test_workers_of_each_rank_take_turns(
+def test_workers_together_read_the_order_of_their_rank(
     loader: Any,
     method: str | None,
     workers: int,
@@ -70,7 +70,7 @@ def test_workers_of_each_rank_take_turns(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_goes_on_in_mid_epoch(
+def test_mixture_state_resumes_in_mid_epoch(
     workers: int, mixture: larder.Mixture, images: dict[str, np.ndarray]
 ) -> None:
     expected = own(mixture, images)
@@ -91,7 +91,7 @@ def test_a_state_goes_on_in_mid_epoch(
         assert rows(resumed, images) == expected[stop:]
 
 
-def test_samples_of_a_mixture_come_too(mixture: larder.Mixture) -> None:
+def test_mixture_can_be_read_as_single_samples(mixture: larder.Mixture) -> None:
     data = larder.torch.IterableDataset(mixture, 16, **OPTIONS, batched=False)
     labels = [int(sample["label"]) for sample in DataLoader(data, None)]
     assert len(data) == len(labels) == 400
@@ -99,6 +99,6 @@ def test_samples_of_a_mixture_come_too(mixture: larder.Mixture) -> None:
 
 
 @pytest.mark.parametrize("kind", [larder.torch.Dataset, larder.torch.BatchSampler])
-def test_a_mixture_has_no_numbers_to_read_by(kind: Any, mixture: larder.Mixture) -> None:
+def test_random_access_to_a_mixture_is_refused(kind: Any, mixture: larder.Mixture) -> None:
     with pytest.raises(larder.InvalidArgument, match="of a mixture there is an order only"):
         kind(mixture)

@@ -11,7 +11,7 @@ from harness import Node
 
 
 @pytest.mark.parametrize("page", ["pytorch.md", "ddp-fsdp.md", "lightning.md"])
-def test_the_page_runs(
+def test_examples_of_the_page_run(
     page: str, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LARDER_CLUSTER", node.address)

@@ -90,7 +90,7 @@ def check(batch: larder.Batch, images: Images) -> None:
 
 
 @pytest.mark.parametrize("asked", ["auto", True])
-def test_batches_are_views_of_what_torch_allocated_and_equal_to_others(
+def test_pinned_batches_equal_ordinary_batches(
     asked: Any, dataset: larder.Dataset, images: Images, gpu: Gpu
 ) -> None:
     loader = dataset.loader(32, **OPTIONS, pin_memory=asked)
@@ -112,7 +112,7 @@ def test_batches_are_views_of_what_torch_allocated_and_equal_to_others(
     assert loader.stats()["copies_per_byte"] == 1
 
 
-def test_batches_that_are_kept_keep_their_bytes_and_no_memory_is_left(
+def test_held_pinned_batches_keep_their_bytes_without_leaks(
     dataset: larder.Dataset, images: Images, gpu: Gpu
 ) -> None:
     loader = dataset.loader(5, **OPTIONS, prefetch=4, pin_memory=True)
@@ -129,7 +129,7 @@ def test_batches_that_are_kept_keep_their_bytes_and_no_memory_is_left(
     gpu.wait_for(0, dataset)
 
 
-def test_a_batch_that_is_dropped_gives_its_memory_back_before_the_next_gets_any(
+def test_dropped_batch_frees_memory_before_the_next_batch(
     dataset: larder.Dataset, gpu: Gpu
 ) -> None:
     batches = iter(dataset.loader(1, **OPTIONS, tensors=["image"], prefetch=1))
@@ -141,7 +141,7 @@ def test_a_batch_that_is_dropped_gives_its_memory_back_before_the_next_gets_any(
     gpu.wait_for(0, dataset)
 
 
-def test_epochs_that_are_left_or_go_side_by_side_leave_nothing(
+def test_left_and_interleaved_epochs_leak_no_memory(
     dataset: larder.Dataset, images: Images, gpu: Gpu
 ) -> None:
     loader = dataset.loader(16, **OPTIONS, prefetch=8)
@@ -158,7 +158,7 @@ def test_epochs_that_are_left_or_go_side_by_side_leave_nothing(
     gpu.wait_for(0, dataset)
 
 
-def test_a_resumed_epoch_and_a_padded_batch(
+def test_resumed_epochs_and_padded_batches_are_pinned(
     dataset: larder.Dataset, images: Images, gpu: Gpu
 ) -> None:
     options = {**OPTIONS, "last": "pad"}
@@ -175,7 +175,7 @@ def test_a_resumed_epoch_and_a_padded_batch(
         assert gpu.has(batch)
 
 
-def test_contiguous_rows_are_gathered_where_they_would_be_views(
+def test_contiguous_rows_are_gathered_into_pinned_memory(
     node: Node, images: Images, gpu: Gpu
 ) -> None:
     dataset = larder.open("s3://data/images", cluster=node.address)
@@ -192,9 +192,7 @@ def test_contiguous_rows_are_gathered_where_they_would_be_views(
             assert time.monotonic() < deadline
 
 
-def test_rows_of_different_lengths_get_memory_of_their_size(
-    node: Node, ragged: Rows, gpu: Gpu
-) -> None:
+def test_ragged_rows_get_pinned_memory_of_their_size(node: Node, ragged: Rows, gpu: Gpu) -> None:
     dataset = larder.open("s3://data/ragged", cluster=node.address)
     batches = 0
     for batch in dataset.loader(16, **OPTIONS):
@@ -210,7 +208,7 @@ def test_rows_of_different_lengths_get_memory_of_their_size(
     assert gpu.copies == 2 * batches, "offsets are page-locked too, by a copy"
 
 
-def test_rows_without_a_byte(node: Node, gpu: Gpu) -> None:
+def test_rows_without_bytes_allocate_no_pinned_memory(node: Node, gpu: Gpu) -> None:
     dataset = larder.open("s3://data/ragged", cluster=node.address).select([0, 7, 14, 21])
     for batch in dataset.loader(2, **OPTIONS, tensors=["text", "box"]):
         assert batch["text"].data.shape == (0,)
@@ -218,7 +216,7 @@ def test_rows_without_a_byte(node: Node, gpu: Gpu) -> None:
     assert gpu.sizes == []
 
 
-def test_every_type_comes(node: Node, types: Images, gpu: Gpu) -> None:
+def test_every_type_can_be_pinned(node: Node, types: Images, gpu: Gpu) -> None:
     dataset = larder.open("s3://data/types", cluster=node.address)
     (batch,) = dataset.loader(5, shuffle="none", output="torch", pin_memory=True)
     assert gpu.has(batch)
@@ -229,7 +227,7 @@ def test_every_type_comes(node: Node, types: Images, gpu: Gpu) -> None:
         assert tensor.view(torch.uint8).numpy().tobytes() == expected.tobytes(), name
 
 
-def test_mixtures_too(dataset: larder.Dataset, images: Images, gpu: Gpu) -> None:
+def test_mixture_batches_are_pinned(dataset: larder.Dataset, images: Images, gpu: Gpu) -> None:
     mixture = larder.mix({dataset.select(range(100)): 0.5, dataset.select(range(100, 300)): 0.5})
     batches = 0
     for batch in mixture.loader(16, **OPTIONS):
@@ -243,7 +241,7 @@ def test_mixtures_too(dataset: larder.Dataset, images: Images, gpu: Gpu) -> None
 
 
 @pytest.mark.parametrize("where", [{"workers": 0}, {"workers": 2}])
-def test_what_transforms_return_is_copied(
+def test_results_of_transforms_are_copied_to_pinned_memory(
     where: dict[str, Any], dataset: larder.Dataset, images: Images, gpu: Gpu
 ) -> None:
     for batch in dataset.loader(50, **OPTIONS, transform=torch_transforms.to_bfloat16, **where):
@@ -253,9 +251,7 @@ def test_what_transforms_return_is_copied(
     assert gpu.sizes == []
 
 
-def test_a_ragged_value_of_a_transform_is_copied_and_others_are_left_alone(
-    dataset: larder.Dataset, gpu: Gpu
-) -> None:
+def test_ragged_result_is_pinned_and_other_types_are_not(dataset: larder.Dataset, gpu: Gpu) -> None:
     sparse = torch.eye(3).to_sparse()
 
     def change(batch: dict[str, Any]) -> dict[str, Any]:
@@ -269,7 +265,7 @@ def test_a_ragged_value_of_a_transform_is_copied_and_others_are_left_alone(
     assert batch["sparse"] is sparse
 
 
-def test_a_forked_child_begins_epochs_of_its_own_in_ordinary_memory(
+def test_epochs_of_a_forked_child_use_ordinary_memory(
     dataset: larder.Dataset, images: Images, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loader = dataset.loader(16, **OPTIONS, prefetch=4)
@@ -297,7 +293,7 @@ def test_a_forked_child_begins_epochs_of_its_own_in_ordinary_memory(
     check(first, images)
 
 
-def test_a_program_without_a_gpu_notices_nothing(
+def test_program_without_a_gpu_pins_nothing(
     dataset: larder.Dataset, images: Images, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_pinned, "allocate", None)
@@ -306,7 +302,7 @@ def test_a_program_without_a_gpu_notices_nothing(
     assert not torch.cuda.is_initialized()
 
 
-def test_it_is_decided_when_an_epoch_begins(
+def test_pinning_is_decided_when_an_epoch_begins(
     dataset: larder.Dataset, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
@@ -329,7 +325,7 @@ def test_it_is_decided_when_an_epoch_begins(
         ({"pin_memory": True, "output": "torch"}, "torch finds no GPU here"),
     ],
 )
-def test_what_can_not_be_is_refused(
+def test_impossible_pinning_options_are_refused(
     options: dict[str, Any], says: str, dataset: larder.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
@@ -337,7 +333,7 @@ def test_what_can_not_be_is_refused(
         dataset.loader(50, **options)
 
 
-def test_memory_that_runs_out_is_said(
+def test_lack_of_pinned_memory_is_an_error(
     dataset: larder.Dataset, images: Images, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any, **__: Any) -> None:
@@ -355,7 +351,7 @@ def test_memory_that_runs_out_is_said(
 
 
 @pytest.mark.parametrize("shift", [-1, 1])
-def test_memory_that_no_batch_fits_into_is_refused(dataset: larder.Dataset, shift: int) -> None:
+def test_memory_too_small_for_a_batch_is_refused(dataset: larder.Dataset, shift: int) -> None:
     def allocate(size: int) -> torch.Tensor:
         return torch.empty(size + shift, dtype=torch.uint8)[max(shift, 0) :]
 

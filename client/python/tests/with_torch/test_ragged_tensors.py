@@ -26,7 +26,7 @@ def check(column: larder.Ragged, samples: list[int], rows: list[np.ndarray]) -> 
         np.testing.assert_array_equal(row.numpy(), rows[sample])
 
 
-def test_a_loader_brings_tensors_that_the_jagged_layout_takes(
+def test_ragged_tensors_fit_the_jagged_layout_of_torch(
     dataset: larder.Dataset, ragged: Rows
 ) -> None:
     for batch in dataset.loader(16, output="torch"):
@@ -39,7 +39,7 @@ def test_a_loader_brings_tensors_that_the_jagged_layout_takes(
         assert moved.samples is batch.samples
 
 
-def test_transforms_get_tensors(dataset: larder.Dataset, ragged: Rows) -> None:
+def test_transforms_receive_ragged_tensors(dataset: larder.Dataset, ragged: Rows) -> None:
     def negate(sample: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         assert isinstance(sample["box"], torch.Tensor)
         return {"box": -sample["box"]}
@@ -50,7 +50,7 @@ def test_transforms_get_tensors(dataset: larder.Dataset, ragged: Rows) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_data_loaders_bring_rows_and_batches(
+def test_data_loaders_return_ragged_rows_and_batches(
     dataset: larder.Dataset, ragged: Rows, workers: int
 ) -> None:
     samples = larder.torch.Dataset(dataset)

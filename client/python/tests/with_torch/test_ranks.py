@@ -76,15 +76,13 @@ def test_tensor_parallel_replicas_get_identical_batches(four: list[Any], node: N
             assert of["mesh"][said] == job.batches(number // 2)
 
 
-def test_both_dimensions_of_a_hybrid_sharded_mesh_divide_the_data(
-    four: list[Any], node: Node
-) -> None:
+def test_both_dimensions_of_a_hybrid_mesh_divide_the_data(four: list[Any], node: Node) -> None:
     job = Job(node.address, 4, batch_size=10)
     for number, of in enumerate(four):
         assert of["mesh"]["both"] == job.batches(number)
 
 
-def test_a_mesh_that_leaves_the_data_open_is_refused(four: list[Any]) -> None:
+def test_mesh_without_known_data_dimension_is_refused(four: list[Any]) -> None:
     for of in four:
         assert "a mesh of 2 dimensions has no names" in of["mesh"]["unnamed"]
         assert "no dimension that is known to divide the data" in of["mesh"]["replicas"]
@@ -105,7 +103,7 @@ def alone(node: Node) -> Any:
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp", "fsdp1"])
 @pytest.mark.parametrize("world", ["two", "four"])
-def test_ranks_learn_together_what_one_process_learns_alone(
+def test_ranks_learn_the_weights_of_a_single_process(
     way: str, world: str, alone: Any, request: pytest.FixtureRequest
 ) -> None:
     for of in request.getfixturevalue(world):
@@ -113,9 +111,7 @@ def test_ranks_learn_together_what_one_process_learns_alone(
         assert of[way]["weights"] == pytest.approx(alone["weights"], rel=1e-9)
 
 
-def test_ranks_without_a_cluster_share_one_node_that_reads_each_byte_once(
-    s3: S3Server, tmp_path: Path
-) -> None:
+def test_ranks_without_a_cluster_share_one_host_node(s3: S3Server, tmp_path: Path) -> None:
     prefix = s3.folder / "data" / "alone"
     prefix.mkdir()
     for file in (s3.folder / "data" / "images").glob("*.safetensors"):

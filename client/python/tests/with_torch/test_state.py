@@ -30,7 +30,7 @@ MAKE = {
 
 
 @pytest.mark.parametrize("wrong", [{}, "x", None, {"larder": {}}, {"larder": "x"}])
-def test_what_is_no_state_is_refused(node: Node, wrong: object) -> None:
+def test_malformed_state_is_refused(node: Node, wrong: object) -> None:
     ds = larder.open("s3://data/images", cluster=node.address)
     for kind in (larder.torch.IterableDataset, larder.torch.BatchSampler):
         with pytest.raises(larder.InvalidArgument, match="is no state of a loader") as raised:
@@ -38,7 +38,7 @@ def test_what_is_no_state_is_refused(node: Node, wrong: object) -> None:
         assert raised.value.hint == "pass what state_dict() returned"
 
 
-def test_a_workers_state_with_a_part_missing_is_refused(node: Node) -> None:
+def test_incomplete_worker_state_is_refused(node: Node) -> None:
     data = larder.torch.IterableDataset(larder.open("s3://data/images", cluster=node.address), 32)
     next(iter(data))
     state = data.state_dict()
@@ -60,7 +60,7 @@ def labels(batches: Any) -> list[list[int]]:
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("workers", [0, 2, 4])
 @pytest.mark.parametrize("kind", MAKE)
-def test_a_stateful_data_loader_goes_on_where_it_stood(
+def test_stateful_data_loader_resumes_at_its_position(
     kind: str, workers: int, every: int, node: Node, stateful: None
 ) -> None:
     job = Job(node.address, 2, batch_size=13)
@@ -79,7 +79,7 @@ def test_a_stateful_data_loader_goes_on_where_it_stood(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_resumed_loader_goes_on_to_the_next_epoch(
+def test_resumed_loader_continues_with_the_next_epoch(
     workers: int, node: Node, stateful: None
 ) -> None:
     job = Job(node.address, 1, batch_size=30)
@@ -98,7 +98,7 @@ def test_a_resumed_loader_goes_on_to_the_next_epoch(
         assert (first + rest if epoch == 3 else rest) == job.batches(0, epoch)
 
 
-def test_a_batchs_state_resumes_at_any_number_of_ranks_and_workers(node: Node) -> None:
+def test_batch_state_resumes_at_any_count_of_ranks_and_workers(node: Node) -> None:
     for seed in range(25):
         rng = random.Random(seed)
         before = Job(node.address, rng.choice([1, 2, 3]), rng.randint(5, 20), seed=seed)
@@ -127,7 +127,7 @@ def test_a_batchs_state_resumes_at_any_number_of_ranks_and_workers(node: Node) -
         assert sorted(delivered) == list(range(300)), seed
 
 
-def test_loaders_samplers_and_datasets_understand_each_others_state(node: Node) -> None:
+def test_loaders_samplers_and_datasets_exchange_states(node: Node) -> None:
     job = Job(node.address, 1)
     ds = larder.open(job.uri, cluster=job.cluster)
     loader = ds.loader(**job.options(0))
@@ -151,7 +151,7 @@ def test_loaders_samplers_and_datasets_understand_each_others_state(node: Node) 
 @pytest.mark.parametrize("every", [1, 3, 100])
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("kind", MAKE)
-def test_a_state_saved_at_the_last_batch_brings_no_epoch_twice(
+def test_state_saved_at_the_last_batch_repeats_no_epoch(
     kind: str, workers: int, every: int, persistent: bool, node: Node, stateful: None
 ) -> None:
     job = Job(node.address, 1, batch_size=30)
@@ -179,9 +179,7 @@ def test_a_state_saved_at_the_last_batch_brings_no_epoch_twice(
 
 
 @pytest.mark.parametrize("batched", [True, False])
-def test_a_dataset_saved_by_itself_at_the_last_batch_brings_no_epoch_twice(
-    batched: bool, node: Node
-) -> None:
+def test_dataset_state_at_the_last_batch_repeats_no_epoch(batched: bool, node: Node) -> None:
     job = Job(node.address, 1, batch_size=30)
     ds = larder.open(job.uri, cluster=job.cluster)
     saved: list[Any] = []
@@ -219,9 +217,7 @@ def test_a_dataset_saved_by_itself_at_the_last_batch_brings_no_epoch_twice(
 
 
 @pytest.mark.parametrize("kind", [larder.torch.BatchSampler, larder.torch.IterableDataset])
-def test_a_rank_that_has_nothing_of_the_last_batch_ends_with_the_others(
-    kind: Any, node: Node
-) -> None:
+def test_rank_without_a_last_batch_ends_in_equal_state(kind: Any, node: Node) -> None:
     ds = larder.open("s3://data/images", cluster=node.address)
 
     def reader(rank: int, samples: int, state: Any = None) -> Any:
@@ -251,7 +247,7 @@ def test_a_rank_that_has_nothing_of_the_last_batch_ends_with_the_others(
     assert second.state_dict() == first.state_dict()
 
 
-def test_a_batch_that_fails_to_become_one_does_not_count(
+def test_batch_that_fails_to_build_does_not_count(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job(node.address, 1, batch_size=30)
@@ -269,7 +265,7 @@ def test_a_batch_that_fails_to_become_one_does_not_count(
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_a_loaded_state_is_not_used_up_by_an_epoch_that_could_not_begin(
+def test_failed_epoch_start_keeps_the_loaded_state(
     workers: int, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job(node.address, 1, batch_size=30)
@@ -300,7 +296,7 @@ def test_a_loaded_state_is_not_used_up_by_an_epoch_that_could_not_begin(
     assert labels(iterated()) == job.batches(0)
 
 
-def test_a_state_that_workers_refuse_is_not_used_up(node: Node) -> None:
+def test_state_refused_by_workers_stays_loaded(node: Node) -> None:
     ds = larder.open("s3://data/images", cluster=node.address)
     data = larder.torch.IterableDataset(ds, 30, shuffle="none", batched=False)
     samples = iter(data)
@@ -311,7 +307,7 @@ def test_a_state_that_workers_refuse_is_not_used_up(node: Node) -> None:
     assert labels(DataLoader(data, 1, num_workers=1))[0] == [7]
 
 
-def test_a_state_of_one_of_several_workers_is_for_that_worker(node: Node) -> None:
+def test_state_of_one_worker_applies_to_that_worker(node: Node) -> None:
     ds = larder.open("s3://data/images", cluster=node.address)
     data = larder.torch.IterableDataset(ds, 30)
     state = next(iter(data)).state_dict()
@@ -327,7 +323,7 @@ COPIES = {
 
 
 @pytest.mark.parametrize("how", COPIES)
-def test_a_copy_tells_its_workers_too(how: str, node: Node) -> None:
+def test_copied_dataset_passes_its_state_to_workers(how: str, node: Node) -> None:
     job = Job(node.address, 1, batch_size=30)
     ds = larder.open(job.uri, cluster=job.cluster)
     saved = next(iter(ds.loader(**job.options(0)))).state_dict()
@@ -361,7 +357,7 @@ def test_a_state_loaded_after_workers_started_is_refused(context: str, node: Nod
         assert labels(loader) == job.batches(0, epoch)
 
 
-def test_a_state_loaded_while_workers_iterate_is_for_the_next(node: Node) -> None:
+def test_state_loaded_during_iteration_applies_to_the_next(node: Node) -> None:
     job = Job(node.address, 1, batch_size=30)
     ds = larder.open(job.uri, cluster=job.cluster)
     data = larder.torch.IterableDataset(ds, **job.options(0))
@@ -381,7 +377,7 @@ def told(loader: Any) -> Any:
     return next(one for one in made if hasattr(one, "set_epoch"))
 
 
-def test_a_batch_sampler_that_has_named_the_last_batch_says_so_until_it_ends(node: Node) -> None:
+def test_batch_sampler_state_after_its_last_batch(node: Node) -> None:
     job = Job(node.address, 1, batch_size=30)
     ds = larder.open(job.uri, cluster=job.cluster)
     order = larder.torch.BatchSampler(ds, **job.options(0))
@@ -403,9 +399,7 @@ def test_a_batch_sampler_that_has_named_the_last_batch_says_so_until_it_ends(nod
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_batch_sampler_in_a_plain_data_loader_goes_on_where_a_state_stands(
-    workers: int, node: Node
-) -> None:
+def test_batch_sampler_resumes_in_a_plain_data_loader(workers: int, node: Node) -> None:
     job = Job(node.address, 1, batch_size=30)
     ds = larder.open(job.uri, cluster=job.cluster)
     order = larder.torch.BatchSampler(ds, **job.options(0))
@@ -421,9 +415,7 @@ def test_a_batch_sampler_in_a_plain_data_loader_goes_on_where_a_state_stands(
     assert labels(loader) == job.batches(0)
 
 
-def test_a_workers_state_in_another_setting_is_refused_with_the_way_out(
-    node: Node, stateful: None
-) -> None:
+def test_worker_state_of_other_settings_is_refused_with_hint(node: Node, stateful: None) -> None:
     job = Job(node.address, 2, batch_size=13)
     ds = larder.open(job.uri, cluster=job.cluster)
     loader = iterable(ds, job, 0, {"num_workers": 2})
@@ -438,9 +430,7 @@ def test_a_workers_state_in_another_setting_is_refused_with_the_way_out(
 
 
 @pytest.mark.parametrize("context", ["fork", "forkserver"])
-def test_a_state_loaded_in_the_main_process_is_for_the_next_iteration_only(
-    context: str, node: Node
-) -> None:
+def test_state_loaded_by_main_process_applies_once(context: str, node: Node) -> None:
     job = Job(node.address, 1, batch_size=30)
     ds = larder.open(job.uri, cluster=job.cluster)
     batches = list(ds.loader(**job.options(0)))
@@ -461,7 +451,7 @@ def test_a_state_loaded_in_the_main_process_is_for_the_next_iteration_only(
     assert labels(loader) == job.batches(0, 2)
 
 
-def test_a_state_is_for_one_iteration_also_if_workers_are_seeded_alike(node: Node) -> None:
+def test_state_applies_once_if_workers_have_equal_seeds(node: Node) -> None:
     job = Job(node.address, 1, batch_size=30)
     ds = larder.open(job.uri, cluster=job.cluster)
     data = larder.torch.IterableDataset(ds, **job.options(0))
@@ -472,7 +462,7 @@ def test_a_state_is_for_one_iteration_also_if_workers_are_seeded_alike(node: Nod
         assert labels(loader) == job.batches(0)[begin:]
 
 
-def test_a_state_that_only_workers_know_is_not_made_up(node: Node) -> None:
+def test_state_known_only_to_workers_is_an_error(node: Node) -> None:
     job = Job(node.address, 1)
     data = larder.torch.IterableDataset(larder.open(job.uri, cluster=job.cluster))
     next(iter(DataLoader(data, None, num_workers=1)))

@@ -40,7 +40,7 @@ def test_transforms_take_and_return_tensors(
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_workers_change_nothing_in_the_order_of_ranks(
+def test_workers_do_not_change_the_order_of_ranks(
     world: int, node: Node, images: dict[str, np.ndarray]
 ) -> None:
     job = Job(node.address, world, last="uneven")
@@ -55,7 +55,7 @@ def test_workers_change_nothing_in_the_order_of_ranks(
 
 
 @pytest.mark.parametrize("where", PLACES)
-def test_what_torch_has_no_type_for_says_of_which_sample(node: Node, where: dict[str, Any]) -> None:
+def test_value_without_a_torch_type_names_its_sample(node: Node, where: dict[str, Any]) -> None:
     dataset = larder.open("s3://data/images", cluster=node.address)
     loader = dataset.loader(50, shuffle="none", transform=torch_transforms.name, **where)
     with pytest.raises(larder.TransformError, match="sample 0 in epoch 0: 'name' is <U4") as raised:
@@ -64,7 +64,7 @@ def test_what_torch_has_no_type_for_says_of_which_sample(node: Node, where: dict
 
 
 @pytest.mark.parametrize("where", PLACES)
-def test_a_batch_transform_may_return_tensors_that_are_no_arrays(
+def test_batch_transform_can_return_sparse_and_nested_tensors(
     node: Node, where: dict[str, Any]
 ) -> None:
     dataset = larder.open("s3://data/images", cluster=node.address)

@@ -30,7 +30,7 @@ fn patient(fixture: &Fixture, address: &str) -> Arc<Fetcher> {
 }
 
 #[test]
-fn dropping_an_epoch_ends_its_threads_though_nodes_are_silent_or_break_off_in_a_frame() {
+fn dropped_epoch_ends_its_threads_despite_silent_nodes() {
     let scripts: [(usize, fn() -> Act); 4] =
         [(1, || Act::Silence), (2, || Act::Silence), (1, || Act::Half), (2, || Act::Busy)];
     for (nodes, act) in scripts {
@@ -72,7 +72,7 @@ fn gather_all(fixture: &Fixture, fetcher: &Fetcher) -> Sources {
 }
 
 #[test]
-fn a_cancelled_gather_is_nobodys_failure_and_its_connection_is_not_used_again() {
+fn cancelled_gather_marks_no_node_and_drops_its_connection() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 1, false);
     let fetcher = patient(&fixture, &address);
@@ -96,7 +96,7 @@ fn a_cancelled_gather_is_nobodys_failure_and_its_connection_is_not_used_again() 
 }
 
 #[test]
-fn a_gather_is_cancelled_though_its_nodes_never_stop_to_show_signs_of_life() {
+fn gather_is_cancelled_while_nodes_keep_sending_keepalives() {
     for count in [1, 2] {
         let fixture = Fixture::new();
         let (nodes, address) = cluster(&fixture, count, false);
@@ -116,7 +116,7 @@ fn a_gather_is_cancelled_though_its_nodes_never_stop_to_show_signs_of_life() {
 }
 
 #[test]
-fn what_was_cancelled_before_it_began_asks_nobody() {
+fn gather_cancelled_before_its_start_asks_no_node() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 1, false);
     let (fetcher, cancel) = (patient(&fixture, &address), CancelToken::new());

@@ -74,7 +74,7 @@ fn last_ring(nodes: &[FakeNode]) -> u64 {
 const ALL_CELLS: usize = 2 * SAMPLES as usize;
 
 #[test]
-fn shards_are_asked_for_at_the_owners_that_a_table_names() {
+fn exceptions_decide_which_node_is_asked() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, false);
     answer(&nodes, &Table::Is(all_to(&fixture, &nodes, 1, 2)));
@@ -86,7 +86,7 @@ fn shards_are_asked_for_at_the_owners_that_a_table_names() {
 }
 
 #[test]
-fn who_opens_a_dataset_knows_its_owners_before_the_first_row() {
+fn opening_a_dataset_loads_the_exceptions_before_any_read() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, false);
     answer(&nodes, &Table::Is(all_to(&fixture, &nodes, 1, 1)));
@@ -98,7 +98,7 @@ fn who_opens_a_dataset_knows_its_owners_before_the_first_row() {
 }
 
 #[test]
-fn a_client_goes_over_to_a_newer_ring_when_it_has_the_exceptions_to_it() {
+fn client_switches_ring_once_it_has_the_new_exceptions() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, false);
     answer(&nodes, &Table::Is(all_to(&fixture, &nodes, 1, 0)));
@@ -119,7 +119,7 @@ fn a_client_goes_over_to_a_newer_ring_when_it_has_the_exceptions_to_it() {
 }
 
 #[test]
-fn tables_that_cannot_be_used_leave_the_ring_alone() {
+fn unusable_exceptions_leave_the_ring_in_use() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, false);
     let right = all_to(&fixture, &nodes, 1, 2);
@@ -155,7 +155,7 @@ fn tables_that_cannot_be_used_leave_the_ring_alone() {
 }
 
 #[test]
-fn a_node_that_knows_better_is_asked_when_another_has_nothing_of_use() {
+fn exceptions_come_from_another_node_when_the_first_has_none() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, false);
     answer(&nodes[..2], &Table::Unimplemented);

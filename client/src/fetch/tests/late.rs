@@ -11,7 +11,7 @@ fn asleep(fixture: &Arc<Fixture>) -> (Vec<FakeNode>, String) {
 }
 
 #[test]
-fn nodes_that_start_after_the_client_are_used_from_then_on() {
+fn nodes_that_start_after_the_client_are_used() {
     let fixture = Fixture::new();
     let (mut nodes, address) = asleep(&fixture);
     let cluster = Cluster::new(&address).unwrap();
@@ -30,7 +30,7 @@ fn nodes_that_start_after_the_client_are_used_from_then_on() {
 }
 
 #[test]
-fn a_cluster_nobody_has_met_has_no_members_and_says_so_when_asked_for_something() {
+fn cluster_never_reached_has_no_members_and_fails_requests() {
     let fixture = Fixture::new();
     let (mut nodes, address) = asleep(&fixture);
     let cluster = Cluster::new(&address).unwrap();
@@ -45,7 +45,7 @@ fn a_cluster_nobody_has_met_has_no_members_and_says_so_when_asked_for_something(
 }
 
 #[test]
-fn addresses_are_asked_again_when_all_members_they_named_are_gone() {
+fn configured_addresses_are_asked_again_when_members_are_gone() {
     let fixture = Fixture::new();
     let (mut nodes, address) = cluster(&fixture, 2, false);
     let members = nodes[0].state.members.lock().unwrap().clone();

@@ -11,7 +11,7 @@ fn impatient(fixture: &Fixture, address: &str) -> Arc<Fetcher> {
 }
 
 #[test]
-fn a_node_that_takes_long_to_open_is_passed_over_and_the_others_are_asked() {
+fn node_that_opens_slowly_is_skipped_for_other_nodes() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, false);
     nodes[0].state.opens_slowly.store(true, SeqCst);
@@ -22,7 +22,7 @@ fn a_node_that_takes_long_to_open_is_passed_over_and_the_others_are_asked() {
 }
 
 #[test]
-fn where_all_nodes_take_long_to_open_rows_come_from_the_origin() {
+fn rows_come_from_origin_when_all_nodes_open_slowly() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, false);
     nodes.iter().for_each(|node| node.state.opens_slowly.store(true, SeqCst));
@@ -32,7 +32,7 @@ fn where_all_nodes_take_long_to_open_rows_come_from_the_origin() {
 }
 
 #[test]
-fn what_a_node_takes_long_to_open_is_not_waited_for_to_be_mapped() {
+fn view_does_not_wait_for_a_node_that_opens_slowly() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 1, true);
     nodes[0].state.opens_slowly.store(true, SeqCst);

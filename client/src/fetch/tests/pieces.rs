@@ -40,7 +40,7 @@ pub(super) fn send(
 }
 
 #[test]
-fn rows_that_come_in_pieces_are_put_together() {
+fn rows_sent_in_pieces_are_joined() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, false);
     let fetcher = fetcher(&fixture, &address, true);
@@ -56,7 +56,7 @@ fn rows_that_come_in_pieces_are_put_together() {
 }
 
 #[test]
-fn a_row_whose_pieces_come_in_another_order_is_asked_of_the_next_node_as_a_whole() {
+fn row_with_pieces_out_of_order_is_read_from_the_next_node() {
     let fixture = Fixture::new();
     for turned in [0, 1, 7] {
         let (nodes, address) = cluster(&fixture, 2, false);

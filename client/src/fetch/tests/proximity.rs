@@ -26,7 +26,7 @@ fn share_path_of(nodes: &[FakeNode], one: &FakeNode) {
 }
 
 #[test]
-fn a_node_is_on_this_host_when_it_answers_at_its_socket_whatever_the_ring_calls_its_host() {
+fn node_is_local_only_if_it_answers_at_its_socket() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, true);
     let here = || Cluster::connect(&address).unwrap().nodes_here();
@@ -38,7 +38,7 @@ fn a_node_is_on_this_host_when_it_answers_at_its_socket_whatever_the_ring_calls_
 }
 
 #[test]
-fn a_node_of_the_same_name_in_another_cluster_is_not_taken_for_it() {
+fn node_of_another_cluster_is_not_local_despite_its_name() {
     let (ours, theirs) = (Fixture::new(), Fixture::new());
     let (nodes, address) = cluster(&ours, 2, true);
     let (others, _) = cluster(&theirs, 2, true);
@@ -47,7 +47,7 @@ fn a_node_of_the_same_name_in_another_cluster_is_not_taken_for_it() {
 }
 
 #[test]
-fn a_node_that_is_started_later_is_found_then() {
+fn local_node_started_later_is_found() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, true);
     let path = nodes[1].state.socket.lock().unwrap().clone();
@@ -59,7 +59,7 @@ fn a_node_that_is_started_later_is_found_then() {
 }
 
 #[test]
-fn of_two_owners_the_first_gives_rows_and_the_one_on_this_host_its_memory() {
+fn gathers_from_primary_owner_and_maps_from_local_owner() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, true);
     share_path_of(&nodes, &nodes[1]);
@@ -85,7 +85,7 @@ fn of_two_owners_the_first_gives_rows_and_the_one_on_this_host_its_memory() {
 }
 
 #[test]
-fn who_could_lend_its_memory_and_opens_nothing_costs_nobody_a_row() {
+fn local_owner_that_refuses_to_open_fails_no_row() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, true);
     share_path_of(&nodes, &nodes[1]);
@@ -123,7 +123,7 @@ fn locality(fixture: &Fixture, address: &str, ranks: &[&[&str]]) -> Result<Local
 }
 
 #[test]
-fn a_locality_says_which_hosts_with_a_rank_own_each_shard() {
+fn locality_lists_the_hosts_with_ranks_that_own_each_shard() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 4, false);
     for (index, member) in nodes[0].state.members.lock().unwrap().iter_mut().enumerate() {
@@ -153,7 +153,7 @@ fn a_locality_says_which_hosts_with_a_rank_own_each_shard() {
 }
 
 #[test]
-fn without_a_cluster_there_is_no_locality() {
+fn locality_without_a_cluster_is_refused() {
     let fixture = Fixture::new();
     let reader =
         Fetcher::new(fixture.manifest.clone(), &name(&fixture), None, FetchOptions::default());

@@ -31,7 +31,7 @@ fn alone(fixture: &Fixture) -> Arc<Fetcher> {
 }
 
 #[test]
-fn rows_of_different_lengths_come_from_nodes_from_memory_and_from_the_origin() {
+fn reads_ragged_rows_from_nodes_mappings_and_origin() {
     let fixture = Fixture::ragged();
     let rows = shuffled(&fixture);
     let (nodes, address) = cluster(&fixture, 3, false);
@@ -60,7 +60,7 @@ fn rows_of_different_lengths_come_from_nodes_from_memory_and_from_the_origin() {
 }
 
 #[test]
-fn rows_with_places_go_there_and_the_rest_of_the_buffers_is_left_alone() {
+fn writes_rows_at_their_indices_and_no_other_bytes() {
     let fixture = Fixture::ragged();
     let (_far, far) = cluster(&fixture, 2, false);
     let (_near, near) = cluster(&fixture, 1, true);
@@ -90,7 +90,7 @@ fn rows_with_places_go_there_and_the_rest_of_the_buffers_is_left_alone() {
 }
 
 #[test]
-fn damaged_and_broken_off_rows_are_fetched_anew() {
+fn damaged_and_partial_rows_are_fetched_again() {
     let acts: [fn() -> Act; 4] = [
         || Act::Flip { frame: 1 },
         || Act::Flip { frame: 3 },
@@ -118,7 +118,7 @@ fn damaged_and_broken_off_rows_are_fetched_anew() {
 }
 
 #[test]
-fn rows_of_one_shard_are_seen_where_they_lie() {
+fn rows_of_one_mapped_shard_are_views() {
     let fixture = Fixture::ragged();
     let (_nodes, address) = cluster(&fixture, 1, true);
     let fetcher = fetcher(&fixture, &address, true);
@@ -144,7 +144,7 @@ fn rows_of_one_shard_are_seen_where_they_lie() {
 }
 
 #[test]
-fn buffers_that_are_not_for_these_rows_are_refused() {
+fn buffers_of_the_wrong_shape_are_refused() {
     let fixture = Fixture::ragged();
     let fetcher = alone(&fixture);
     let rows = fixture.refs([5, 6, 7].into_iter());

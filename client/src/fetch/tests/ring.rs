@@ -56,7 +56,7 @@ fn a_gather_survives_a_change_of_the_ring_in_its_middle() {
 }
 
 #[test]
-fn maps_do_not_outlive_the_node_they_came_from() {
+fn mappings_of_a_removed_node_are_dropped() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, true);
     let fetcher = fetcher(&fixture, &address, true);

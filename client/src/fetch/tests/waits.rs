@@ -13,7 +13,7 @@ fn times(copies: CopyStats) -> f64 {
 }
 
 #[test]
-fn a_node_that_kept_a_gather_waiting_is_named_with_the_shard() {
+fn longest_wait_names_the_node_and_the_shard() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, false);
     let fetcher = fetcher(&fixture, &address, false);
@@ -31,7 +31,7 @@ fn a_node_that_kept_a_gather_waiting_is_named_with_the_shard() {
 }
 
 #[test]
-fn time_with_a_node_that_reads_from_the_origin_is_told_apart() {
+fn waits_for_cold_reads_of_a_node_are_counted_separately() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 1, false);
     let fetcher = fetcher(&fixture, &address, false);
@@ -46,7 +46,7 @@ fn time_with_a_node_that_reads_from_the_origin_is_told_apart() {
 }
 
 #[test]
-fn a_retry_and_a_read_of_the_origin_are_told_apart() {
+fn waits_for_retries_and_for_the_origin_are_separate() {
     let fixture = Fixture::new();
     let (mut nodes, address) = cluster(&fixture, 1, false);
     let fetcher = fetcher(&fixture, &address, false);
@@ -59,7 +59,7 @@ fn a_retry_and_a_read_of_the_origin_are_told_apart() {
 }
 
 #[test]
-fn each_way_copies_as_often_as_it_promises() {
+fn each_source_copies_its_stated_number_of_times() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, true);
     let over_network = fetcher(&fixture, &address, false);
@@ -89,7 +89,7 @@ fn each_way_copies_as_often_as_it_promises() {
 }
 
 #[test]
-fn what_was_sent_twice_counts_once() {
+fn row_received_twice_counts_once() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 2, false);
     let fetcher = fetcher(&fixture, &address, false);

@@ -13,7 +13,7 @@ fn locality() -> Locality {
 }
 
 #[test]
-fn what_one_process_made_others_read() {
+fn locality_reads_back_from_its_bytes() {
     let (made, bytes) = (locality(), locality().to_bytes());
     let read = Locality::from_bytes(&bytes).unwrap();
     assert!(read == made && read.id() == made.id());
@@ -28,7 +28,7 @@ fn what_one_process_made_others_read() {
 }
 
 #[test]
-fn all_that_it_says_is_in_its_name() {
+fn locality_id_depends_on_every_part() {
     let others = [
         Locality::new(RankHosts::new([0, 1, 1]), vec![table(1, 1, &[0])]),
         Locality::new(RankHosts::new([0, 0, 1]), vec![table(1, 1, &[1])]),
@@ -42,7 +42,7 @@ fn all_that_it_says_is_in_its_name() {
 }
 
 #[test]
-fn bytes_that_were_cut_short_or_changed_are_refused() {
+fn truncated_or_changed_bytes_are_refused() {
     let bytes = locality().to_bytes();
     for end in 0..bytes.len() {
         let error = Locality::from_bytes(&bytes[..end]).unwrap_err();
@@ -56,7 +56,7 @@ fn bytes_that_were_cut_short_or_changed_are_refused() {
 }
 
 #[test]
-fn refuses_ranks_and_tables_that_cannot_be() {
+fn refuses_invalid_ranks_and_tables() {
     let read = |ranks: Vec<u16>, tables: Vec<codec::TableForm>| {
         Locality::from_bytes(&larder_base::codec::encode(b"ldr-loc2", &(ranks, tables)))
     };

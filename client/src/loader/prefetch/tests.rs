@@ -31,7 +31,7 @@ fn farewell() -> (Farewell, Receiver<()>) {
 }
 
 #[test]
-fn outcomes_come_in_order_even_if_a_later_piece_is_done_first() {
+fn results_come_in_order_when_a_later_piece_ends_first() {
     let (done, first_may_end) = sync_channel(1);
     let first_may_end = Mutex::new(first_may_end);
     let work = move |piece| {
@@ -49,7 +49,7 @@ fn outcomes_come_in_order_even_if_a_later_piece_is_done_first() {
 }
 
 #[test]
-fn all_threads_work_at_once_and_none_beyond_the_depth() {
+fn pieces_run_in_parallel_up_to_the_depth() {
     const DEPTH: usize = 4;
     let begun_at_most = Arc::new(AtomicU64::new(DEPTH as u64));
     let together = Arc::new(Barrier::new(DEPTH));
@@ -72,7 +72,7 @@ fn all_threads_work_at_once_and_none_beyond_the_depth() {
 }
 
 #[test]
-fn an_error_comes_in_its_turn_once_and_is_the_last() {
+fn error_comes_in_order_once_and_ends_the_results() {
     let begun = Arc::new(AtomicU64::new(0));
     let work = {
         let begun = Arc::clone(&begun);
@@ -92,7 +92,7 @@ fn an_error_comes_in_its_turn_once_and_is_the_last() {
 }
 
 #[test]
-fn a_panic_comes_as_an_error_with_its_message() {
+fn panic_becomes_an_error_with_its_message() {
     let work = |piece| {
         assert!(piece < 2, "no more than two");
         Ok(piece)
@@ -106,7 +106,7 @@ fn a_panic_comes_as_an_error_with_its_message() {
 }
 
 #[test]
-fn dropping_waits_for_nobody_and_the_threads_end_by_themselves() {
+fn drop_does_not_wait_and_the_threads_end() {
     let (entered, in_flight) = sync_channel(2);
     let gate = Arc::new(Barrier::new(3));
     let (farewell, ended) = farewell();
@@ -131,7 +131,7 @@ fn dropping_waits_for_nobody_and_the_threads_end_by_themselves() {
 }
 
 #[test]
-fn outcomes_that_nobody_took_are_dropped_with_it() {
+fn unread_results_are_dropped_with_the_prefetch() {
     let outcome = Arc::new(());
     let (farewell, ended) = farewell();
     let work = {
@@ -149,7 +149,7 @@ fn outcomes_that_nobody_took_are_dropped_with_it() {
 }
 
 #[test]
-fn in_another_process_it_says_so_and_touches_no_lock() {
+fn use_in_another_process_is_an_error_and_takes_no_lock() {
     let mut prefetch = Prefetch::<()>::start(0, 2, 0, |_| Ok(())).unwrap();
     prefetch.process += 1;
     let shared = Arc::clone(&prefetch.shared);
@@ -161,13 +161,13 @@ fn in_another_process_it_says_so_and_touches_no_lock() {
 }
 
 #[test]
-fn nothing_to_do_is_the_end_at_once() {
+fn prefetch_of_no_pieces_ends_at_once() {
     let mut prefetch = Prefetch::<()>::start(0, 2, 0, |_| unreachable!()).unwrap();
     assert!(prefetch.next().is_none() && !prefetch.failed());
 }
 
 #[test]
-fn a_wider_window_lets_pieces_lie_ready_and_no_more_than_it_says() {
+fn prefetches_only_as_many_pieces_as_the_window_allows() {
     let begun = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&begun);
     let work = move |piece| {

@@ -40,25 +40,25 @@ fn compare(loaders: [Loader; 2], epoch: u64) -> usize {
 }
 
 #[test]
-fn an_epoch_on_a_device_is_that_on_the_host() {
+fn epoch_on_a_device_equals_the_one_on_the_host() {
     let build = || builder().batch_size(20).last(Last::Pad).build().unwrap();
     assert_eq!(compare([build(), build()], 3), 11);
 }
 
 #[test]
-fn a_mixture_on_a_device_is_that_on_the_host() {
+fn mixture_on_a_device_equals_the_one_on_the_host() {
     let build = || mixture::builder().batch_size(24).build().unwrap();
     assert!(compare([build(), build()], 1) > 5);
 }
 
 #[test]
-fn chosen_tensors_come_in_their_order() {
+fn selected_tensors_keep_the_requested_order() {
     let build = || builder().batch_size(64).tensors(["label", "image"]).build().unwrap();
     assert_eq!(compare([build(), build()], 0), 3);
 }
 
 #[test]
-fn a_resumed_epoch_goes_on_a_device_where_it_stands() {
+fn resumed_epoch_continues_on_a_device() {
     let mut loader = builder().batch_size(16).build().unwrap();
     let state = loader.epoch(0).unwrap().nth(4).unwrap().unwrap().state();
     let build = || builder().batch_size(16).resume(state).build().unwrap();
@@ -66,7 +66,7 @@ fn a_resumed_epoch_goes_on_a_device_where_it_stands() {
 }
 
 #[test]
-fn batches_of_an_epoch_that_was_left_keep_their_bytes() {
+fn batches_of_a_dropped_epoch_keep_their_bytes() {
     let mut loader = builder().batch_size(20).prefetch(4).build().unwrap();
     let pump = loader.pump(&Device::host(), DeviceWay::Staged).unwrap();
     let kept: Vec<_> = loader.epoch_on(0, &pump).unwrap().take(3).map(Result::unwrap).collect();

@@ -80,7 +80,7 @@ fn places(tensors: &[HostTensor]) -> (usize, Vec<usize>) {
 }
 
 #[test]
-fn every_batch_comes_in_the_memory_that_was_given_for_it_and_gives_it_back() {
+fn each_batch_uses_the_given_memory_and_releases_it() {
     for (prefetch, last) in [(1, Last::Drop), (3, Last::Uneven), (8, Last::Pad)] {
         let builder = builder().batch_size(7).prefetch(prefetch).last(last);
         let mut loader = builder.seed(3).shuffle(Shuffle::Global).build().unwrap();
@@ -103,7 +103,7 @@ fn every_batch_comes_in_the_memory_that_was_given_for_it_and_gives_it_back() {
 }
 
 #[test]
-fn batches_that_are_kept_keep_their_bytes() {
+fn held_batches_keep_their_bytes() {
     let mut loader = builder().batch_size(3).shuffle(Shuffle::Global).build().unwrap();
     let mut giver = Giver::default();
     let mut epoch = giver.begin(&mut loader, 0);
@@ -114,7 +114,7 @@ fn batches_that_are_kept_keep_their_bytes() {
 }
 
 #[test]
-fn an_epoch_that_is_left_drops_what_was_given() {
+fn dropped_epoch_releases_the_given_memory() {
     let mut loader = builder().batch_size(7).prefetch(4).build().unwrap();
     let mut giver = Giver::default();
     let (mut one, mut other) = (giver.begin(&mut loader, 0), giver.begin(&mut loader, 1));
@@ -130,7 +130,7 @@ fn an_epoch_that_is_left_drops_what_was_given() {
 }
 
 #[test]
-fn what_is_missing_too_small_or_too_much_is_made_up_for() {
+fn missing_small_and_surplus_given_memory_is_tolerated() {
     let mut loader = builder().batch_size(7).prefetch(2).build().unwrap();
     let mut giver = Giver { missing: 1, ..Giver::default() };
     let mut epoch = giver.begin(&mut loader, 0);
@@ -156,7 +156,7 @@ fn what_is_missing_too_small_or_too_much_is_made_up_for() {
 }
 
 #[test]
-fn a_resume_and_a_mixture_come_in_given_memory_too() {
+fn resumed_epochs_and_mixtures_use_given_memory() {
     let mut loader = builder().batch_size(20).shuffle(Shuffle::Global).build().unwrap();
     let expected: Vec<Vec<u64>> =
         loader.epoch(4).unwrap().map(|batch| batch.unwrap().samples().to_vec()).collect();
@@ -181,7 +181,7 @@ fn a_resume_and_a_mixture_come_in_given_memory_too() {
 }
 
 #[test]
-fn rows_that_could_be_seen_where_they_lie_are_gathered() {
+fn mappable_rows_are_gathered_into_given_memory() {
     let manifest = manifest();
     let gather = gather(&manifest);
     let look: Arc<Look> =

@@ -33,7 +33,7 @@ fn sorted(ranks: &[Vec<u64>]) -> Vec<u64> {
 }
 
 #[test]
-fn a_global_batch_has_the_same_samples_and_each_rank_as_many_however_it_is_divided() {
+fn locality_keeps_global_batches_and_counts_of_each_rank() {
     for mode in ["none", "window:3", "global"] {
         for world in 1..=5 {
             for last in [Last::Pad, Last::Uneven, Last::Drop] {
@@ -55,7 +55,7 @@ fn a_global_batch_has_the_same_samples_and_each_rank_as_many_however_it_is_divid
 }
 
 #[test]
-fn digests_and_states_are_those_of_the_order_and_lanes_divide_the_batches_of_their_rank() {
+fn locality_keeps_digests_and_states_and_divides_among_workers() {
     let make = || builder().batch_size(5).seed(3).last(Last::Pad).shuffle(Shuffle::Global);
     let (mut digests, mut whole) = (Vec::new(), BTreeMap::new());
     let mut states = Vec::new();
@@ -84,7 +84,7 @@ fn digests_and_states_are_those_of_the_order_and_lanes_divide_the_batches_of_the
 }
 
 #[test]
-fn a_state_goes_on_with_another_locality_or_none_in_a_world_of_another_size() {
+fn resumes_at_other_world_size_with_or_without_locality() {
     let divided = [Some(4), Some(2), None];
     for (before, after) in [(0, 1), (0, 2), (2, 0), (1, 2)] {
         let make = |index: usize, batch_size| {
@@ -123,7 +123,7 @@ fn a_state_goes_on_with_another_locality_or_none_in_a_world_of_another_size() {
 }
 
 #[test]
-fn rows_are_read_where_they_are_held() {
+fn locality_makes_ranks_read_rows_of_their_own_host() {
     let manifest = manifest();
     let hosts = [0, 0, 1, 1];
     let locality = Locality::made_up(&hosts, &[&manifest], |shard| (shard % 2) as u16);
@@ -147,7 +147,7 @@ fn rows_are_read_where_they_are_held() {
 }
 
 #[test]
-fn a_mixture_is_divided_too() {
+fn locality_divides_a_mixture() {
     let (sources, whole) =
         (mixture::sources(), || mixture::builder().batch_size(12).last(Last::Pad));
     let manifests: Vec<&Manifest> = sources.iter().map(|source| &source.manifest).collect();
@@ -168,7 +168,7 @@ fn a_mixture_is_divided_too() {
 }
 
 #[test]
-fn a_locality_of_other_ranks_is_refused_and_one_that_differs_from_another_ranks_is_told() {
+fn refuses_locality_of_other_ranks_and_reports_a_difference() {
     let error = builder().rank(0, 4).locality(locality(3)).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("3 ranks, and there are 4"), "{error}");

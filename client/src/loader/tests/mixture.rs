@@ -68,7 +68,7 @@ pub(super) fn checked(batch: &Batch) -> Vec<(u32, u64)> {
 }
 
 #[test]
-fn every_row_of_a_mixture_comes_from_its_dataset_and_the_digest_proves_the_epoch() {
+fn mixture_reads_each_row_from_its_dataset_and_digest_matches() {
     for mode in ["none", "window:3", "global"] {
         for (world, last) in [(1, Last::Drop), (2, Last::Pad), (3, Last::Uneven)] {
             let mut digests = Vec::new();
@@ -94,7 +94,7 @@ fn every_row_of_a_mixture_comes_from_its_dataset_and_the_digest_proves_the_epoch
 }
 
 #[test]
-fn a_mixture_resumed_in_another_world_goes_on_where_it_stood() {
+fn mixture_resumes_at_another_world_size() {
     for stopped_after in [0, 1, 7] {
         let mut alone = builder().batch_size(10).seed(5).last(Last::Uneven).build().unwrap();
         let whole: Vec<_> =
@@ -130,7 +130,7 @@ fn a_mixture_resumed_in_another_world_goes_on_where_it_stood() {
 }
 
 #[test]
-fn a_part_of_a_dataset_can_be_mixed_and_a_schedule_counts_as_the_part_does() {
+fn mixes_a_split_and_schedules_by_indices_of_the_split() {
     let mut sources = sources();
     let parts = sources[0].view.split(&[0.5, 0.5], 1).unwrap();
     sources[0].view = parts[1].clone();
@@ -153,7 +153,7 @@ fn a_part_of_a_dataset_can_be_mixed_and_a_schedule_counts_as_the_part_does() {
 }
 
 #[test]
-fn datasets_whose_tensors_differ_are_not_mixed_and_the_difference_is_named() {
+fn refuses_to_mix_different_tensors_and_names_the_difference() {
     let refused = |builder: LoaderBuilder, what: &str| {
         let error = builder.build().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_that_the_disk_did_not_take_comes_when_it_does() {
+    async fn expiry_that_failed_to_save_is_retried() {
         let home = tempfile::tempdir().unwrap();
         let coordinator = coordinator(home.path()).await;
         announce(&coordinator, "dead").await;

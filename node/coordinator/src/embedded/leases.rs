@@ -56,7 +56,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(2);
 
     #[test]
-    fn a_lease_lasts_its_time_from_the_last_renewal() {
+    fn lease_lasts_its_ttl_from_the_last_renewal() {
         let start = crate::now();
         let mut leases = Leases::new(start);
         leases.renew("a", start, TTL);

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn half_written_files_are_removed_and_whole_ones_stay() {
+    fn partial_files_are_removed_and_complete_ones_stay() {
         let home = tempfile::tempdir().unwrap();
         let folder = StateDir::open(home.path()).unwrap();
         folder.save(&kept()).unwrap();

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_lies_in_its_range_and_reads_back() {
+    fn every_key_is_in_its_range_and_parses_back() {
         let keys = Keys::new("/larder/train/").unwrap();
         let id = BlobId::of(b"blob");
         let cases = [

@@ -24,14 +24,14 @@ macro_rules! over_all_settings {
 over_all_settings! {
     no_update_is_lost_in_a_race
     record_is_replaced_only_by_a_writer_that_saw_it
-    a_record_never_names_a_blob_that_is_not_there
-    blobs_of_any_size_come_back_as_they_were
+    record_never_names_a_missing_blob
+    blobs_of_any_size_read_back
     only_unneeded_blobs_are_swept
     too_large_input_is_refused
-    a_watch_shows_the_latest
-    an_announcement_lasts_while_renewed_and_ends_after
-    an_announcement_ends_by_the_word_of_the_start_that_made_it
-    a_restart_keeps_everything_and_watches_miss_nothing
+    watch_shows_the_latest_state
+    announcement_lasts_while_renewed_and_then_expires
+    announcement_is_withdrawn_only_by_its_own_start
+    restart_keeps_all_state_and_watches_miss_nothing
 }
 
 /// Adds one to the number in the record. Retries until no other writer was faster.
@@ -103,7 +103,7 @@ async fn record_is_replaced_only_by_a_writer_that_saw_it(setting: Setting) {
     assert!(third > second);
 }
 
-async fn a_record_never_names_a_blob_that_is_not_there(setting: Setting) {
+async fn record_never_names_a_missing_blob(setting: Setting) {
     let (client, other) = (setting.client().await, setting.client().await);
     let there = client.put_blob(Bytes::from_static(b"a placement")).await.unwrap();
     let not = BlobId::of(b"a plan");
@@ -117,7 +117,7 @@ async fn a_record_never_names_a_blob_that_is_not_there(setting: Setting) {
     assert_eq!((stored.revision, stored.blobs), (at, vec![there, not]));
 }
 
-async fn blobs_of_any_size_come_back_as_they_were(setting: Setting) {
+async fn blobs_of_any_size_read_back(setting: Setting) {
     let (client, other) = (setting.client().await, setting.client().await);
     for length in [0, 1, limits::BLOB_PIECE_BYTES, 3 * limits::BLOB_PIECE_BYTES + 5] {
         let mut bytes = vec![0; length];
@@ -180,7 +180,7 @@ async fn too_large_input_is_refused(setting: Setting) {
     assert!(client.read().await.unwrap().alive.nodes.is_empty());
 }
 
-async fn a_watch_shows_the_latest(setting: Setting) {
+async fn watch_shows_the_latest_state(setting: Setting) {
     let (client, other) = (setting.client().await, setting.client().await);
     let mut early = other.watch();
     write(&client, "one").await;
@@ -209,7 +209,7 @@ async fn a_watch_shows_the_latest(setting: Setting) {
     assert_eq!(late.view().alive.nodes["b"], announcement("b", 1, 30));
 }
 
-async fn an_announcement_lasts_while_renewed_and_ends_after(setting: Setting) {
+async fn announcement_lasts_while_renewed_and_then_expires(setting: Setting) {
     let (client, other) = (setting.client().await, setting.client().await);
     let mut watch = other.watch();
     let ttl = Duration::from_secs(2);
@@ -237,7 +237,7 @@ async fn an_announcement_lasts_while_renewed_and_ends_after(setting: Setting) {
     .await;
 }
 
-async fn an_announcement_ends_by_the_word_of_the_start_that_made_it(setting: Setting) {
+async fn announcement_is_withdrawn_only_by_its_own_start(setting: Setting) {
     let (client, other) = (setting.client().await, setting.client().await);
     let (old, new) = (BootId::from_bytes([1; 16]), BootId::from_bytes([2; 16]));
     client.announce(announcement("n", 1, 60)).await.unwrap();
@@ -252,7 +252,7 @@ async fn an_announcement_ends_by_the_word_of_the_start_that_made_it(setting: Set
     assert!(client.read().await.unwrap().alive.nodes.contains_key("n"));
 }
 
-async fn a_restart_keeps_everything_and_watches_miss_nothing(mut setting: Setting) {
+async fn restart_keeps_all_state_and_watches_miss_nothing(mut setting: Setting) {
     let client = setting.client().await;
     let blob = client.put_blob(Bytes::from_static(b"kept")).await.unwrap();
     let done = client.replace(None, digits(1), vec![blob]).await.unwrap();
@@ -281,7 +281,7 @@ async fn a_restart_keeps_everything_and_watches_miss_nothing(mut setting: Settin
 }
 
 /// A stopped client counts as gone, and is back when it continues.
-pub(super) async fn a_client_that_stands_still_is_gone_until_it_goes_on(
+pub(super) async fn stopped_client_is_absent_until_it_resumes(
     watching: Arc<dyn Coordinator>,
     client: super::process::Announcer,
 ) {
@@ -297,7 +297,7 @@ pub(super) async fn a_client_that_stands_still_is_gone_until_it_goes_on(
 
 /// A stopped coordinator is away, calls to it have an unknown outcome, and it is back when it
 /// continues.
-pub(super) async fn a_coordinator_that_stands_still_is_away_until_it_goes_on(
+pub(super) async fn stopped_coordinator_is_away_until_it_resumes(
     client: Arc<dyn Coordinator>,
     stand_still: impl FnOnce(),
     go_on: impl FnOnce(),

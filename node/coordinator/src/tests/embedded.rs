@@ -8,8 +8,7 @@ use nix::sys::signal::Signal;
 use tokio::sync::Notify;
 
 use super::contract::{
-    a_client_that_stands_still_is_gone_until_it_goes_on,
-    a_coordinator_that_stands_still_is_away_until_it_goes_on,
+    stopped_client_is_absent_until_it_resumes, stopped_coordinator_is_away_until_it_resumes,
 };
 use super::process::{Announcer, Server};
 use super::settings::{Served, options};
@@ -20,7 +19,7 @@ use crate::{Coordinator, EmbeddedCoordinator, JoinToken, Replaced};
 const DEATHS: u64 = 25;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_death_in_mid_write_loses_what_was_acknowledged() {
+async fn kill_in_mid_write_loses_no_acknowledged_write() {
     let home = tempfile::tempdir().unwrap();
     let (state, follower) = (home.path().join("first"), home.path().join("follower"));
     let mut server = Server::start(&state, 0);
@@ -67,12 +66,12 @@ async fn no_death_in_mid_write_loses_what_was_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_stands_still_is_gone_until_it_goes_on() {
+async fn stopped_node_is_absent_until_it_resumes() {
     let home = tempfile::tempdir().unwrap();
     let server = Served::start(&home.path().join("first"), "first", 0, vec![]).await;
     let client = Announcer::to_seat(&home.path().join("client"), &server.address);
     let watching = Arc::clone(&server.coordinator) as Arc<dyn Coordinator>;
-    a_client_that_stands_still_is_gone_until_it_goes_on(watching, client).await;
+    stopped_client_is_absent_until_it_resumes(watching, client).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,7 +88,7 @@ async fn stopped_coordinator_is_away_and_forgets_no_node() {
     let still = || server.signal(Signal::SIGSTOP);
     let go_on = || server.signal(Signal::SIGCONT);
     let seen = Arc::clone(&client) as Arc<dyn Coordinator>;
-    a_coordinator_that_stands_still_is_away_until_it_goes_on(seen, still, go_on).await;
+    stopped_coordinator_is_away_until_it_resumes(seen, still, go_on).await;
     until_here(&*client).await;
 }
 
@@ -141,7 +140,7 @@ async fn a_damaged_folder_is_refused_and_two_nodes_do_not_share_one() {
 }
 
 #[tokio::test]
-async fn a_full_shelf_of_blobs_takes_more_once_it_is_swept() {
+async fn full_blob_store_accepts_blobs_after_a_sweep() {
     let home = tempfile::tempdir().unwrap();
     let coordinator =
         EmbeddedCoordinator::start(options(home.path(), "a", "http://127.0.0.1:1", vec![]))

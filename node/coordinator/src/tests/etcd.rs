@@ -7,8 +7,7 @@ use std::sync::Arc;
 use nix::sys::signal::Signal;
 
 use super::contract::{
-    a_client_that_stands_still_is_gone_until_it_goes_on,
-    a_coordinator_that_stands_still_is_away_until_it_goes_on,
+    stopped_client_is_absent_until_it_resumes, stopped_coordinator_is_away_until_it_resumes,
 };
 use super::process::Announcer;
 use super::settings::EtcdProcess;
@@ -20,26 +19,26 @@ fn connect(options: &super::super::EtcdOptions) -> Arc<dyn Coordinator> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_stands_still_is_gone_until_it_goes_on() {
+async fn stopped_node_is_absent_until_it_resumes() {
     let server = EtcdProcess::start(&[]);
     let home = tempfile::tempdir().unwrap();
     let watching = connect(&server.options());
     until_here(&*watching).await;
     let client = Announcer::to_etcd(home.path(), &server);
-    a_client_that_stands_still_is_gone_until_it_goes_on(watching, client).await;
+    stopped_client_is_absent_until_it_resumes(watching, client).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etcd_that_stands_still_is_away_until_it_goes_on() {
+async fn stopped_etcd_is_away_until_it_resumes() {
     let server = EtcdProcess::start(&[]);
     let client = connect(&server.options());
     let still = || server.signal(Signal::SIGSTOP);
     let go_on = || server.signal(Signal::SIGCONT);
-    a_coordinator_that_stands_still_is_away_until_it_goes_on(client, still, go_on).await;
+    stopped_coordinator_is_away_until_it_resumes(client, still, go_on).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_lost_the_others_is_away() {
+async fn etcd_member_without_quorum_is_away() {
     let [member, other] = EtcdProcess::pair();
     let client = connect(&member.options());
     until_here(&*client).await;
@@ -51,7 +50,7 @@ async fn a_member_that_lost_the_others_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_endpoint_that_is_down_is_passed_over() {
+async fn endpoint_that_is_down_is_skipped() {
     let server = EtcdProcess::start(&[]);
     let mut options = server.options();
     options.endpoints.insert(0, "http://127.0.0.1:1".to_owned());
@@ -71,7 +70,7 @@ fn pem(name: &str) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_are_asked_for_and_checked_on_both_sides() {
+async fn certificates_are_required_and_verified_on_both_sides() {
     let files = ["server.pem", "server.key", "authority.pem"].map(certificate);
     let [cert, key, authority] = files.each_ref().map(String::as_str);
     let server = EtcdProcess::start(&[
@@ -176,7 +175,7 @@ async fn password_login_works_after_the_auth_token_was_forgotten() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_that_a_change_of_users_made_void_is_renewed() {
+async fn token_invalidated_by_a_change_of_users_is_renewed() {
     let [public, private] = ["tokens.pub", "tokens.key"].map(certificate);
     let kind = format!("jwt,pub-key={public},priv-key={private},sign-method=ES256,ttl=10m");
     let server = EtcdProcess::start(&["--auth-token", &kind]);

@@ -114,7 +114,7 @@ async fn follower_takes_over_and_the_old_coordinator_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn takeover_continues_when_its_caller_is_gone() {
+async fn takeover_continues_after_its_caller_dropped_it() {
     let trio = ThreeNodes::start().await;
     trio.write(7).await;
     let nodes = trio.nodes();
@@ -130,7 +130,7 @@ async fn takeover_continues_when_its_caller_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn node_follows_even_when_the_messenger_is_gone() {
+async fn node_follows_after_the_caller_dropped_the_request() {
     let trio = ThreeNodes::start().await;
     let place = super::super::peer::LeaderAddress { generation: 9, coordinator: String::new() };
     drop(timeout(Duration::ZERO, trio.a.coordinator.follow(place)).await);
@@ -138,7 +138,7 @@ async fn node_follows_even_when_the_messenger_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn old_coordinator_is_refused_before_it_knows_itself() {
+async fn old_coordinator_is_refused_before_it_learns_of_takeover() {
     let trio = ThreeNodes::start().await;
     trio.write(1).await;
     // As if a takeover had happened while `a` was cut off: `c` knows of it.
@@ -154,7 +154,7 @@ async fn old_coordinator_is_refused_before_it_knows_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_rule_of_a_takeover_is_kept() {
+async fn takeover_needs_the_newest_record_and_answers_of_all_nodes() {
     let trio = ThreeNodes::start().await;
     trio.write(1).await;
     let nodes = trio.nodes();
@@ -191,7 +191,7 @@ async fn the_rule_of_a_takeover_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_takeovers_at_once_at_most_one_goes_through() {
+async fn at_most_one_of_two_concurrent_takeovers_succeeds() {
     let trio = ThreeNodes::start().await;
     trio.write(1).await;
     let nodes = trio.nodes();
@@ -265,7 +265,7 @@ async fn promise_blocks_older_coordinators_until_the_takeover_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn takeover_cut_off_by_a_death_frees_the_promises() {
+async fn interrupted_takeover_frees_the_promises() {
     let trio = ThreeNodes::start().await;
     let promise = promise_to(&trio.b, 2, "b");
     trio.b.coordinator.promise(promise.clone()).await.unwrap();

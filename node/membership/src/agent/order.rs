@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_now_and_was_read_longest_ago_comes_first_and_what_is_not_there_last() {
+    fn sorts_datasets_in_use_first_and_unknown_shards_last() {
         let order = [(4, 1), (3, 1), (2, 1), (1, 1), (1, 3), (2, 2), (1, 2)];
         let wanted = order.map(|(of, number)| (shard(of, number), 0)).into();
         let mut uses = LastUses::default();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_have_a_shard_the_later_read_counts() {
+    fn later_read_of_two_sources_counts() {
         let (idle, wanted) = ([90, 5].map(Duration::from_secs), [(shard(1, 1), 0)].into());
         let [mut first, mut second] = [LastUses::default(), LastUses::default()];
         first.note(shard(1, 1), idle[0], &wanted);

@@ -16,7 +16,7 @@ use stand::Stand;
 const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 #[test]
-fn joins_within_a_window_are_one_change_and_commit_when_all_has_moved() {
+fn joins_within_a_window_are_one_change() {
     let ring = record(&["a"]);
     let wish = ring.joined(member("b", 1)).unwrap().record.joined(member("c", 1)).unwrap().record;
     let mut stand = Stand::new(wish);
@@ -33,7 +33,7 @@ fn joins_within_a_window_are_one_change_and_commit_when_all_has_moved() {
 }
 
 #[test]
-fn a_join_waits_for_others_a_while() {
+fn join_waits_a_while_for_other_joins() {
     let mut stand = Stand::new(record(&["a"]));
     stand.come("b");
     stand.write(|record| record.joined(member("b", 1)));
@@ -47,7 +47,7 @@ fn a_join_waits_for_others_a_while() {
 }
 
 #[test]
-fn who_is_gone_for_a_grace_period_is_lost_at_once() {
+fn absent_member_is_removed_after_the_grace_period() {
     let mut stand = Stand::new(record(&FIVE));
     stand.gone("c");
     stand.pass(Timing::REAL.death_grace.as_secs() - 2);
@@ -62,7 +62,7 @@ fn who_is_gone_for_a_grace_period_is_lost_at_once() {
 }
 
 #[test]
-fn who_is_back_within_the_grace_costs_nothing() {
+fn member_back_within_the_grace_period_causes_no_write() {
     let mut stand = Stand::new(record(&FIVE));
     stand.gone("c");
     stand.pass(Timing::REAL.death_grace.as_secs() - 2);
@@ -72,7 +72,7 @@ fn who_is_back_within_the_grace_costs_nothing() {
 }
 
 #[test]
-fn who_flaps_is_waited_for_longer_each_time() {
+fn grace_period_grows_with_each_flap() {
     let mut stand = Stand::new(record(&FIVE));
     for _ in 0..2 {
         stand.gone("c");
@@ -89,7 +89,7 @@ fn who_flaps_is_waited_for_longer_each_time() {
 }
 
 #[test]
-fn absences_count_from_the_first_answer_that_was_heard() {
+fn absence_counts_from_the_first_answer() {
     let mut stand = Stand::deaf(record(&FIVE));
     stand.alive.remove("c");
     stand.tell_alive();
@@ -102,7 +102,7 @@ fn absences_count_from_the_first_answer_that_was_heard() {
 }
 
 #[test]
-fn when_many_are_gone_at_once_only_an_operators_word_removes_them() {
+fn many_absent_members_are_removed_only_by_an_operator() {
     let mut stand = Stand::new(record(&FIVE));
     stand.gone("d");
     stand.gone("e");
@@ -116,7 +116,7 @@ fn when_many_are_gone_at_once_only_an_operators_word_removes_them() {
 }
 
 #[test]
-fn a_drain_ends_at_its_deadline_moved_or_not() {
+fn drain_ends_at_its_deadline_even_if_shards_remain() {
     let mut stand = Stand::new(record(&FIVE));
     let deadline = Some(Duration::from_secs(20));
     stand.command(Command::Drain { id: "b".to_owned(), deadline }).unwrap();
@@ -127,7 +127,7 @@ fn a_drain_ends_at_its_deadline_moved_or_not() {
 }
 
 #[test]
-fn who_leaves_by_a_deadline_does_not_wait_for_another_change() {
+fn drain_with_a_deadline_does_not_wait_for_another_change() {
     let mut stand = Stand::new(record(&FIVE));
     stand.pulls = false;
     stand.command(Command::Drain { id: "b".to_owned(), deadline: None }).unwrap();
@@ -149,7 +149,7 @@ fn who_leaves_by_a_deadline_does_not_wait_for_another_change() {
 }
 
 #[test]
-fn a_deadline_ends_the_pause_and_the_rate_of_the_change_that_takes_it_out() {
+fn drain_deadline_ends_pause_and_rate_of_its_change() {
     let mut stand = Stand::new(record(&FIVE));
     stand.pulls = false;
     let drain = |deadline| Command::Drain { id: "b".to_owned(), deadline };
@@ -170,7 +170,7 @@ fn a_deadline_ends_the_pause_and_the_rate_of_the_change_that_takes_it_out() {
 }
 
 #[test]
-fn a_plan_that_takes_long_is_waited_for_while_it_is_wanted() {
+fn slow_plan_is_awaited_while_it_is_wanted() {
     let mut stand = Stand::new(record(&FIVE));
     stand.plans = false;
     stand.command(Command::Drain { id: "b".to_owned(), deadline: None }).unwrap();
@@ -182,7 +182,7 @@ fn a_plan_that_takes_long_is_waited_for_while_it_is_wanted() {
 }
 
 #[test]
-fn a_plan_that_is_wanted_no_more_or_never_comes_holds_nothing_up() {
+fn obsolete_or_lost_plan_does_not_block_the_agent() {
     let mut stand = Stand::new(record(&FIVE));
     stand.plans = false;
     stand.command(Command::Drain { id: "b".to_owned(), deadline: None }).unwrap();
@@ -212,7 +212,7 @@ fn two_nodes_of_one_name_do_not_race_for_the_record() {
 }
 
 #[test]
-fn nothing_is_written_of_itself_while_another_has_its_name() {
+fn agent_does_not_write_itself_while_its_name_is_taken() {
     let mut stand = Stand::new(record(&FIVE));
     let other = Member { control: "http://elsewhere:1".to_owned(), ..member("a", 1) };
     stand.come_twice("a");
@@ -224,7 +224,7 @@ fn nothing_is_written_of_itself_while_another_has_its_name() {
 }
 
 #[test]
-fn the_last_who_could_stay_is_not_taken_out_by_a_deadline() {
+fn deadline_does_not_remove_the_last_member_that_stays() {
     let mut stand = Stand::new(record(&["a", "b"]).joined(member("c", 1)).unwrap().record);
     let deadline = Some(Duration::from_secs(20));
     stand.command(Command::Drain { id: "a".to_owned(), deadline }).unwrap();
@@ -236,7 +236,7 @@ fn the_last_who_could_stay_is_not_taken_out_by_a_deadline() {
 }
 
 #[test]
-fn shards_yield_to_who_reads_unless_a_deadline_or_a_rate_says_how_fast_they_come() {
+fn transfers_yield_to_reads_without_a_deadline_or_rate() {
     let drain = |deadline, rate| {
         let mut stand = Stand::new(record(&["a", "b"]));
         stand.pulls = false;
@@ -254,7 +254,7 @@ fn shards_yield_to_who_reads_unless_a_deadline_or_a_rate_says_how_fast_they_come
 }
 
 #[test]
-fn what_a_deadline_left_behind_yields_no_more_while_another_presses() {
+fn leftover_transfers_do_not_yield_during_another_deadline() {
     let mut stand = Stand::new(record(&FIVE));
     stand.pulls = false;
     let deadline = Some(Duration::from_secs(20));
@@ -271,7 +271,7 @@ fn what_a_deadline_left_behind_yields_no_more_while_another_presses() {
 }
 
 #[test]
-fn an_operators_abort_leaves_the_ring_and_sticks() {
+fn aborted_join_is_held_and_keeps_the_ring() {
     let mut stand = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
     assert_eq!(stand.change().edits.len(), 1);
     stand.command(Steer::Abort.any()).unwrap();
@@ -283,7 +283,7 @@ fn an_operators_abort_leaves_the_ring_and_sticks() {
 }
 
 #[test]
-fn who_steers_one_change_does_not_hit_another() {
+fn steering_one_change_does_not_affect_another() {
     let mut stand = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
     let steer = |steer, change| Command::Steer { steer, change: Some(change) };
     stand.command(Steer::Abort.any()).unwrap();
@@ -309,7 +309,7 @@ fn who_steers_one_change_does_not_hit_another() {
 }
 
 #[test]
-fn a_paused_change_neither_pulls_nor_commits() {
+fn paused_change_neither_transfers_nor_commits() {
     let mut stand = Stand::new(record(&["a", "b"]));
     stand.pulls = false;
     stand.command(Command::Drain { id: "b".to_owned(), deadline: None }).unwrap();
@@ -343,7 +343,7 @@ fn a_plan_for_a_ring_that_moved_on_is_refused() {
 }
 
 #[test]
-fn while_the_coordinator_is_away_nobody_dies_and_operators_are_told() {
+fn no_member_expires_while_the_coordinator_is_away() {
     let mut stand = Stand::new(record(&FIVE));
     stand.gone("c");
     stand.pass(20);
@@ -360,7 +360,7 @@ fn while_the_coordinator_is_away_nobody_dies_and_operators_are_told() {
 }
 
 #[test]
-fn what_became_of_a_write_is_read_before_anything_else_is_written() {
+fn outcome_of_a_write_is_read_before_the_next_write() {
     let mut stand = Stand::new(record(&FIVE));
     stand.loses_answers = true;
     let drained = stand.command(Command::Drain { id: "b".to_owned(), deadline: None });
@@ -370,7 +370,7 @@ fn what_became_of_a_write_is_read_before_anything_else_is_written() {
 }
 
 #[test]
-fn a_wish_to_join_is_not_forgotten_before_it_is_as_old_as_a_death() {
+fn join_request_is_kept_for_the_grace_period() {
     let mut stand = Stand::new(record(&["a", "b"]));
     stand.pass(100);
     // The record shows the joiner before its announcement arrives.
@@ -382,7 +382,7 @@ fn a_wish_to_join_is_not_forgotten_before_it_is_as_old_as_a_death() {
 }
 
 #[test]
-fn who_stands_elsewhere_is_put_there_by_a_plan_unless_an_operator_aborts_it() {
+fn moved_member_is_updated_by_a_plan_unless_aborted() {
     let mut elsewhere = record(&["a", "c"]);
     elsewhere.members[0].member.host = "where-it-was".to_owned();
     let moved = Stand::new(elsewhere.clone());
@@ -401,7 +401,7 @@ fn who_stands_elsewhere_is_put_there_by_a_plan_unless_an_operator_aborts_it() {
 }
 
 #[test]
-fn an_old_copy_goes_when_the_new_owner_has_said_that_it_has_it() {
+fn old_copy_is_dropped_after_the_new_owner_confirms() {
     let mut stand = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
     stand.settle("b");
     stand.pass(1);
@@ -417,7 +417,7 @@ fn an_old_copy_goes_when_the_new_owner_has_said_that_it_has_it() {
 }
 
 #[test]
-fn an_agent_that_slept_trusts_nothing_that_it_saw_before() {
+fn agent_that_slept_restarts_all_absence_timers() {
     let mut stand = Stand::new(record(&FIVE));
     stand.gone("c");
     stand.pass(20);
@@ -429,7 +429,7 @@ fn an_agent_that_slept_trusts_nothing_that_it_saw_before() {
 }
 
 #[test]
-fn who_came_back_unseen_is_asked_for_before_it_is_lost() {
+fn absence_is_confirmed_by_a_read_before_removal() {
     let mut stand = Stand::new(record(&FIVE));
     stand.gone("c");
     stand.pass(Timing::REAL.death_grace.as_secs() - 2);
@@ -439,7 +439,7 @@ fn who_came_back_unseen_is_asked_for_before_it_is_lost() {
 }
 
 #[test]
-fn a_record_of_another_cluster_is_refused_in_words() {
+fn record_of_another_cluster_is_refused_with_an_alarm() {
     let mut stand = Stand::new(record(&FIVE));
     let ours = stand.agent.record().cloned();
     stand.strange = true;
@@ -453,7 +453,7 @@ fn a_record_of_another_cluster_is_refused_in_words() {
 }
 
 #[test]
-fn a_coordinator_that_was_put_back_to_an_earlier_record_is_told_of() {
+fn restored_coordinator_raises_an_alarm() {
     let before = record(&FIVE);
     let mut stand = Stand::new(before.clone());
     stand.come("f");
@@ -468,7 +468,7 @@ fn a_coordinator_that_was_put_back_to_an_earlier_record_is_told_of() {
 }
 
 #[test]
-fn a_write_that_the_coordinator_of_another_cluster_refuses_is_not_tried_at_once() {
+fn write_refused_by_another_cluster_is_retried_slowly() {
     let mut stand = Stand::new(record(&FIVE));
     stand.strange = true;
     let drain = Command::Drain { id: "b".to_owned(), deadline: None };
@@ -478,7 +478,7 @@ fn a_write_that_the_coordinator_of_another_cluster_refuses_is_not_tried_at_once(
 }
 
 #[test]
-fn a_coordinator_that_refuses_questions_is_asked_less_and_less() {
+fn refusing_coordinator_is_asked_less_often() {
     let mut stand = Stand::new(record(&FIVE));
     (stand.refuses, stand.asked) = (true, 0);
     stand.pass(90);
@@ -489,7 +489,7 @@ fn a_coordinator_that_refuses_questions_is_asked_less_and_less() {
 }
 
 #[test]
-fn a_ring_has_settled_when_nothing_is_left_to_move_or_to_drop() {
+fn ring_is_settled_when_no_move_or_drop_remains() {
     let mut stand = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
     let plan = stand.change().plan;
     stand.settle("b");
@@ -504,7 +504,7 @@ fn a_ring_has_settled_when_nothing_is_left_to_move_or_to_drop() {
 }
 
 #[test]
-fn what_a_new_owner_could_not_take_stays_and_holds_nothing_up() {
+fn gaps_of_a_new_owner_keep_old_copies_but_end_settling() {
     let mut stand = Stand::new(record(&["a"]).joined(member("b", 1)).unwrap().record);
     let plan = stand.change().plan;
     stand.say("b", Settled { plan, gaps: 1, clean: true });
@@ -513,7 +513,7 @@ fn what_a_new_owner_could_not_take_stays_and_holds_nothing_up() {
 }
 
 #[test]
-fn who_drains_last_waits_for_somebody_to_come() {
+fn last_member_drains_only_after_another_joins() {
     let mut stand = Stand::new(record(&["a", "b"]));
     stand.command(Command::Drain { id: "a".to_owned(), deadline: None }).unwrap();
     stand.command(Steer::Abort.any()).unwrap();
@@ -529,7 +529,7 @@ fn who_drains_last_waits_for_somebody_to_come() {
 }
 
 #[test]
-fn who_was_never_heard_is_missed_only_since_the_record_knows_it() {
+fn absence_of_a_silent_member_counts_from_its_record_entry() {
     let mut stand = Stand::new(record(&FIVE));
     stand.pass(100);
     stand.write(|record| record.joined(member("f", 1)));
@@ -545,7 +545,7 @@ fn who_was_never_heard_is_missed_only_since_the_record_knows_it() {
 }
 
 #[test]
-fn a_dataset_without_room_in_the_record_waits_and_holds_nothing_up() {
+fn dataset_without_room_in_the_record_blocks_nothing() {
     let full = record(&FIVE).opened(&long(0..32)).unwrap().record;
     let mut stand = Stand::new(full);
     stand.pulls = false;
@@ -569,7 +569,7 @@ fn a_dataset_without_room_in_the_record_waits_and_holds_nothing_up() {
 }
 
 #[test]
-fn a_dataset_that_was_forgotten_is_told_again_after_a_while() {
+fn forgotten_dataset_is_reported_again_after_a_while() {
     let mut stand = Stand::new(record(&["a"]));
     stand.tell(Event::Opened(dataset(200)));
     assert_eq!(stand.record.datasets, [dataset(200)]);

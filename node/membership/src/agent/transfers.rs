@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_reached_and_not_passed_by_whoever_comes_when_due() {
+    fn rate_is_reached_and_not_exceeded() {
         let (mut transfers, id) = transfers(100);
         let (rate, mut now, mut begun) = (Some(10 * BYTES), SECOND, 0);
         while now < 6 * SECOND {
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_longest_ago_comes_next_and_what_nobody_told_of_last() {
+    fn moves_longest_unread_shards_first_and_unknown_ones_last() {
         let (mut transfers, id) = transfers(6);
         let mut out = Vec::new();
         transfers.ask(SECOND, None, &mut out);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn givers_are_asked_again_after_a_while_and_for_as_long_as_something_waits() {
+    fn sources_are_asked_periodically_while_shards_wait() {
         let (mut transfers, id) = transfers(1);
         let asked_of = |transfers: &mut ShardTransfers, now, change| {
             let mut out = Vec::new();
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_holds_at_once() {
+    fn new_rate_applies_at_once() {
         let (mut transfers, id) = transfers(9);
         assert_eq!(pulled(&mut transfers, id, SECOND, Some(1)), 1);
         assert_eq!(pulled(&mut transfers, id, 2 * SECOND, Some(1)), 0, "it takes days");
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_due_without_a_rate_or_when_all_is_here() {
+    fn no_transfer_is_due_without_a_rate_or_without_shards() {
         let (mut transfers, id) = transfers(1);
         pulled(&mut transfers, id, SECOND, Some(1));
         pulled(&mut transfers, id, SECOND, Some(1));

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_read_back_and_answers_who_moves_what() {
+    fn plan_reads_back_and_lists_moves_by_node() {
         let plan = Plan::decode(&plan().encode()).unwrap();
         assert_eq!(plan, self::plan());
         assert_eq!(plan.moves_to("c").count(), 2);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_kept_with_its_placement_and_read_back_whole_or_not_at_all() {
+    fn planned_change_reads_back_and_damage_is_refused() {
         let placed = Planned { plan: plan().encode(), placement: Some(b"exceptions".to_vec()) };
         let bare = Plan { target: None, ..plan() };
         let bare = Planned { plan: bare.encode(), placement: None };
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_plan_are_refused() {
+    fn bytes_that_are_not_a_plan_are_refused() {
         let mut wrong = plan();
         wrong.moves[0].to = 3;
         assert!(Plan::decode(&wrong.encode()).is_err());

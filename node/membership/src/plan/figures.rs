@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_gets_its_share_from_those_who_had_it() {
+    fn joining_member_gets_its_share_from_the_owners() {
         let plan = plan(vec![Edit::Put(member("c", 1))], &[(30, Some(0), 2), (20, Some(1), 2)]);
         let members = [member("a", 1), member("b", 1)];
         let figures = Figures::of(&plan, &members, &owned(&[("a", 90), ("b", 60)]), |_| true);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_a_copy_goes_on_owning_the_shard() {
+    fn source_of_a_copy_keeps_owning_the_shard() {
         let mut plan = plan(vec![Edit::Put(member("c", 1))], &[(30, Some(0), 2)]);
         plan.moves[0].stays = true;
         let members = [member("a", 1), member("b", 1)];
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_dead_have_comes_from_the_origin() {
+    fn shards_of_dead_members_are_read_from_the_origin() {
         let edits = vec![Edit::Remove("a".to_owned())];
         let plan = plan(edits, &[(40, Some(0), 1), (20, None, 2), (5, Some(1), 2)]);
         let members = ["a", "b", "c"].map(|id| member(id, 1));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_decide_what_a_share_is() {
+    fn shares_follow_weights() {
         let plan = plan(vec![Edit::Put(member("a", 3))], &[(50, Some(1), 0)]);
         let members = [member("a", 1), member("b", 1)];
         let figures = Figures::of(&plan, &members, &owned(&[("a", 100), ("b", 100)]), |_| true);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn one_ring_and_one_table_of_a_snapshot() {
+    fn tables_of_two_rings_or_twice_of_a_snapshot_are_refused() {
         let (seven, eight) = (ring(7), ring(8));
         let twice = Tables::new(vec![table(&seven, 1, &[]), table(&seven, 1, &[(1, 1)])]);
         assert!(twice.unwrap_err().to_string().contains("each once"));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_take_no_memory() {
+    fn false_lengths_allocate_no_memory() {
         // An array of 2^32 - 1 tables, and one table of as many bytes.
         for body in [&[0xdd, 0xff, 0xff, 0xff, 0xff][..], &[0x91, 0xc6, 0xff, 0xff, 0xff, 0xff]] {
             assert!(Tables::decode(&with_checksum(body)).is_err());
@@ -207,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tables_are_read_back(
+        fn tables_read_back(
             owners in prop::collection::btree_map(
                 any::<u8>(),
                 prop::collection::btree_map(any::<u64>(), 0_u16..3, 0..40),
@@ -230,7 +230,7 @@ mod tests {
         }
 
         #[test]
-        fn a_flipped_bit_is_noticed(at in any::<prop::sample::Index>(), bit in 0..8_u32) {
+        fn flipped_bit_is_detected(at in any::<prop::sample::Index>(), bit in 0..8_u32) {
             let mut bytes = tables().encode();
             let at = at.index(bytes.len());
             bytes[at] ^= 1_u8 << bit;
@@ -238,7 +238,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_nobody_wrote_are_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_are_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
             // The checksum is right, so the decoder looks at the contents.
             let decoded = Tables::decode(&with_checksum(&body));
             prop_assert!(decoded.is_err() || decoded == Ok(Tables::default()));

@@ -32,7 +32,7 @@ fn staged(record: &Record, edits: &[Edit]) -> Record {
 }
 
 #[test]
-fn a_planned_change_leaves_the_ring_until_it_is_committed() {
+fn planned_change_keeps_the_ring_until_commit() {
     let before = record(&["a", "b"]).joined(member("c", 3)).unwrap().record;
     let moving = staged(&before, &[Edit::Put(member("c", 3)), Edit::Remove("a".to_owned())]);
     assert_eq!(moving.version, before.version);
@@ -47,14 +47,14 @@ fn a_planned_change_leaves_the_ring_until_it_is_committed() {
 }
 
 #[test]
-fn whoever_a_plan_takes_out_leaves_for_good() {
+fn member_removed_by_a_plan_stays_removed() {
     let moving = staged(&record(&["a", "b"]), &[Edit::Remove("a".to_owned())]);
     assert_eq!(moving.entry("a").unwrap().state, State::Draining { deadline: None });
     assert!(moving.committed().unwrap().record.entry("a").is_none(), "it would be put in again");
 }
 
 #[test]
-fn an_aborted_change_leaves_what_was() {
+fn aborted_change_restores_the_record() {
     let before = record(&["a", "b"]);
     let after = staged(&before, &[Edit::Remove("a".to_owned())]).aborted("I say so", true).unwrap();
     assert!(after.words.contains("I say so"));
@@ -64,7 +64,7 @@ fn an_aborted_change_leaves_what_was() {
 }
 
 #[test]
-fn a_change_gives_way_to_one_that_does_the_same_and_more() {
+fn change_is_replaced_by_one_that_includes_it() {
     let before = record(&["a", "b", "c"]).joined(member("d", 3)).unwrap().record;
     let moving = staged(&before, &[Edit::Put(member("d", 3))]);
     let pressed = moving.draining("a", Some(Duration::from_secs(90))).unwrap().record;
@@ -82,7 +82,7 @@ fn a_change_gives_way_to_one_that_does_the_same_and_more() {
 }
 
 #[test]
-fn an_operators_abort_sticks() {
+fn abort_by_an_operator_holds_joiners_and_ends_drains() {
     let before = record(&["a", "b"]).joined(member("c", 1)).unwrap().record;
     let draining = before.draining("a", None).unwrap().record;
     let moving = staged(&draining, &[Edit::Put(member("c", 1)), Edit::Remove("a".to_owned())]);
@@ -109,7 +109,7 @@ fn a_plan_for_another_ring_is_refused() {
 }
 
 #[test]
-fn the_dead_leave_at_once_and_may_come_back() {
+fn dead_member_leaves_at_once_and_can_return() {
     let before = record(&["a", "b", "c"]);
     let moving = staged(&before, &[Edit::Remove("b".to_owned())]);
     let (plan, id) = planned(&moving, &[Edit::Remove("c".to_owned())], true);
@@ -135,7 +135,7 @@ fn bereaved(steer: impl Fn(&Record) -> Record) -> (Record, Plan, BlobId) {
 }
 
 #[test]
-fn what_an_operator_said_of_a_change_outlives_a_death() {
+fn pause_and_rate_outlive_the_death_of_a_member() {
     let (after, plan, id) =
         bereaved(|moving| moving.rated(Some(5)).unwrap().record.paused(true).unwrap().record);
     let again = after.begun(&plan, id, "a").unwrap();
@@ -152,7 +152,7 @@ fn what_an_operator_said_of_a_change_outlives_a_death() {
 }
 
 #[test]
-fn what_is_kept_ends_with_an_operators_next_word_or_the_wish() {
+fn kept_settings_end_with_the_next_command_or_request() {
     let (after, plan, id) = bereaved(|moving| moving.paused(true).unwrap().record);
     assert!(after.kept.is_some());
     let change = after.staged(&plan, id, "me", None).unwrap().record.change.unwrap();
@@ -164,7 +164,7 @@ fn what_is_kept_ends_with_an_operators_next_word_or_the_wish() {
 }
 
 #[test]
-fn an_operators_word_condemns_and_forgets() {
+fn operator_can_condemn_and_forget_members() {
     let before = record(&["a", "b"]).joined(member("c", 1)).unwrap().record;
     let gone = before.condemned(&["b".to_owned(), "c".to_owned()]).unwrap().record;
     assert!(gone.entry("c").is_none());
@@ -177,7 +177,7 @@ fn an_operators_word_condemns_and_forgets() {
 }
 
 #[test]
-fn a_drain_can_be_taken_back_while_nothing_moves() {
+fn drain_can_be_undone_before_a_change_begins() {
     let draining = record(&["a", "b"]).draining("a", Some(Duration::from_secs(90))).unwrap().record;
     assert!(draining.draining("b", None).is_err(), "the last active one stays");
     assert_eq!(draining.undrained("a").unwrap().record.ring_members(), draining.ring_members());
@@ -187,7 +187,7 @@ fn a_drain_can_be_taken_back_while_nothing_moves() {
 }
 
 #[test]
-fn an_address_is_no_part_of_the_ring_and_disturbs_no_change() {
+fn new_address_changes_neither_ring_nor_change() {
     let moving = staged(&record(&["a", "b"]), &[Edit::Remove("b".to_owned())]);
     let control = "http://new:1".to_owned();
     let elsewhere = Member { control: control.clone(), zone: "east".to_owned(), ..member("a", 77) };
@@ -198,7 +198,7 @@ fn an_address_is_no_part_of_the_ring_and_disturbs_no_change() {
 }
 
 #[test]
-fn a_plan_puts_a_member_into_another_zone() {
+fn plan_can_move_a_member_to_another_zone() {
     let before = record(&["a", "b"]);
     let east = Member { zone: "east".to_owned(), ..member("a", 2) };
     let moving = staged(&before, &[Edit::Put(east.clone())]);
@@ -213,7 +213,7 @@ fn a_plan_puts_a_member_into_another_zone() {
 }
 
 #[test]
-fn who_is_not_in_the_ring_yet_may_stand_anywhere() {
+fn joining_member_can_change_zone_and_host() {
     let before = record(&["a"]).joined(member("b", 3)).unwrap().record;
     let east = Member { zone: "east".to_owned(), host: "h9".to_owned(), ..member("b", 1) };
     let after = before.readdressed(&east).unwrap().record;
@@ -221,7 +221,7 @@ fn who_is_not_in_the_ring_yet_may_stand_anywhere() {
 }
 
 #[test]
-fn history_is_bounded_and_words_are_cut() {
+fn history_is_bounded_and_long_texts_are_cut() {
     let mut record = record(&["a", "b"]);
     for _ in 0..100 {
         let moving = staged(&record, &[Edit::Remove("b".to_owned())]);
@@ -240,7 +240,7 @@ fn full() -> Record {
 }
 
 #[test]
-fn a_record_is_read_back_and_names_its_blobs() {
+fn record_reads_back_and_lists_its_blobs() {
     let record = full();
     assert_eq!(Record::decode(&record.encode().unwrap()), Ok(record.clone()));
     assert_eq!(record.datasets.len(), 1);
@@ -248,7 +248,7 @@ fn a_record_is_read_back_and_names_its_blobs() {
 }
 
 #[test]
-fn what_is_known_of_a_dataset_is_found_in_whatever_order_they_were_opened() {
+fn datasets_are_found_for_any_opening_order() {
     let opened = [7, 3, 9, 1].map(dataset);
     let record = record(&["a"]).opened(&opened).unwrap().record;
     for known in &opened {
@@ -258,7 +258,7 @@ fn what_is_known_of_a_dataset_is_found_in_whatever_order_they_were_opened() {
 }
 
 #[test]
-fn datasets_leave_room_for_members_and_the_oldest_are_forgotten() {
+fn oldest_datasets_are_forgotten_to_leave_room() {
     let small = record(&["a"]).opened(&[dataset(9)]).unwrap().record;
     let full = small.opened(&long(100..131)).unwrap().record;
     assert_eq!(full.datasets.len(), 32);
@@ -295,7 +295,7 @@ fn no_dataset_is_forgotten_while_shards_move() {
 }
 
 #[test]
-fn bytes_that_are_no_record_are_refused() {
+fn bytes_that_are_not_a_record_are_refused() {
     let bytes = full().encode().unwrap();
     for cut in 0..bytes.len() {
         assert!(Record::decode(&bytes[..cut]).is_err());
@@ -309,7 +309,7 @@ fn bytes_that_are_no_record_are_refused() {
 }
 
 #[test]
-fn a_record_that_breaks_its_rules_is_not_written() {
+fn record_that_breaks_its_rules_is_not_encoded() {
     let mut unsorted = full();
     unsorted.members.reverse();
     assert!(unsorted.encode().is_err());

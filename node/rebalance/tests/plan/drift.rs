@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn exceptions_do_not_pile_up_over_two_hundred_changes() {
+fn exceptions_do_not_accumulate_over_200_changes() {
     let mut excepted = Vec::new();
     for seed in 1..=5 {
         let mut rng = Rng::with_seed(seed);
@@ -33,7 +33,7 @@ fn exceptions_do_not_pile_up_over_two_hundred_changes() {
 }
 
 #[test]
-fn a_member_that_comes_and_goes_again_costs_its_share_twice() {
+fn member_that_joins_and_leaves_moves_its_share_twice() {
     let (mut there, mut back, mut strayed) = (Vec::new(), Vec::new(), Vec::new());
     let strayed_from = |before: &Placement, cluster: &Cluster| {
         let strays =

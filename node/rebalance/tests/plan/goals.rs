@@ -86,7 +86,7 @@ fn one_goes(rng: &mut Rng, cluster: &Cluster) -> Step {
 }
 
 #[test]
-fn one_member_more_or_less_moves_little_more_than_its_share() {
+fn join_or_leave_moves_little_more_than_its_share() {
     for sizes in [Sizes::Equal, Sizes::Mixed] {
         let (mut more, mut less) = (Figures::default(), Figures::default());
         for seed in 0..RINGS {
@@ -101,7 +101,7 @@ fn one_member_more_or_less_moves_little_more_than_its_share() {
 }
 
 #[test]
-fn members_of_unlike_weights_come_and_go_as_cheaply() {
+fn join_and_leave_are_as_cheap_at_unequal_weights() {
     let (mut more, mut less) = (Figures::default(), Figures::default());
     for seed in 0..RINGS {
         let mut rng = Rng::with_seed(seed);
@@ -115,7 +115,7 @@ fn members_of_unlike_weights_come_and_go_as_cheaply() {
 }
 
 #[test]
-fn a_thousand_shards_on_sixteen_members_are_even_where_the_ring_alone_is_not() {
+fn exceptions_make_1000_shards_even_on_16_members() {
     for sizes in [Sizes::Equal, Sizes::Mixed] {
         let (mut plain, mut planned, mut excepted) = (Vec::new(), Vec::new(), Vec::new());
         for seed in 0..RINGS {

@@ -76,7 +76,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn a_plan_agrees_with_itself_and_copies_keep_apart(seed in any::<u64>()) {
+    fn plan_is_consistent_and_spreads_copies(seed in any::<u64>()) {
         let mut rng = Rng::with_seed(seed);
         let mut cluster = any_cluster(&mut rng, 400);
         for _ in 0..3 {
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn no_change_moves_nothing(seed in any::<u64>()) {
+    fn empty_change_moves_nothing(seed in any::<u64>()) {
         let mut rng = Rng::with_seed(seed);
         let mut cluster = any_cluster(&mut rng, 400);
         let steps = any_steps(&mut rng, &cluster.ring);
@@ -118,7 +118,7 @@ proptest! {
 }
 
 #[test]
-fn what_only_a_dead_member_held_comes_from_the_origin() {
+fn shards_held_only_by_a_dead_member_come_from_the_origin() {
     let mut rng = Rng::with_seed(3);
     for (replicas, from_origin) in [(1, true), (2, false)] {
         let members = (0..6).map(|_| stranger(&mut rng, 1)).collect();
@@ -139,7 +139,7 @@ fn what_only_a_dead_member_held_comes_from_the_origin() {
 }
 
 #[test]
-fn a_change_at_once_takes_nothing_from_who_stays() {
+fn urgent_change_takes_no_shard_from_remaining_members() {
     for seed in 0..20 {
         let mut rng = Rng::with_seed(seed);
         let mut cluster = any_cluster(&mut rng, 300);
@@ -166,7 +166,7 @@ fn a_change_at_once_takes_nothing_from_who_stays() {
 }
 
 #[test]
-fn what_is_drained_is_handed_over_by_who_leaves() {
+fn draining_member_is_the_source_of_its_shards() {
     let mut rng = Rng::with_seed(3);
     let members = (0..6).map(|_| stranger(&mut rng, 1)).collect();
     let shards = shards(&mut rng, 600, Sizes::Equal);
@@ -177,7 +177,7 @@ fn what_is_drained_is_handed_over_by_who_leaves() {
 }
 
 #[test]
-fn too_few_large_shards_are_spread_as_far_as_they_go_and_the_plan_says_so() {
+fn few_large_shards_are_spread_and_reported_as_uneven() {
     let mut rng = Rng::with_seed(5);
     for count in [1, 10, 16, 17, 40, 100] {
         let members = (0..16).map(|_| stranger(&mut rng, 1)).collect();
@@ -191,7 +191,7 @@ fn too_few_large_shards_are_spread_as_far_as_they_go_and_the_plan_says_so() {
 }
 
 #[test]
-fn a_second_zone_gets_a_copy_of_everything() {
+fn second_zone_gets_a_copy_of_all_shards() {
     let mut rng = Rng::with_seed(8);
     let members = (0..4).map(|index| member(&format!("west-{index}"), 1)).collect();
     let shards = shards(&mut rng, 400, Sizes::Equal);
@@ -212,7 +212,7 @@ fn a_second_zone_gets_a_copy_of_everything() {
 }
 
 #[test]
-fn a_plan_is_known_by_what_it_does() {
+fn plan_id_depends_on_its_effect() {
     let mut rng = Rng::with_seed(4);
     let mut cluster = any_cluster(&mut rng, 300);
     let guest = stranger(&mut rng, 2);

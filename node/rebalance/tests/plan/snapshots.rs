@@ -15,7 +15,7 @@ fn unplaced(number: u8, shards: &[SizedShard]) -> Snapshot<'_> {
 }
 
 #[test]
-fn shards_that_two_snapshots_share_have_the_same_owners_in_both() {
+fn shared_shards_have_equal_owners_in_both_snapshots() {
     let mut rng = Rng::with_seed(1);
     let ring = ring((0..16).map(|_| stranger(&mut rng, 1)).collect());
     let all = shards(&mut rng, 1_500, Sizes::Mixed);
@@ -52,7 +52,7 @@ fn shards_that_two_snapshots_share_have_the_same_owners_in_both() {
 }
 
 #[test]
-fn a_snapshot_that_can_not_be_placed_is_refused() {
+fn snapshot_that_cannot_be_placed_is_refused() {
     let mut rng = Rng::with_seed(1);
     let ring = ring((0..4).map(|_| stranger(&mut rng, 1)).collect());
     let shards = shards(&mut rng, 10, Sizes::Equal);

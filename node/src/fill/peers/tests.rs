@@ -163,14 +163,14 @@ fn fill_beside(way: Way) -> (u64, u64) {
 }
 
 #[test]
-fn a_shard_that_a_peer_has_is_not_read_from_the_origin() {
+fn shard_held_by_a_peer_is_not_read_from_the_origin() {
     let (lent, read) = fill_beside(Way::Honest);
     assert!(lent > 3 * (8 << 20));
     assert_eq!(read, 0);
 }
 
 #[test]
-fn background_shard_comes_in_pieces_despite_long_pauses() {
+fn background_shard_arrives_in_pieces_despite_pauses() {
     let filled = fill_at(Priority::Background, Way::Busy);
     assert!(filled.asked > 8, "more pieces than there are parts");
 }
@@ -182,7 +182,7 @@ fn part_with_only_some_pieces_from_a_peer_comes_from_the_origin() {
 }
 
 #[test]
-fn a_peer_that_has_nothing_costs_one_question() {
+fn peer_without_the_shard_is_asked_once() {
     let (lent, read) = fill_beside(Way::Empty);
     assert_eq!(lent, 0);
     assert!(read > 0);
@@ -195,14 +195,14 @@ fn parts_missing_from_a_peer_come_from_the_origin() {
 }
 
 #[test]
-fn a_peer_that_says_nothing_is_given_up() {
+fn silent_peer_is_abandoned_for_the_origin() {
     let (lent, read) = fill_beside(Way::Silent);
     assert_eq!(lent, 0);
     assert!(read > 0);
 }
 
 #[test]
-fn only_the_first_few_readers_ask_a_silent_peer() {
+fn only_a_few_of_many_readers_ask_a_silent_peer() {
     let folder = folder();
     let stocked = CacheFixture::new(&folder, 64 << 20);
     let (fake, address) = FakePeer::start(Way::Silent, vec![stocked.get(0).unwrap()]);
@@ -223,13 +223,13 @@ fn only_the_first_few_readers_ask_a_silent_peer() {
 }
 
 #[test]
-fn bytes_that_are_not_those_the_peer_got_are_all_read_again() {
+fn shard_damaged_at_the_peer_is_read_again() {
     let (lent, read) = fill_beside(Way::Damaged);
     assert!(read >= lent && lent > 0, "{lent} lent, {read} read");
 }
 
 #[test]
-fn nobody_reads_what_a_peer_gave_before_all_of_it_was_compared() {
+fn bytes_of_a_peer_are_read_only_after_verification() {
     let folder = folder();
     let stocked = CacheFixture::new(&folder, 64 << 20);
     let (peer, address) = FakePeer::start(Way::Damaged, vec![stocked.get(0).unwrap()]);
@@ -244,14 +244,14 @@ fn nobody_reads_what_a_peer_gave_before_all_of_it_was_compared() {
 }
 
 #[test]
-fn a_part_that_was_garbled_on_its_way_is_read_from_the_origin() {
+fn part_damaged_in_transit_is_read_from_the_origin() {
     let (lent, read) = fill_beside(Way::Garbled);
     assert_eq!(lent, 0);
     assert!(read > 0);
 }
 
 #[test]
-fn a_peer_that_changes_its_mind_about_the_shard_is_not_believed() {
+fn peer_that_changes_its_digest_is_not_trusted() {
     let (lent, read) = fill_beside(Way::Undecided);
     assert!(read > 0, "{lent} lent, {read} read");
 }

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_turn_is_held_until_the_work_ends_without_its_caller() {
+    async fn turn_is_held_until_abandoned_work_ends() {
         let turns = Arc::new(Semaphore::new(1));
         let turn = Arc::clone(&turns).try_acquire_owned().unwrap();
         let (end, ended) = oneshot::channel::<()>();

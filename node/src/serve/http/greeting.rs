@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn other_first_bytes_are_left_to_http1() {
+    fn other_first_bytes_are_passed_to_http1() {
         assert_eq!(Greeting::Preface(0).take(b"GET / HTTP/1.1\r\n"), Greeting::Complete);
         assert_eq!(Greeting::Preface(0).take(b"PRI * HTTP/1"), Greeting::Complete);
         assert_eq!(Greeting::Preface(0).take(b"PRI * HTTP/"), Greeting::Preface(11));

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_in_use_while_its_client_waits_for_something() {
+    async fn connection_is_in_use_while_its_client_waits() {
         let usage = Usage::new();
         usage.unused_for(Duration::ZERO).await;
         let (request, mut answer) = (InProgress::begin(usage.clone()), answer(&usage));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_without_requests_is_unused_only_after_its_time() {
+    async fn connection_without_requests_is_unused_after_a_delay() {
         let usage = Usage::new();
         drop(InProgress::begin(usage.clone()));
         let waiting = usage.unused_for(Duration::from_secs(3600));

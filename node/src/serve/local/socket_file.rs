@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_a_socket_is_left_alone() {
+    fn file_that_is_not_a_socket_is_kept() {
         let root = tempfile::tempdir().expect("a folder");
         let path = root.path().join("larder.sock");
         fs::write(&path, "mine").expect("written");

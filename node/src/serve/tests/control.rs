@@ -62,7 +62,7 @@ fn a_dataset_is_opened_and_its_ticket_opens_the_data_plane() {
 }
 
 #[test]
-fn callers_that_only_look_do_not_block_plans_of_operators() {
+fn read_only_callers_do_not_block_plans_of_operators() {
     let folder = Folder::new(10, 100, 10_000, false);
     let node = TestNode::unmanned(&folder, ROOMY);
     let admin = Admin::new(&node.servers.context);
@@ -109,7 +109,7 @@ fn oversized_request_of_an_operator_is_refused() {
 }
 
 #[test]
-fn the_manifest_comes_whole() {
+fn manifest_is_streamed_completely() {
     let folder = Folder::new(5_000, 4096, 4096, false);
     let node = TestNode::new(&folder, ROOMY);
     let manifest = node.dataset.manifest().as_bytes();
@@ -176,7 +176,7 @@ fn a_node_describes_itself_and_its_ring() {
 }
 
 #[test]
-fn listings_come_page_by_page_without_gaps() {
+fn listings_are_paged_without_gaps() {
     let folder = Folder::new(40, 1000, 10_000, false);
     let node = TestNode::new(&folder, ROOMY);
     node.remote().gather(&node.gather(0..40)).unwrap();
@@ -231,7 +231,7 @@ fn listings_show_the_state_of_shards_and_users_of_datasets() {
 }
 
 #[test]
-fn a_fill_that_gave_up_is_listed_with_its_reason() {
+fn abandoned_fill_is_listed_with_its_reason() {
     let folder = Folder::new(10, 1000, 1 << 20, false);
     let node = TestNode::new(&folder, ROOMY);
     std::fs::write(folder.file(), "something else").unwrap();

@@ -32,7 +32,7 @@ fn warm<S: Wire>(node: &TestNode, client: &mut Client<S>, rows: usize) {
 }
 
 #[test]
-fn rows_of_every_length_come_in_the_requested_order() {
+fn rows_of_every_length_are_sent_in_requested_order() {
     for row_bytes in [1, 8, 63, 64, 512, 4096, 16_383, 16_384, 150_528] {
         let count = if row_bytes < 4096 { 700 } else { 60 };
         let folder = Folder::new(count, row_bytes, 1 << 18, false);
@@ -69,7 +69,7 @@ fn lengths() -> Vec<usize> {
 }
 
 #[test]
-fn ragged_rows_come_in_the_requested_order() {
+fn ragged_rows_are_sent_in_requested_order() {
     for checksum in [false, true] {
         let folder = Folder::ragged(lengths(), 1 << 18, checksum);
         let node = TestNode::new(&folder, ROOMY);
@@ -120,7 +120,7 @@ fn a_shard_without_a_byte_is_filled_and_sent() {
 }
 
 #[test]
-fn rows_longer_than_a_frame_come_too() {
+fn rows_longer_than_a_frame_are_sent() {
     let folder = Folder::new(3, 5 << 20, 6 << 20, false);
     let ragged = Folder::ragged(vec![5 << 20, (5 << 20) + 7, 6 << 20], 7 << 20, false);
     let rows = [2, 0, 1];
@@ -140,7 +140,7 @@ fn rows_longer_than_a_frame_come_too() {
 const TOO_LONG: usize = limits::RANGE_STAGING_BYTES + 1;
 
 #[test]
-fn rows_too_long_for_one_read_by_range_come_in_pieces() {
+fn rows_over_the_range_read_limit_are_sent_in_pieces() {
     let folder = Folder::new(2, TOO_LONG, TOO_LONG as u64, false);
     let ragged = Folder::ragged(vec![7, TOO_LONG, 0], TOO_LONG as u64, false);
     for folder in [&folder, &ragged] {
@@ -172,7 +172,7 @@ fn client_without_pieces_is_refused_and_stays_connected() {
 }
 
 #[test]
-fn kept_and_unkept_rows_come_in_one_gather() {
+fn kept_and_unkept_rows_are_sent_in_one_gather() {
     for row_bytes in [100, 20_000] {
         let folder = Folder::new(400, row_bytes, 100 * row_bytes as u64, false);
         let extent_bytes = crate::testing::CacheFixture::extent_bytes(&folder, 100);
@@ -191,7 +191,7 @@ fn kept_and_unkept_rows_come_in_one_gather() {
 }
 
 #[test]
-fn a_client_hears_from_the_node_while_a_fill_stalls() {
+fn node_sends_keepalives_while_a_fill_stalls() {
     let folder = Folder::new(10, 1000, 1 << 20, false);
     let node = TestNode::unmanned(&folder, ROOMY);
     let mut client = node.remote();
@@ -208,7 +208,7 @@ fn a_client_hears_from_the_node_while_a_fill_stalls() {
 }
 
 #[test]
-fn a_fill_that_gives_up_is_an_error_and_the_connection_goes_on() {
+fn failed_fill_is_an_error_and_keeps_the_connection() {
     let folder = Folder::new(10, 1000, 1 << 20, false);
     let node = TestNode::new(&folder, ROOMY);
     std::fs::write(folder.file(), "something else").unwrap();
@@ -221,7 +221,7 @@ fn a_fill_that_gives_up_is_an_error_and_the_connection_goes_on() {
 }
 
 #[test]
-fn missing_rows_are_not_found_and_the_connection_goes_on() {
+fn missing_rows_are_an_error_and_keep_the_connection() {
     let folder = Folder::new(10, 1000, 1 << 20, false);
     let node = TestNode::new(&folder, ROOMY);
     let mut client = node.remote();

@@ -36,7 +36,7 @@ fn a_wrong_ticket_is_refused_with_the_reason() {
 }
 
 #[test]
-fn garbage_and_other_protocols_are_hung_up_on() {
+fn garbage_and_other_protocols_are_disconnected() {
     let (_folder, node) = node();
     let mut noise = vec![0; 4096];
     fastrand::Rng::with_seed(3).fill(&mut noise);
@@ -75,7 +75,7 @@ fn an_oversized_frame_is_refused_before_its_body_is_read() {
 }
 
 #[test]
-fn a_frame_that_was_damaged_on_the_way_ends_the_connection() {
+fn damaged_frame_ends_the_connection() {
     let (_folder, node) = node();
     let wanted = node.gather([1, 2, 3]);
     let mut frame = Vec::new();
@@ -116,7 +116,7 @@ fn unfinished_handshake_is_disconnected_and_others_are_served() {
 }
 
 #[test]
-fn client_leaving_in_the_middle_of_rows_leaves_no_state() {
+fn client_that_disconnects_between_rows_leaves_no_state() {
     let folder = Folder::new(64, 1 << 20, 8 << 20, false);
     let node = TestNode::new(&folder, 256 << 20);
     for verify in [false, true] {
@@ -131,7 +131,7 @@ fn client_leaving_in_the_middle_of_rows_leaves_no_state() {
 }
 
 #[test]
-fn one_connection_too_many_is_told_so() {
+fn connection_over_the_limit_gets_an_error() {
     let (_folder, node) = node();
     let bounds = Bounds { connections: 2, handshakes: 4 };
     let connections = Connections::new(bounds);

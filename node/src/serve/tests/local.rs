@@ -114,7 +114,7 @@ fn a_pending_shard_is_not_leased() {
 }
 
 #[test]
-fn a_client_is_asked_to_let_go_of_a_shard_that_was_dropped() {
+fn dropped_shard_is_recalled_from_its_client() {
     let folder = Folder::new(10, 1000, 1 << 20, false);
     let node = TestNode::new(&folder, ROOMY);
     let mut client = node.local();

@@ -25,7 +25,7 @@ fn take(node: &TestNode, client: &mut Client<TcpStream>) -> u32 {
 }
 
 #[test]
-fn node_asks_for_pauses_while_clients_read_and_if_agreed() {
+fn node_asks_able_peers_for_pauses_while_clients_read() {
     let folder = Folder::new(64, 4096, 256 << 10, false);
     let node = TestNode::new(&folder, 64 << 20);
     node.shared.cache.find(&node.dataset, &[0], Priority::Prefetch);

@@ -50,7 +50,7 @@ fn open(node: &TestNode, folder: &Folder, shown: Option<[u8; 16]>) -> Result<(),
 }
 
 #[test]
-fn its_owner_may_add_prefixes_and_learns_how_it_is_reached() {
+fn owner_can_add_prefixes_and_gets_the_control_address() {
     let (first, second) =
         (Folder::new(40, 1000, 10_000, false), Folder::new(40, 1000, 10_000, false));
     let node = private(&first);
@@ -69,7 +69,7 @@ fn its_owner_may_add_prefixes_and_learns_how_it_is_reached() {
 }
 
 #[test]
-fn control_calls_need_the_ticket_that_is_told_on_the_socket() {
+fn control_calls_need_the_ticket_from_the_socket() {
     let folder = Folder::new(40, 1000, 10_000, false);
     let node = private(&folder);
     for shown in [None, Some([0; 16])] {
@@ -82,7 +82,7 @@ fn control_calls_need_the_ticket_that_is_told_on_the_socket() {
 }
 
 #[test]
-fn shared_node_takes_no_prefixes_and_requires_no_ticket() {
+fn shared_node_accepts_no_prefixes_and_needs_no_ticket() {
     let (folder, other) =
         (Folder::new(40, 1000, 10_000, false), Folder::new(40, 1000, 10_000, false));
     let node = TestNode::unmanned(&folder, ROOMY);

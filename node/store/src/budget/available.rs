@@ -81,12 +81,12 @@ mod tests {
     }
 
     #[test]
-    fn without_cgroups_a_share_of_what_the_machine_has_to_spare_is_taken() {
+    fn takes_a_share_of_available_memory_without_cgroups() {
         assert_eq!(share(50, &[]).unwrap(), (8192 - 64) * MIB / 100 * 50);
     }
 
     #[test]
-    fn in_a_cgroup_it_is_a_share_of_what_the_group_has_left_its_page_cache_included() {
+    fn takes_a_share_of_free_memory_and_page_cache_of_the_cgroup() {
         let files = [
             V2,
             ("proc/self/cgroup", "0::/job\n"),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_group_and_a_share_that_is_none_are_refused() {
+    fn full_cgroup_and_invalid_shares_are_refused() {
         let files = [
             V2,
             ("proc/self/cgroup", "0::/job\n"),

@@ -50,7 +50,7 @@ fn fill(store: &mut Shelf, id: u32, group: char, bytes: u64, now: Instant) {
 }
 
 #[test]
-fn the_first_to_ask_fills_and_all_others_wait_for_that_fill() {
+fn first_request_fills_and_later_requests_wait() {
     let (mut store, now) = shelf(100);
     let permit = admitted(ask(&mut store, 1, 'a', 60, now));
     let waiters: Vec<_> = (0..64).map(|_| in_flight(ask(&mut store, 1, 'a', 60, now))).collect();
@@ -61,7 +61,7 @@ fn the_first_to_ask_fills_and_all_others_wait_for_that_fill() {
 }
 
 #[test]
-fn what_is_noted_in_the_handle_of_a_shard_leaves_with_the_shard() {
+fn data_in_a_shard_handle_is_evicted_with_the_shard() {
     let (mut store, now) = shelf(100);
     let permit = admitted(ask(&mut store, 1, 'a', 60, now));
     assert!(store.handle_mut(1).is_none(), "it is not here yet");
@@ -73,7 +73,7 @@ fn what_is_noted_in_the_handle_of_a_shard_leaves_with_the_shard() {
 }
 
 #[test]
-fn a_handle_is_made_only_once_its_bytes_are_admitted() {
+fn handle_is_created_only_after_admission() {
     let (mut store, now) = shelf(100);
     let outcome = store.request(1, 'a', 101, now, || panic!("made without admission"));
     let (why, _) = refused(outcome);
@@ -81,7 +81,7 @@ fn a_handle_is_made_only_once_its_bytes_are_admitted() {
 }
 
 #[test]
-fn a_failed_fill_that_somebody_waits_for_is_handed_to_exactly_one() {
+fn failed_fill_with_waiters_is_retried_exactly_once() {
     let (mut store, now) = shelf(100);
     let permit = admitted(ask(&mut store, 1, 'a', 60, now));
     let waiter = in_flight(ask(&mut store, 1, 'a', 60, now));
@@ -101,7 +101,7 @@ fn a_failed_fill_that_somebody_waits_for_is_handed_to_exactly_one() {
 }
 
 #[test]
-fn a_fill_that_nobody_waits_for_any_more_still_completes() {
+fn fill_without_waiters_still_completes() {
     let (mut store, now) = shelf(100);
     let permit = admitted(ask(&mut store, 1, 'a', 60, now));
     let waiter = in_flight(ask(&mut store, 1, 'a', 60, now));
@@ -111,7 +111,7 @@ fn a_fill_that_nobody_waits_for_any_more_still_completes() {
 }
 
 #[test]
-fn a_fill_that_is_given_up_ends_although_others_wait() {
+fn abandoned_fill_ends_despite_waiters() {
     let (mut store, now) = shelf(100);
     let permit = admitted(ask(&mut store, 1, 'a', 60, now));
     let old = in_flight(ask(&mut store, 1, 'a', 60, now));
@@ -124,7 +124,7 @@ fn a_fill_that_is_given_up_ends_although_others_wait() {
 }
 
 #[test]
-fn a_filler_thought_dead_can_change_nothing_when_it_comes_back() {
+fn revoked_fill_permits_change_nothing() {
     let (mut store, now) = shelf(100);
     let mut planted = Vec::new();
     planted.push(admitted(ask(&mut store, 1, 'a', 60, now)));
@@ -147,7 +147,7 @@ fn a_filler_thought_dead_can_change_nothing_when_it_comes_back() {
 }
 
 #[test]
-fn a_permit_from_an_earlier_life_of_a_shard_is_refused_in_the_next() {
+fn permit_of_an_earlier_fill_is_refused() {
     let (mut store, now) = shelf(100);
     let planted = admitted(ask(&mut store, 1, 'a', 60, now));
     let Some(HandOver::Dropped(orphan)) = store.revoke(1, now) else { panic!("not dropped") };
@@ -160,7 +160,7 @@ fn a_permit_from_an_earlier_life_of_a_shard_is_refused_in_the_next() {
 }
 
 #[test]
-fn a_scan_larger_than_the_budget_evicts_nothing_of_itself_or_of_others_in_use() {
+fn scan_larger_than_the_budget_evicts_no_shard_in_use() {
     let (mut store, now) = shelf(100);
     fill(&mut store, 0, 'b', 10, now);
     store.open_group('b', now);
@@ -174,7 +174,7 @@ fn a_scan_larger_than_the_budget_evicts_nothing_of_itself_or_of_others_in_use() 
 }
 
 #[test]
-fn a_finished_jobs_shards_make_room_for_the_next_but_only_as_much_as_it_needs() {
+fn shards_of_a_finished_job_are_evicted_as_needed() {
     let (mut store, now) = shelf(100);
     store.open_group('a', now);
     (0..10).for_each(|id| fill(&mut store, id, 'a', 10, now));
@@ -192,7 +192,7 @@ fn a_finished_jobs_shards_make_room_for_the_next_but_only_as_much_as_it_needs() 
 }
 
 #[test]
-fn bytes_on_their_way_out_are_waited_for_before_more_is_evicted() {
+fn waits_for_leaving_bytes_before_evicting_more() {
     let (mut store, now) = shelf(100);
     (0..10).for_each(|id| fill(&mut store, id, 'a', 10, now));
     let later = now + IDLE;
@@ -206,7 +206,7 @@ fn bytes_on_their_way_out_are_waited_for_before_more_is_evicted() {
 }
 
 #[test]
-fn a_full_cache_is_not_searched_again_for_a_second_after_all_of_it_was_in_use() {
+fn full_cache_in_use_is_searched_at_most_once_a_second() {
     let (mut store, now) = shelf(10);
     fill(&mut store, 1, 'a', 10, now);
     let later = now + IDLE;
@@ -217,7 +217,7 @@ fn a_full_cache_is_not_searched_again_for_a_second_after_all_of_it_was_in_use() 
 }
 
 #[test]
-fn a_shard_that_two_groups_share_stays_while_either_is_in_use() {
+fn shared_shard_stays_while_either_group_is_in_use() {
     let (mut store, now) = shelf(10);
     fill(&mut store, 1, 'a', 10, now);
     store.open_group('b', now);
@@ -229,7 +229,7 @@ fn a_shard_that_two_groups_share_stays_while_either_is_in_use() {
 }
 
 #[test]
-fn a_leased_shard_protects_its_group_until_its_last_holder_has_been_gone_for_long() {
+fn lease_protects_its_group_until_idle_after_release() {
     let (mut store, now) = shelf(20);
     fill(&mut store, 1, 'a', 10, now);
     fill(&mut store, 2, 'a', 10, now);
@@ -245,7 +245,7 @@ fn a_leased_shard_protects_its_group_until_its_last_holder_has_been_gone_for_lon
 }
 
 #[test]
-fn a_holder_pays_for_a_shard_once_and_not_beyond_its_quota() {
+fn holder_is_charged_once_per_shard_up_to_its_quota() {
     let (mut store, now) = shelf(100);
     (0..3).for_each(|id| fill(&mut store, id, 'a', 25, now));
     for id in [0, 0, 1, 0] {
@@ -264,7 +264,7 @@ fn a_holder_pays_for_a_shard_once_and_not_beyond_its_quota() {
 }
 
 #[test]
-fn a_release_of_what_is_not_held_changes_nothing() {
+fn release_without_a_lease_changes_nothing() {
     let (mut store, now) = shelf(100);
     fill(&mut store, 1, 'a', 25, now);
     store.lease(1, ANN, now).unwrap();
@@ -288,7 +288,7 @@ fn only_resident_shards_can_be_leased_or_evicted() {
 }
 
 #[test]
-fn what_is_shown_comes_in_order_with_a_shards_orphan_after_its_present_self() {
+fn shards_are_listed_in_order_each_before_its_orphan() {
     let (mut store, now) = shelf(100);
     for id in [3, 1, 2] {
         fill(&mut store, id, 'a', 10, now);
@@ -305,7 +305,7 @@ fn what_is_shown_comes_in_order_with_a_shards_orphan_after_its_present_self() {
 }
 
 #[test]
-fn a_refusal_says_what_was_needed_what_is_free_and_what_to_do() {
+fn refusal_names_needed_and_free_bytes_and_a_remedy() {
     let (mut store, now) = shelf(100);
     fill(&mut store, 1, 'a', 70, now);
     let Outcome::NoRoom { reason, .. } = ask(&mut store, 2, 'a', 31, now) else { panic!("room") };

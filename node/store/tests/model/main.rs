@@ -22,7 +22,7 @@ prop_state_machine! {
     })]
 
     #[test]
-    fn the_store_answers_and_counts_as_a_naive_model_does(sequential 1..200 => Run);
+    fn store_agrees_with_a_naive_model(sequential 1..200 => Run);
 }
 
 /// The store with the tokens that its callers hold.
@@ -242,7 +242,7 @@ impl Run {
 }
 
 #[test]
-fn random_steps_reach_every_answer_the_store_can_give() {
+fn random_steps_reach_every_answer_of_the_store() {
     use proptest::strategy::{Strategy, ValueTree};
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut seen = BTreeMap::<&str, usize>::new();

@@ -54,7 +54,7 @@ fn a_placement_without_exceptions_is_the_ring() {
 }
 
 #[test]
-fn an_exception_is_found_and_nothing_else_is_touched() {
+fn exceptions_apply_to_their_shards_only() {
     for count in [1, 2, 3, 10, 1_000, 20_000] {
         for replicas in [1, 3] {
             let ring = ring(4, 9);
@@ -102,7 +102,7 @@ fn exceptions_to_another_ring_are_refused() {
 }
 
 #[test]
-fn a_table_is_the_same_whatever_the_order_in_which_it_was_told() {
+fn table_does_not_depend_on_the_order_of_its_exceptions() {
     let ring = ring(1, 9);
     let (table, turned) = turned(&ring, 1, 900);
     let mut builder = ExceptionsBuilder::new(&ring, SNAPSHOT, 1);
@@ -155,7 +155,7 @@ fn a_damaged_table_is_refused() {
 }
 
 #[test]
-fn a_hostile_table_is_refused_though_its_hash_holds() {
+fn hostile_table_with_a_valid_hash_is_refused() {
     let (table, _) = turned(&ring(1, 9), 2, 60);
     let (bytes, at) = (table.as_bytes(), table.tables);
     assert!(changed(bytes, |_| ()).is_ok());
@@ -192,7 +192,7 @@ fn a_hostile_table_is_refused_though_its_hash_holds() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), head in any::<bool>()) {
+    fn arbitrary_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), head in any::<bool>()) {
         if head && bytes.len() >= format::HEADER_BYTES {
             let length = bytes.len() as u64;
             bytes[..8].copy_from_slice(&format::MAGIC);

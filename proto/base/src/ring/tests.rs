@@ -66,7 +66,7 @@ fn a_walk_names_every_member_once() {
 }
 
 #[test]
-fn equal_members_own_about_the_same() {
+fn members_of_equal_weight_own_similar_shares() {
     let shares = shares_of(&[1; 16]);
     let most = shares.values().fold(0.0_f64, |most, &share| most.max(share));
     assert!(most < 1.35 / 16.0, "the fullest of 16 owns {most}");
@@ -79,7 +79,7 @@ fn shares_of(weights: &[u32]) -> HashMap<String, f64> {
 }
 
 #[test]
-fn weights_are_respected_whatever_their_unit() {
+fn shares_follow_weights_at_any_unit() {
     for unit in [1, 7, 1_000, 250_000] {
         let weights = [unit, 2 * unit, 4 * unit];
         let shares = shares_of(&weights);
@@ -107,7 +107,7 @@ fn moved_to_newcomer(weights: &[u32], newcomer: u32) -> f64 {
 }
 
 #[test]
-fn a_member_that_comes_takes_its_share_and_nothing_else_moves() {
+fn joining_member_takes_its_share_and_nothing_else_moves() {
     for (weights, newcomer) in
         [(&[1; 15][..], 1), (&[1; 15], 2), (&[8, 8, 12, 16], 8), (&[512, 512, 768], 640)]
     {
@@ -118,7 +118,7 @@ fn a_member_that_comes_takes_its_share_and_nothing_else_moves() {
 }
 
 #[test]
-fn the_next_on_the_walk_inherits_when_a_member_goes() {
+fn next_on_the_walk_inherits_when_a_member_leaves() {
     let all = members(&[1; 8]);
     let before = Ring::new(1, all.clone()).unwrap();
     let after = Ring::new(2, all.into_iter().filter(|m| m.id != "node-3").collect()).unwrap();
@@ -143,7 +143,7 @@ fn the_order_in_which_members_are_listed_does_not_matter() {
 }
 
 #[test]
-fn addresses_and_versions_have_no_say_in_placement() {
+fn addresses_and_versions_do_not_affect_placement() {
     let mut moved = members(&[1, 2, 3]);
     moved[1].control = "http://10.0.0.9:1".to_owned();
     moved[1].host = "elsewhere".to_owned();
@@ -161,7 +161,7 @@ fn placement_is_the_same_in_every_build() {
 }
 
 #[test]
-fn a_list_of_members_that_makes_no_ring_is_refused() {
+fn refuses_invalid_member_lists() {
     let refused = |members: Vec<Member>| {
         let error = Ring::new(1, members).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -237,7 +237,7 @@ fn a_unit_that_would_make_too_many_points_is_refused() {
 }
 
 #[test]
-fn the_next_ring_has_as_many_owners_for_each_shard() {
+fn next_ring_keeps_the_replica_count() {
     let ring = ring(&[1; 5]);
     let one = ring.digest();
     assert_eq!(ring.replicas(), 1);
@@ -270,7 +270,7 @@ fn placed(places: &[&str]) -> Ring {
 }
 
 #[test]
-fn replicas_keep_apart_by_zone_then_host_then_member() {
+fn replicas_are_spread_over_zones_then_hosts_then_members() {
     let places = ["a/1", "a/1", "a/2", "a/3", "b/1", "b/1", "c/1", "c/2", "c/2"];
     let ring = placed(&places);
     let distinct = |words: Vec<String>| words.into_iter().collect::<HashSet<_>>().len();

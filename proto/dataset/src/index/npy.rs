@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_file_says_where_its_samples_belong() {
+    fn file_name_gives_folder_tensor_and_number() {
         let place = |key| {
             let p = FileKey::of(key);
             (p.folder, p.tensor, p.number, p.suffix)

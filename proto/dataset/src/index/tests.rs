@@ -128,7 +128,7 @@ async fn lists_left_out_objects_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_link_that_leads_round_in_a_circle_is_named() {
+async fn circular_link_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("x.npy"), array(4, 3)).unwrap();
     let uri = folder_uri(folder.path());
@@ -145,7 +145,7 @@ async fn a_link_that_leads_round_in_a_circle_is_named() {
 }
 
 #[tokio::test]
-async fn files_that_disagree_are_named_both() {
+async fn error_names_both_files_that_disagree() {
     let error = index_memory(&[
         ("a.safetensors", safetensors(GOOD, 32)),
         ("b.safetensors", safetensors(&entry("F32", "[2,3]", "[0,24]"), 24)),
@@ -180,7 +180,7 @@ async fn concatenates_numbered_arrays_and_keeps_others_as_tensors() {
 }
 
 #[tokio::test]
-async fn odd_names_of_local_files_are_found_again() {
+async fn local_files_with_odd_names_are_indexed_and_read() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["a b", "c%20d", "ü#1", "e~[x]"] {
         std::fs::create_dir_all(folder.path().join(name)).unwrap();
@@ -198,7 +198,7 @@ async fn odd_names_of_local_files_are_found_again() {
 }
 
 #[tokio::test]
-async fn a_tag_moves_and_a_damaged_manifest_is_written_again() {
+async fn index_moves_the_tag_and_rewrites_a_damaged_manifest() {
     let (origin, uri) = in_memory(&[("x.npy", array(4, 3))]).await;
     let options = IndexOptions { tag: Some("v1".into()), ..IndexOptions::default() };
     let first = index(&origin, &uri, &options, &|_| {}).await.unwrap();

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_read_back_as_it_was_written() {
+    fn record_decodes_to_what_was_encoded() {
         let shard = ShardRecord {
             id: [7; 16],
             first_sample: 1,

@@ -136,7 +136,7 @@ fn check_row(manifest: &Manifest, plan: &FillPlan, shard: u32, row: u32, tensor:
 }
 
 #[test]
-fn a_manifest_says_what_was_put_into_it() {
+fn manifest_holds_what_was_put_into_it() {
     let manifest = pairs(&[5, 7], 1 << 20);
     assert_eq!(manifest.samples(), 12);
     assert_eq!(manifest.uri(), &uri());
@@ -177,7 +177,7 @@ fn a_row_larger_than_the_limit_is_refused() {
 }
 
 #[test]
-fn takes_no_memory_for_rows_that_a_file_only_claims() {
+fn allocates_no_memory_for_rows_that_a_file_only_claims() {
     let rows = 1 << 62;
     let mut builder =
         ManifestBuilder::new(uri(), vec![strided("x", 1, 0)], limits::SHARD_BYTES_MAX);
@@ -232,7 +232,7 @@ fn rows_with_spans_are_located_one_by_one() {
 }
 
 #[test]
-fn rows_in_more_places_than_are_read_for_a_shard_are_refused() {
+fn refuses_shard_that_needs_too_many_reads() {
     let shard_of = |rows: u64, apart: u64| {
         let mut builder = ManifestBuilder::new(uri(), vec![ragged("jpeg")], 1 << 20);
         let mut group = group("a", rows, 1 << 20, &[]);
@@ -249,7 +249,7 @@ fn rows_in_more_places_than_are_read_for_a_shard_are_refused() {
 }
 
 #[test]
-fn tensors_of_one_sample_may_lie_in_objects_side_by_side() {
+fn tensors_of_a_sample_can_be_in_several_objects() {
     let tensors = vec![strided("image", 10, 0), strided("label", 1, 1)];
     let mut builder = ManifestBuilder::new(uri(), tensors, 64);
     for index in 0..3 {
@@ -265,7 +265,7 @@ fn tensors_of_one_sample_may_lie_in_objects_side_by_side() {
 }
 
 #[test]
-fn more_tensors_than_an_object_record_has_room_for_are_kept() {
+fn keeps_more_tensors_than_fit_an_object_record() {
     let tensors: Vec<_> = (0..9).map(|t| strided(&format!("t{t}"), 4, 0)).collect();
     let mut builder = ManifestBuilder::new(uri(), tensors, 4096);
     for index in 0..2 {
@@ -278,7 +278,7 @@ fn more_tensors_than_an_object_record_has_room_for_are_kept() {
 }
 
 #[test]
-fn ids_follow_the_bytes_and_not_the_cut_around_them() {
+fn shard_ids_depend_on_bytes_and_not_on_shard_bounds() {
     let one = pairs(&[5, 7], 4096);
     let same = pairs(&[5, 7], 4096);
     assert_eq!(one.snapshot(), same.snapshot());
@@ -311,7 +311,7 @@ fn pinned_checksums_make_other_shards() {
 }
 
 #[test]
-fn an_id_that_belongs_to_other_bytes_is_noticed() {
+fn id_of_other_bytes_is_detected() {
     let manifest = pairs(&[1000], 4096);
     let mut bytes = manifest.as_bytes().to_vec();
     let at = manifest.tables().shards;
@@ -353,7 +353,7 @@ fn two_tensors_in_one_column_are_refused() {
 }
 
 #[test]
-fn a_million_shards_open() {
+fn manifest_of_a_million_shards_opens() {
     let rows_each = 4096 / 16;
     let mut builder = ManifestBuilder::new(uri(), vec![strided("x", 16, 0)], 4096);
     for index in 0..1000 {
@@ -382,7 +382,7 @@ fn rehash(mut bytes: Vec<u8>) -> Bytes {
 
 proptest! {
     #[test]
-    fn a_damaged_manifest_is_refused_or_usable_but_never_panics(
+    fn damaged_manifest_never_panics(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<Option<prop::sample::Index>>(),
     ) {
@@ -409,7 +409,7 @@ proptest! {
     }
 
     #[test]
-    fn any_cut_gives_each_sample_one_place(
+    fn any_shard_size_locates_each_sample_once(
         rows in prop::collection::vec(1u64..300, 1..12),
         shard_bytes in 1u64..3000,
         part_bytes in 1u64..500,

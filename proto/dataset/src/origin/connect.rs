@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_answer_may_take_minutes_and_silence_may_not() {
+    fn request_timeout_is_minutes_and_read_timeout_seconds() {
         let uri = OriginUri::parse("s3://bucket/data").unwrap();
         let builder = s3_builder(&uri).unwrap();
         let wait = |key| builder.get_config_value(&AmazonS3ConfigKey::Client(key));

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn half_a_pair_of_keys_is_named() {
+    async fn error_names_the_missing_half_of_a_key_pair() {
         let origin = OriginUri::parse("s3://bucket/x").unwrap();
         let builder = AmazonS3Builder::new().with_access_key_id("key");
         let error = check(&origin, &builder).await.unwrap_err().to_string();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_and_unsigned_requests_need_nothing_else() {
+    async fn accepts_a_key_pair_or_unsigned_requests() {
         let origin = OriginUri::parse("s3://bucket/x").unwrap();
         let keys =
             AmazonS3Builder::new().with_access_key_id("key").with_secret_access_key("secret");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_at_all_is_an_error_and_not_a_wait() {
+    async fn missing_credentials_are_an_error() {
         crate::install_crypto();
         let origin = OriginUri::parse("s3://bucket/x").unwrap();
         // No process listens on port 1.

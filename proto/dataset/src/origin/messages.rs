@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_an_answer_as_its_status_and_the_stores_message() {
+    fn shows_an_answer_by_status_and_message_of_the_store() {
         let document = "<?xml version=\"1.0\"?><Error><Code>SlowDown</Code>\
                         <Message>Please reduce your request rate.</Message></Error>";
         let error = generic(&format!(
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn no_connection_is_told_with_where_to() {
+    fn connection_error_names_the_endpoint() {
         let refused = std::io::Error::from_raw_os_error(111);
         let error = object_store::Error::Generic {
             store: "S3",

@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_may_stop_a_read() {
+    fn sink_can_stop_a_read() {
         let object = target(None).object;
         let mut sink = |_: &[u8]| ControlFlow::Break(());
         let mut counted = Counted { object: &object, wanted: 5, left: 5, sink: &mut sink };

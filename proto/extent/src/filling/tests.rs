@@ -18,7 +18,7 @@ fn rows(rows: u64, row_bytes: u64, stride_bytes: u64) -> Region {
 }
 
 #[test]
-fn a_part_has_one_writer_and_can_be_tried_again() {
+fn part_has_one_writer_and_can_be_retried() {
     let filling = filling(&[rows(4, 100, 100)], vec![part(0, 0, 400)]).unwrap();
     let first = filling.take_part(0).unwrap();
     assert!(filling.take_part(0).is_none());

@@ -38,7 +38,7 @@ fn the_units_within_a_range_are_those_wholly_in_it() {
 }
 
 #[test]
-fn empty_rows_and_no_rows_take_no_bytes() {
+fn regions_of_empty_rows_or_no_rows_have_no_bytes() {
     let layout = Layout::new(&[rows(5, 0, 0), rows(0, 8, 8), Region::Blocks { bytes: 0 }]).unwrap();
     assert_eq!(layout.total_bytes(), PAGE_BYTES);
     assert_eq!(layout.placed()[0].row_range(4), 0..0);
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn a_header_reads_back_and_no_changed_byte_passes(
+    fn header_reads_back_and_any_changed_byte_is_refused(
         regions in prop::collection::vec(any_region(), 0..6),
         position in any::<prop::sample::Index>(),
         flip in 1..=255_u8,

@@ -223,7 +223,7 @@ mod tests {
     use crate::crc::crc32c;
 
     #[test]
-    fn all_ways_copy_every_byte_and_no_more_and_give_its_checksum() {
+    fn every_copy_routine_copies_exactly_and_returns_the_checksum() {
         let source: Vec<u8> = (0..70_000_u32).map(|at| at.to_le_bytes()[0] ^ 0x5a).collect();
         let lengths = (0..1100).chain([4095, 4096, 4097, 8192, 16_384, 16_385, 65_000]);
         for bytes in lengths {

@@ -128,7 +128,7 @@ fn a_well_signed_header_with_impossible_numbers_is_refused() {
 }
 
 #[test]
-fn a_corrupt_row_is_found_and_not_handed_on() {
+fn corrupt_row_is_detected_and_not_returned() {
     let mut bytes = intact();
     let good = attach_whole(&bytes).unwrap();
     let long = usize::try_from(good.row_file_range(0, 7).start).unwrap();

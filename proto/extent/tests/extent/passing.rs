@@ -14,7 +14,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use crate::support::{ID, handed_out, no_other_forks, sealed};
 
 #[test]
-fn an_extent_goes_over_a_socket_and_reads_the_same() {
+fn extent_sent_over_a_socket_reads_the_same() {
     let sealed = sealed();
     let (near, far) = UnixStream::pair().unwrap();
     send_with_fds(&near, b"here", &[handed_out(&sealed).as_fd()]).unwrap();
@@ -35,7 +35,7 @@ fn an_extent_goes_over_a_socket_and_reads_the_same() {
 }
 
 #[test]
-fn the_read_only_file_serves_rows_where_the_view_says_they_are() {
+fn read_only_file_has_rows_at_the_ranges_of_the_view() {
     let sealed = sealed();
     let range = sealed.row_file_range(0, 42);
     let mut bytes = vec![0; 1000];
@@ -99,7 +99,7 @@ fn refuses_too_many_descriptors_at_both_ends_without_leaks() {
 }
 
 #[test]
-fn the_peer_of_a_socket_is_known_and_alive() {
+fn peer_of_a_socket_is_identified_and_alive() {
     let (near, mut far) = UnixStream::pair().unwrap();
     far.write_all(b"x").unwrap();
     let peer = PeerProcess::of(&near).unwrap();

@@ -36,7 +36,7 @@ fn rows(extent: &Attached, region: usize, rows: Range<u64>) -> Vec<u8> {
 }
 
 #[test]
-fn a_shared_map_is_faulted_in_and_copies_nothing() {
+fn shared_mapping_is_populated_without_copies() {
     let sealed = sealed();
     let shared = Attached::shared(handed_out(&sealed), ID).unwrap();
     shared.verify().unwrap();
@@ -46,7 +46,7 @@ fn a_shared_map_is_faulted_in_and_copies_nothing() {
 }
 
 #[test]
-fn lends_any_byte_range_of_a_region_without_rows() {
+fn views_any_byte_range_of_a_region_without_rows() {
     let extent = attached();
     for bytes in [0..0, 0..1, 4095..4097, 100..100_000, 4096..8192] {
         let [start, end] = [bytes.start, bytes.end].map(|at| usize::try_from(at).unwrap());
@@ -65,12 +65,12 @@ fn lends_any_byte_range_of_a_region_without_rows() {
 
 #[test]
 #[should_panic(expected = "region 0 has rows")]
-fn rows_are_not_looked_at_as_bytes() {
+fn refuses_to_read_a_row_region_as_blocks() {
     let _ = attached().bytes_of_blocks(0, &(0..1));
 }
 
 #[test]
-fn a_loan_shows_the_rows_and_copies_nothing() {
+fn private_view_shows_the_rows_without_copies() {
     let extent = attached();
     for region in [0, 1] {
         let view = extent.private_view(region, 3..50).unwrap();
@@ -98,7 +98,7 @@ fn writes_of_a_holder_are_invisible_to_other_readers() {
 }
 
 #[test]
-fn rows_are_lent_to_one_holder_at_a_time() {
+fn rows_have_one_private_view_at_a_time() {
     let extent = attached();
     let view = extent.private_view(0, 10..20).unwrap();
     for taken in [10..11, 19..20, 5..11, 19..30, 0..100, 12..15] {
@@ -111,7 +111,7 @@ fn rows_are_lent_to_one_holder_at_a_time() {
 }
 
 #[test]
-fn lends_written_pages_again_only_after_reset() {
+fn written_pages_are_viewed_again_only_after_a_reset() {
     let extent = attached();
     let elsewhere = extent.private_view(2, 0..1).unwrap();
     let view = extent.private_view(2, 5..6).unwrap();
@@ -131,7 +131,7 @@ fn lends_written_pages_again_only_after_reset() {
 }
 
 #[test]
-fn writing_to_every_loan_does_not_fill_memory() {
+fn writes_to_every_view_do_not_fill_memory() {
     let extent = attached();
     let held = extent.private_view(2, 767..768).unwrap();
     for block in (0..767).cycle().take(5000) {
@@ -158,7 +158,7 @@ fn lending_zeros(bytes: u64) -> Arc<Attached> {
 }
 
 #[test]
-fn finds_single_written_byte_before_lending_again() {
+fn single_written_byte_is_reset_before_the_next_view() {
     for byte in [0, 4096, 8191, 50 * 4096 + 7, 400_000 - 1] {
         let extent = lending_zeros(1 << 20);
         let view = extent.private_view_bytes(0, &(0..400_000)).unwrap();
@@ -171,7 +171,7 @@ fn finds_single_written_byte_before_lending_again() {
 }
 
 #[test]
-fn lends_settled_loans_again_but_not_held_ones() {
+fn returned_rows_can_be_viewed_again_but_held_ones_cannot() {
     let extent = attached();
     let held = extent.private_view(2, 0..10).unwrap();
     drop(extent.private_view(2, 10..20).unwrap());
@@ -183,7 +183,7 @@ fn lends_settled_loans_again_but_not_held_ones() {
 }
 
 #[test]
-fn a_returned_loan_does_not_keep_pages_from_being_turned_back() {
+fn returned_view_does_not_block_the_reset_of_pages() {
     let extent = attached();
     let written = extent.private_view(2, 5..6).unwrap();
     fill(&written, 1);
@@ -208,7 +208,7 @@ fn working_in_place_leaves_no_page_copies() {
 }
 
 #[test]
-fn copies_go_with_the_last_loan_also_when_that_was_only_read() {
+fn page_copies_are_freed_with_the_last_view() {
     let extent = lending_zeros(20 << 20);
     let written = extent.private_view_bytes(0, &(0..1 << 20)).unwrap();
     let only_read = extent.private_view_bytes(0, &(2 << 20..20 << 20)).unwrap();
@@ -236,7 +236,7 @@ fn writing_all_but_row_starts_leaves_no_page_copies() {
 }
 
 #[test]
-fn overlapping_rows_are_lent_one_by_one_only() {
+fn overlapping_rows_are_viewed_one_at_a_time() {
     let layout =
         Layout::new(&[Region::Rows { rows: 9, row_bytes: 200, stride_bytes: 100 }]).unwrap();
     let parts = vec![PartSpec { region: 0, range: 0..1000 }];
@@ -252,7 +252,7 @@ fn overlapping_rows_are_lent_one_by_one_only() {
 }
 
 #[test]
-fn forked_child_keeps_its_loans_and_gets_no_new_ones() {
+fn forked_child_keeps_its_views_and_gets_no_new_ones() {
     let _alone = no_other_forks();
     let extent = attached();
     let view = extent.private_view(0, 0..10).unwrap();

@@ -15,7 +15,7 @@ use nix::unistd::{Pid, getpid, pause};
 use crate::support::{ID, child, handed_out, no_other_forks, sealed};
 
 #[test]
-fn memory_is_free_only_after_last_mapping_is_gone() {
+fn memory_is_free_only_after_the_last_mapping_is_dropped() {
     let _alone = no_other_forks();
     let sealed = sealed();
     let fd = handed_out(&sealed);
@@ -88,7 +88,7 @@ fn client_that_forks(socket: &UnixStream) {
 }
 
 #[test]
-fn pidfd_tells_client_death_while_child_keeps_connection() {
+fn pidfd_reports_dead_client_while_child_keeps_connection() {
     let _alone = no_other_forks();
     adopt_orphans();
     let (mut node, client_end) = UnixStream::pair().unwrap();

@@ -103,7 +103,7 @@ fn copied_as_single_rows(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
-    fn many_rows_at_once_are_what_single_rows_are(
+    fn rows_copied_together_equal_rows_copied_singly(
         region in 0..REGIONS.len(),
         picks in proptest::collection::vec((0_usize..2, any::<proptest::sample::Index>()), 0..80),
         flips in proptest::collection::vec((0_usize..2, any::<proptest::sample::Index>()), 0..3),
@@ -144,7 +144,7 @@ fn finds_damaged_byte_anywhere_in_long_row_of_large_batch() {
 }
 
 #[test]
-fn nothing_wanted_is_nothing_copied() {
+fn empty_requests_copy_nothing() {
     let sealed = extent(&REGIONS, 5);
     let mut out = [0xee; 4];
     let never = |copy: RowCopy<'_>| panic!("{copy:?} was not wanted");
@@ -155,7 +155,7 @@ fn nothing_wanted_is_nothing_copied() {
 }
 
 #[test]
-fn an_iterator_is_over_at_its_first_end() {
+fn copying_stops_at_the_first_end_of_an_iterator() {
     let sealed = extent(&REGIONS, 7);
     let source = sealed.rows(0);
     let row_bytes = source.bytes(0).len();
@@ -172,7 +172,7 @@ fn an_iterator_is_over_at_its_first_end() {
 
 #[test]
 #[should_panic(expected = "row 300 of a region of 300 rows")]
-fn a_row_that_is_not_there_is_a_mistake_of_the_caller() {
+fn copying_a_row_out_of_range_panics() {
     let sealed = extent(&REGIONS, 6);
     let copy = RowCopy { source: &sealed.rows(0), row: 300, at: 0 };
     copy_rows(std::iter::once(copy), &mut [0; 512]);

@@ -14,7 +14,7 @@ fn own(shares: &[Vec<Slot>]) -> Vec<u64> {
 }
 
 #[test]
-fn ranks_together_walk_the_positions_in_order_whatever_the_world_size() {
+fn ranks_together_walk_the_positions_at_any_world_size() {
     for world in 1..9 {
         for batch_size in [1, 3, 16] {
             for start in [0, 5, 99, 100] {
@@ -33,7 +33,7 @@ fn ranks_together_walk_the_positions_in_order_whatever_the_world_size() {
 }
 
 #[test]
-fn dropping_leaves_out_less_than_a_global_batch_and_the_others_nothing() {
+fn only_drop_leaves_out_samples_and_less_than_a_global_batch() {
     assert_eq!(plan(100, 0, 8, 4, Last::Drop).batches_in_epoch(), 3);
     assert_eq!(plan(100, 0, 8, 4, Last::Drop).delivered(), 0..96);
     assert_eq!(plan(31, 0, 8, 4, Last::Drop).batches_in_epoch(), 0);
@@ -44,7 +44,7 @@ fn dropping_leaves_out_less_than_a_global_batch_and_the_others_nothing() {
 }
 
 #[test]
-fn padding_gives_every_rank_a_full_share_with_different_samples_from_the_start() {
+fn padding_fills_every_rank_with_distinct_first_samples() {
     let plan = plan(22, 0, 4, 4, Last::Pad);
     let shares = shares(&plan, 1);
     assert!(shares.iter().all(|share| share.len() == 4));
@@ -56,14 +56,14 @@ fn padding_gives_every_rank_a_full_share_with_different_samples_from_the_start()
 }
 
 #[test]
-fn an_epoch_shorter_than_a_batch_pads_round_and_round() {
+fn epoch_shorter_than_a_batch_repeats_samples_as_padding() {
     let plan = plan(3, 0, 4, 2, Last::Pad);
     let positions: Vec<_> = shares(&plan, 0).concat().iter().map(|slot| slot.position).collect();
     assert_eq!(positions, [0, 1, 0, 1, 2, 2, 0, 1]);
 }
 
 #[test]
-fn an_uneven_last_batch_is_shared_as_evenly_as_can_be_and_some_may_get_nothing() {
+fn uneven_last_batch_is_divided_as_evenly_as_possible() {
     let lens = |positions| -> Vec<_> {
         shares(&plan(positions, 0, 4, 4, Last::Uneven), 0).iter().map(Vec::len).collect()
     };

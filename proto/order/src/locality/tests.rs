@@ -82,7 +82,7 @@ fn bound(hosts: &[u16], holders: &[Vec<u16>]) -> usize {
 }
 
 #[test]
-fn each_row_comes_once_each_rank_gets_its_count_and_no_division_has_more_rows_local() {
+fn division_is_complete_and_has_most_possible_local_rows() {
     let mut numbers = Numbers(7);
     for case in 0..3000 {
         let (ranks, machines) = (1 + numbers.below(12), 1 + numbers.below(6));
@@ -100,7 +100,7 @@ fn each_row_comes_once_each_rank_gets_its_count_and_no_division_has_more_rows_lo
 }
 
 #[test]
-fn of_rows_with_several_holders_nearly_as_many_are_local_as_can_be() {
+fn division_of_replicated_rows_is_nearly_optimal() {
     let mut numbers = Numbers(11);
     let (mut local, mut most) = (0, 0);
     for _ in 0..400 {
@@ -120,7 +120,7 @@ fn of_rows_with_several_holders_nearly_as_many_are_local_as_can_be() {
 }
 
 #[test]
-fn ranks_of_one_host_share_what_it_keeps_evenly() {
+fn ranks_of_one_host_share_its_rows_evenly() {
     // Hosts 0 and 1 with four ranks each; host 0 holds 10 rows of 40, host 1 the others.
     let hosts = [0, 0, 0, 0, 1, 1, 1, 1];
     let holders: Vec<Vec<u16>> = (0..40).map(|row| vec![u16::from(row % 4 != 1)]).collect();
@@ -128,7 +128,7 @@ fn ranks_of_one_host_share_what_it_keeps_evenly() {
 }
 
 #[test]
-fn consecutive_rows_of_one_host_stay_side_by_side_on_each_of_its_ranks() {
+fn consecutive_rows_of_a_host_stay_consecutive_on_its_ranks() {
     let of = RankHosts::new([0, 0, 1, 1]);
     let holders: Vec<u16> = (0..16).map(|row| u16::from(row < 8)).collect();
     let division = of.divide(16, |row| std::slice::from_ref(&holders[row as usize]));
@@ -138,7 +138,7 @@ fn consecutive_rows_of_one_host_stay_side_by_side_on_each_of_its_ranks() {
 }
 
 #[test]
-fn where_nobody_holds_a_row_ranks_get_what_they_get_without() {
+fn rows_without_a_holder_are_divided_into_plain_slices() {
     let of = RankHosts::new([0, 1, 2]);
     let division = of.divide(11, |_| &[]);
     let rows: Vec<Vec<u32>> = (0..3).map(|rank| division.rows_of(rank)).collect();

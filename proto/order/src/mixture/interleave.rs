@@ -118,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_merge_of_the_sequences_each_in_its_own_order(
+        fn interleaving_keeps_the_order_of_each_sequence(
             lengths in vec(1..60_u64, 1..9),
             seed in any::<u64>(),
         ) {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_alternate_and_a_quarter_comes_every_fourth_time() {
+    fn equal_halves_alternate_and_a_quarter_is_every_fourth() {
         let pattern = |lengths: &[u64]| -> String {
             let merged = Interleaving::new(lengths, |_| 0);
             (0..len(&merged)).map(|x| ['a', 'b', 'c'][merged.at(x).0]).collect()

@@ -41,7 +41,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_sample_of_a_source_comes_equally_often_to_within_one_over_any_number_of_epochs(
+    fn counts_of_samples_of_a_source_differ_by_at_most_one(
         sources in sources(),
         stop in stop(),
         seed in any::<u64>(),
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn any_part_of_the_order_is_the_same_as_that_part_of_the_whole(
+    fn part_of_an_order_equals_that_part_of_the_whole(
         sources in sources(),
         stop in stop(),
         epoch in 0..9_u64,
@@ -129,7 +129,7 @@ proptest! {
 }
 
 #[test]
-fn stopping_at_the_first_used_up_repeats_nothing_and_stopping_at_the_last_leaves_nothing_out() {
+fn stop_first_repeats_nothing_and_stop_all_omits_nothing() {
     let sources = || [(view(0, &[50, 50]), 0.25), (view(1, &[500]), 0.5), (view(2, &[90]), 0.25)];
     let first = Mixture::new(sources(), 0, Stop::First).unwrap();
     assert_eq!(first.draws().collect::<Vec<_>>(), [90, 180, 90]);
@@ -151,7 +151,7 @@ fn stopping_at_the_first_used_up_repeats_nothing_and_stopping_at_the_last_leaves
 }
 
 #[test]
-fn every_batch_has_the_proportions_of_the_whole() {
+fn every_batch_has_the_proportions_of_the_mixture() {
     let sources = [(view(0, &[70_000]), 0.7), (view(1, &[50_000]), 0.2), (view(2, &[1_000]), 0.1)];
     let mixture = Mixture::new(sources, 9, samples(100_000)).unwrap();
     let order = order(&mixture, 0, "global");
@@ -165,7 +165,7 @@ fn every_batch_has_the_proportions_of_the_whole() {
 }
 
 #[test]
-fn what_can_not_be_mixed_is_refused_and_says_why() {
+fn refuses_invalid_mixtures_with_a_reason() {
     let refused = |sources: &[(u32, f64)], stop, why: &str| {
         let sources = sources.iter().map(|&(rows, weight)| (view(0, &[rows]), weight));
         let error = Mixture::new(sources, 0, stop).unwrap_err().to_string();
@@ -207,7 +207,7 @@ fn another_source_weight_order_or_seed_is_another_mixture() {
 }
 
 #[test]
-fn a_source_that_is_mixed_in_twice_comes_in_two_orders() {
+fn source_mixed_in_twice_has_two_orders() {
     let twice = [(view(0, &[1_000]), 1.0), (view(0, &[1_000]), 1.0)];
     let mixture = Mixture::new(twice, 0, Stop::First).unwrap();
     let rows = filled(&order(&mixture, 0, "global"), 0..mixture.len());

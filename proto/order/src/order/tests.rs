@@ -68,7 +68,7 @@ fn cases() -> impl Iterator<Item = (DatasetShape, Order)> {
 }
 
 #[test]
-fn each_declared_sample_has_exactly_one_position_and_each_position_one_sample() {
+fn declared_samples_and_positions_map_one_to_one() {
     for (shape, order) in cases() {
         let samples = samples(&order);
         assert_eq!(samples.len() as u64, order.len());
@@ -85,7 +85,7 @@ fn each_declared_sample_has_exactly_one_position_and_each_position_one_sample() 
 }
 
 #[test]
-fn any_part_of_the_order_is_the_same_as_that_part_of_the_whole() {
+fn part_of_an_order_equals_that_part_of_the_whole() {
     let mut random = fastrand::Rng::with_seed(3);
     for (_, order) in cases() {
         let whole = samples(&order);
@@ -121,7 +121,7 @@ fn a_shard_is_used_only_within_its_next_use() {
 }
 
 #[test]
-fn the_shards_to_come_are_those_with_a_next_use_soonest_first() {
+fn coming_shards_are_sorted_by_next_use() {
     for (shape, order) in cases() {
         for from in [0, order.len() / 2, order.len().saturating_sub(1), order.len()] {
             let to_come: Vec<_> = order.shards_from(from).collect();
@@ -137,7 +137,7 @@ fn the_shards_to_come_are_those_with_a_next_use_soonest_first() {
 }
 
 #[test]
-fn a_window_holds_as_many_shards_as_it_says() {
+fn window_holds_its_number_of_shards() {
     let shape = DatasetShape::from_rows([10; 23]).unwrap();
     let order = order(&shape, 0..230, 1, window(5));
     let samples = samples(&order);
@@ -153,7 +153,7 @@ fn a_window_holds_as_many_shards_as_it_says() {
 
 /// Each window against the plain model of it: the declared samples of as many declared shards.
 #[test]
-fn a_window_over_any_selection_brings_all_declared_samples_of_its_shards() {
+fn window_has_all_declared_samples_of_its_shards() {
     let windows = cases().filter_map(|(shape, order)| match order.plan().shuffle() {
         Shuffle::Window { shards } => Some((shape, shards.get() as usize, order)),
         _ => None,
@@ -179,7 +179,7 @@ fn a_window_over_any_selection_brings_all_declared_samples_of_its_shards() {
 }
 
 #[test]
-fn without_a_shuffle_samples_come_in_their_order() {
+fn samples_keep_their_order_without_a_shuffle() {
     let shape = DatasetShape::from_rows([3, 4, 5]).unwrap();
     assert_eq!(samples(&order(&shape, 2..9, 1, Shuffle::None)), (2..9).collect::<Vec<_>>());
 }

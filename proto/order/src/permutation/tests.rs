@@ -20,7 +20,7 @@ fn chi_square_z(counts: &[u64]) -> f64 {
 }
 
 #[test]
-fn it_is_a_bijection_with_its_inverse_for_every_short_length_and_some_longer_ones() {
+fn is_a_bijection_with_its_inverse_at_short_lengths() {
     for len in (0..2000).chain([4095, 4096, 4097, 8191, 8192, 20_011]) {
         let permutation = Permutation::new(len, key(len));
         let mut seen = vec![false; usize::try_from(len).unwrap()];
@@ -35,7 +35,7 @@ fn it_is_a_bijection_with_its_inverse_for_every_short_length_and_some_longer_one
 }
 
 #[test]
-fn it_inverts_at_any_length_up_to_the_largest() {
+fn inverts_at_any_length_up_to_the_largest() {
     let mut random = fastrand::Rng::with_seed(1);
     let edges = (1..64).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1_u64]);
     for len in edges.chain([u64::MAX - 1, u64::MAX]) {
@@ -51,12 +51,12 @@ fn it_inverts_at_any_length_up_to_the_largest() {
 
 #[test]
 #[should_panic(expected = "place 7 of a permutation of 7")]
-fn a_place_past_the_end_is_refused() {
+fn index_past_the_end_is_refused() {
     let _ = Permutation::new(7, 0).at(7);
 }
 
 #[test]
-fn a_walk_takes_fewer_than_four_steps_on_average_at_the_worst_length() {
+fn average_walk_has_under_four_steps_at_the_worst_length() {
     for bits in 1..30 {
         let len = (1 << bits) + 1;
         let permutation = Permutation::new(len, key(bits));
@@ -97,7 +97,7 @@ fn every_order_of_a_few_elements_is_equally_likely() {
 }
 
 #[test]
-fn every_place_gets_every_element_equally_often_over_many_keys() {
+fn every_index_gets_every_element_equally_often() {
     for len in [8, 10, 16, 17, 63, 64, 100, 257, 1000, 65_536, 70_001] {
         for place in [0, 1, len / 2, len - 1] {
             let cells = len.min(250);
@@ -119,7 +119,7 @@ fn every_place_gets_every_element_equally_often_over_many_keys() {
 }
 
 #[test]
-fn pairs_of_neighbouring_places_are_as_independent_as_in_a_fair_shuffle() {
+fn adjacent_elements_are_independent_as_in_a_fair_shuffle() {
     for len in [16, 24, 40] {
         let mut counts = vec![0; usize::try_from(len * (len - 1)).unwrap()];
         for n in 0..200_000 {

@@ -67,7 +67,7 @@ fn random_order(random: &mut fastrand::Rng) -> Order {
 }
 
 #[test]
-fn a_job_stopped_anywhere_and_resumed_in_another_world_loses_and_repeats_nothing() {
+fn job_resumed_at_another_world_size_loses_no_sample() {
     for seed in 0..200 {
         let random = &mut fastrand::Rng::with_seed(seed);
         let order = random_order(random);
@@ -94,7 +94,7 @@ fn a_job_stopped_anywhere_and_resumed_in_another_world_loses_and_repeats_nothing
 }
 
 #[test]
-fn with_the_last_batch_dropped_what_was_delivered_is_the_epoch_up_to_a_position() {
+fn dropping_the_last_batch_delivers_a_prefix_of_the_epoch() {
     for seed in 0..200 {
         let random = &mut fastrand::Rng::with_seed(seed);
         let order = random_order(random);
@@ -121,7 +121,7 @@ fn a_state_resumes_only_in_the_plan_it_was_saved_in() {
 }
 
 #[test]
-fn a_state_has_one_text_and_nothing_else_is_read() {
+fn state_has_one_text_form_and_others_are_refused() {
     let view = View::all([1; 16], DatasetShape::from_rows([10]).unwrap());
     let state = LoaderState::new(PlanId::new(&view, 7, 2, Shuffle::Global), 4);
     let text = state.to_string();

@@ -88,7 +88,7 @@ fn check_split(whole: &View, parts: &[View], fractions: &[f64]) {
 
 proptest! {
     #[test]
-    fn any_chain_of_selections_is_what_lists_of_samples_would_give(
+    fn chain_of_selections_equals_selection_from_lists(
         rows in vec(0..40_u32, 0..12),
         changes in vec(change(), 0..5),
     ) {
@@ -116,7 +116,7 @@ proptest! {
 }
 
 #[test]
-fn the_same_declared_set_has_one_digest_however_it_is_said() {
+fn equal_sample_sets_have_one_digest() {
     let all = hundred();
     let range = |range: Range<u64>| all.select(range).unwrap();
     assert_eq!(range(0..100), all);
@@ -162,7 +162,7 @@ fn another_snapshot_or_another_selection_has_another_digest() {
 }
 
 #[test]
-fn a_selection_that_is_not_one_is_refused_and_says_why() {
+fn refuses_invalid_selections_with_a_reason() {
     let view = hundred();
     for range in [0..101, 101..101, Range { start: 5, end: 4 }] {
         assert_eq!(view.select(range.clone()), Err(Error::Selection { range, samples: 100 }));
@@ -194,7 +194,7 @@ fn a_selection_that_is_not_one_is_refused_and_says_why() {
 }
 
 #[test]
-fn a_split_draws_every_sample_equally_often_also_where_shards_have_one_row() {
+fn split_draws_every_sample_equally_often() {
     for rows in [&[1; 60][..], &[7, 20, 3, 30], &[60]] {
         let whole = view(rows);
         let mut drawn = [0_u32; 60];

@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_shard_is_named_once_and_every_row_finds_its_own(
+        fn distinct_shards_list_each_once_and_map_every_row(
             shards in proptest::collection::vec(
                 // Neighbours, the same entry of the memo over and over, and any number.
                 prop_oneof![0_u32..10, (0_u32..5).prop_map(|shard| shard * 256), any::<u32>()],

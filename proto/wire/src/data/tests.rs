@@ -121,7 +121,7 @@ fn decode_any(header: &FrameHeader, body: &[u8]) -> Result<(), WireError> {
 }
 
 #[test]
-fn there_is_a_sample_of_every_kind_and_each_decodes() {
+fn every_frame_kind_has_a_sample_that_decodes() {
     let kinds: Vec<Kind> = one_of_each()
         .iter()
         .map(|frame| {
@@ -145,7 +145,7 @@ fn hello_and_its_answer_survive_the_wire() {
 }
 
 #[test]
-fn a_client_without_a_common_version_is_told_both_ranges() {
+fn version_mismatch_error_has_both_ranges() {
     let stranger = Hello { versions: 7..=9, ..hello() };
     let error = HelloOk::answer(&stranger, BootId::from_bytes([0; 16]), "a").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::VersionMismatch);
@@ -156,7 +156,7 @@ fn a_client_without_a_common_version_is_told_both_ranges() {
 }
 
 #[test]
-fn an_answer_beyond_what_was_offered_is_refused() {
+fn answer_beyond_the_offer_is_refused() {
     let mut ok = HelloOk::answer(&hello(), BootId::from_bytes([0; 16]), "a").unwrap();
     ok.limits.gather_rows_max += 1;
     assert!(ok.check(&hello()).is_err());
@@ -175,7 +175,7 @@ fn both_sides_use_the_smaller_limits() {
 }
 
 #[test]
-fn a_ticket_is_never_shown() {
+fn ticket_is_not_in_the_debug_text() {
     assert!(!format!("{:?}", hello()).contains("7, 7"));
 }
 
@@ -204,7 +204,7 @@ fn part_request_keeps_its_limit_and_answer_has_its_length() {
 }
 
 #[test]
-fn hello_fits_what_is_read_before_a_client_is_known() {
+fn hello_fits_the_limit_before_authentication() {
     let longest = Hello { client_name: "é".repeat(1_000), ..hello() };
     let mut out = Vec::new();
     longest.encode(1, &mut out);
@@ -228,7 +228,7 @@ fn refuses_first_frame_other_than_hello_before_its_body() {
 }
 
 #[test]
-fn a_kind_of_one_size_may_have_just_that_size() {
+fn body_of_a_fixed_size_kind_has_that_size() {
     use Kind::{Admit, Admitted, Data, Error, Gather, Hello, HelloOk};
     for frame in one_of_each() {
         let header = split_frame(&frame).unwrap().unwrap().header;

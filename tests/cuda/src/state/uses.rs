@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_bytes_apart_that_a_write_overlaps_only_in_part() {
+    fn tracks_bytes_separately_after_a_partial_overwrite() {
         let mut uses = Uses::default();
         assert_eq!(note(&mut uses, 1, Access::Write, 0..8), None);
         assert_eq!(note(&mut uses, 2, Access::Write, 2..4), Some(WRITE_BEFORE_WRITE));

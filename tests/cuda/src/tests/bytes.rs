@@ -88,7 +88,7 @@ fn copies_the_rows_of_a_batch() {
 }
 
 #[test]
-fn takes_the_bytes_of_a_batch_at_the_call_if_asked() {
+fn can_copy_the_bytes_of_a_batch_at_the_call() {
     let ended = run(&[("STANDIN_DELAY_US", "2000")], || {
         begin();
         let (stream, source, target) = (stream(), page_locked(4096, 3), device_memory(4096));
@@ -158,7 +158,7 @@ fn reports_calls_counts_and_leftovers() {
 }
 
 #[test]
-fn writes_a_report_when_asked() {
+fn writes_a_report_on_request() {
     let ended = run(&[], || {
         begin();
         let file = std::env::temp_dir().join(format!("standin-asked-{}", std::process::id()));

@@ -106,7 +106,7 @@ fn reports_a_symbol_that_the_driver_lacks() {
 }
 
 #[test]
-fn refuses_a_forked_child_and_keeps_the_parents_report() {
+fn refuses_a_forked_child_and_keeps_the_report() {
     let folder = std::env::temp_dir().join(format!("standin-fork-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let pattern = folder.join("%p.json");

@@ -41,7 +41,7 @@ fn accepts_memory_that_is_unregistered_after_a_wait() {
 }
 
 #[test]
-fn accepts_memory_that_is_unregistered_after_a_query_says_done() {
+fn accepts_memory_unregistered_after_a_query_reports_done() {
     let mistakes = mistakes_of(|| {
         copy_registered(|stream| {
             let event = made(|to| cuEventCreate(to, 2));
@@ -102,7 +102,7 @@ fn reports_page_locked_memory_that_is_freed_under_a_copy() {
 }
 
 #[test]
-fn reports_what_is_given_back_twice() {
+fn reports_a_double_free() {
     let mistakes = mistakes_of(|| {
         begin();
         let (block, event) = (device_memory(64), made(|to| cuEventCreate(to, 0)));
@@ -130,7 +130,7 @@ fn reports_an_asynchronous_copy_from_pageable_memory() {
 }
 
 #[test]
-fn reports_a_copy_that_leaves_its_registration() {
+fn reports_a_copy_beyond_its_registration() {
     let mistakes = mistakes_of(|| {
         begin();
         let (stream, source, target) = (stream(), mapped(8192, BOTH), device_memory(8192));

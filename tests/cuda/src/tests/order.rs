@@ -220,7 +220,7 @@ fn hand_over_batches(context: u64) {
 }
 
 #[test]
-fn accepts_four_threads_that_wait_as_they_should() {
+fn accepts_four_threads_that_wait_correctly() {
     let ended = run(&[], || {
         begin();
         let context = crate::context::current_handle();
@@ -233,7 +233,7 @@ fn accepts_four_threads_that_wait_as_they_should() {
 }
 
 #[test]
-fn orders_each_threads_default_stream_with_the_legacy_stream_only() {
+fn orders_thread_default_streams_with_the_legacy_stream_only() {
     let mistakes = mistakes_of(|| {
         begin();
         let context = crate::context::current_handle();

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_faults_in_the_same_order() {
+    fn same_seed_gives_the_same_faults_in_the_same_order() {
         let plan = FaultPlan::seeded(7).with_any_of(Fault::ALL, 0.5);
         let first = faults(&mut plan.clone(), 1000);
         assert_eq!(first, faults(&mut plan.clone(), 1000));

@@ -13,7 +13,7 @@ use crate::support::{PATIENCE, Site, client, pattern};
 use larder_origin::{Options, S3Server};
 
 #[tokio::test]
-async fn ranges_come_exactly_and_ranges_past_the_end_are_refused() {
+async fn ranges_are_exact_and_refused_past_the_end() {
     let site = Site::new();
     let bytes = pattern(3_000_001);
     site.file("a/object", &bytes);
@@ -51,7 +51,7 @@ async fn an_etag_follows_the_content_and_if_match_is_honoured() {
 }
 
 #[tokio::test]
-async fn lists_of_more_than_a_thousand_keys_come_in_pages_with_etags() {
+async fn lists_of_over_1000_keys_are_paged_with_etags() {
     let site = Site::new();
     for index in 0..2300 {
         site.file(&format!("many/{index:04}"), format!("{index}").as_bytes());
@@ -66,7 +66,7 @@ async fn lists_of_more_than_a_thousand_keys_come_in_pages_with_etags() {
 }
 
 #[tokio::test]
-async fn of_many_writers_that_create_one_object_one_wins() {
+async fn one_of_many_writers_that_create_an_object_wins() {
     let site = Site::new();
     let store = client(&site.server);
     let path = Path::from("tag");
@@ -85,7 +85,7 @@ async fn of_many_writers_that_create_one_object_one_wins() {
 }
 
 #[tokio::test]
-async fn of_many_writers_that_update_one_version_one_wins() {
+async fn one_of_many_writers_that_update_a_version_wins() {
     let site = Site::new();
     let store = client(&site.server);
     let path = Path::from("tag");
@@ -137,7 +137,7 @@ async fn a_wrong_secret_and_no_signature_are_refused() {
 }
 
 #[tokio::test]
-async fn counts_tell_requests_bytes_and_the_ranges_read() {
+async fn counts_have_requests_bytes_and_read_ranges() {
     let site = Site::new();
     site.file("dir/object", &pattern(10_000));
     let store = client(&site.server);
@@ -157,7 +157,7 @@ async fn counts_tell_requests_bytes_and_the_ranges_read() {
 }
 
 #[test]
-fn the_counts_can_be_had_over_http() {
+fn counts_can_be_read_over_http() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { counts_port: Some(0), ..Options::default() };
     let server = S3Server::start(directory.path(), &options).unwrap();
@@ -171,7 +171,7 @@ fn the_counts_can_be_had_over_http() {
 }
 
 #[tokio::test]
-async fn a_stopped_server_refuses_and_its_port_can_be_taken_again() {
+async fn stopped_server_refuses_and_its_port_can_be_reused() {
     let site = Site::new();
     site.file("object", &pattern(100));
     let store = client(&site.server);

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_answered_with_its_address() {
+    fn path_as_reference_is_refused_with_its_file_address() {
         let folder = tempfile::tempdir().unwrap();
         let failure = parse_reference(folder.path().to_str().unwrap()).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_is_what_numpy_writes() {
+    fn header_equals_that_of_numpy() {
         let bytes = npy_header(Dtype::F32, &[2, 3]);
         assert_eq!(bytes.len() % 64, 0);
         let text = String::from_utf8_lossy(&bytes[10..]);

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_of_all_vendors_are_read() {
+    fn kernel_releases_of_all_vendors_are_parsed() {
         for (release, version) in [
             ("6.18.44-fc-v595", (6, 18)),
             ("5.15.0-1051-aws", (5, 15)),

@@ -114,13 +114,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chosen_setting_is_the_one_in_brackets() {
+    fn chosen_setting_is_read_from_the_brackets() {
         assert_eq!(chosen("always within_size advise [never] deny force"), Some("never"));
         assert_eq!(chosen("nonsense"), None);
     }
 
     #[test]
-    fn memory_is_there() {
+    fn meminfo_reports_the_total_memory() {
         assert!(meminfo("MemTotal:").is_some_and(|bytes| bytes > 1 << 20));
     }
 }

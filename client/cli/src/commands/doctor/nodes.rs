@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_told_from_what_is_none() {
+    fn dead_sockets_and_files_that_are_not_sockets_fail() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("larder.sock");
         assert_eq!(try_socket(&path, false).state, State::Ok);

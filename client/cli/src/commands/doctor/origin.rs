@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_folder_that_is_not_there_is_missed_and_not_made() {
+    async fn missing_folder_fails_the_check_and_is_not_created() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("imagenet");
         let uri = OriginUri::parse(&format!("file://{}", path.display())).unwrap();

@@ -198,7 +198,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_plan_is_weighed_against_the_ideal() {
+    fn figures_compare_a_plan_with_the_ideal() {
         let figures = Figures::new(said(), Some(1 << 30));
         assert_eq!(figures.share_of_ideal, Some(1.2));
         assert_eq!(figures.skew_before, Some(1.2));
@@ -222,7 +222,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_comes_later_is_said_beside_what_moves() {
+    fn figures_show_later_copies_beside_the_moves() {
         let page = |said: PlanFigures| {
             let mut page = Page::new(false, false);
             Figures::new(said, None).show(&mut page);
@@ -237,7 +237,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_plan_of_nothing_has_no_ratios() {
+    fn empty_plan_has_no_ratios() {
         let nothing = PlanFigures { bytes: 0, bytes_ideal: 0, nodes: Vec::new(), ..said() };
         let figures = Figures::new(nothing, None);
         assert_eq!((figures.share_of_ideal, figures.skew_after), (None, None));

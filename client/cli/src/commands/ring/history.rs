@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_past_says_nothing_twice() {
+    fn history_line_does_not_repeat_number_or_outcome() {
         let shown = |committed, words: &str| {
             let (number, ring_version) = (7, 3);
             let words = words.to_owned();

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_weight_is_a_node_and_a_number() {
+    fn weight_is_parsed_as_node_and_number() {
         let weight = parse_weight("c=128").unwrap();
         assert_eq!((weight.node_id.as_str(), weight.weight), ("c", 128));
         for odd in ["c", "c=", "=3", "c=0", "c=-1", "c=x"] {

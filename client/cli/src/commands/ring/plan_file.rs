@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_found_by_its_file_and_by_the_beginning_of_its_hash() {
+    fn plan_is_found_by_its_file_and_by_a_hash_prefix() {
         let folder = tempfile::tempdir().unwrap();
         let hashes = ["ab".repeat(16), format!("{}cd", "ab".repeat(15))];
         for hash in &hashes {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_name_says_no_hash() {
+    fn file_of_another_name_has_no_hash() {
         assert_eq!(hash_in(Path::new("x/my.plan")), None);
         assert_eq!(hash_in(Path::new("ring-12.plan")), None);
     }

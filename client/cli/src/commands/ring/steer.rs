@@ -123,14 +123,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_may_be_none() {
+    fn rate_none_is_accepted_and_zero_refused() {
         assert_eq!(parse_rate_or_none("none").unwrap().0, None);
         assert_eq!(parse_rate_or_none("1MiB/s").unwrap().0, Some(1 << 20));
         assert!(parse_rate_or_none("0").is_err());
     }
 
     #[test]
-    fn what_became_of_a_change_is_one_sentence() {
+    fn steered_change_is_shown_in_one_sentence() {
         let shown = |now, rate| {
             let mut page = Page::new(false, false);
             let (edits, replicas) = (Vec::new(), None);

@@ -148,7 +148,7 @@ fn first_owners(cluster: &Cluster) -> BTreeMap<ShardId, String> {
 }
 
 #[test]
-fn further_copies_are_not_moved_and_only_who_is_asked_first_now_waits_for_a_shard() {
+fn replica_change_moves_only_what_new_primaries_lack() {
     let mut rng = Rng::with_seed(7);
     let mut cluster = Cluster::new(&mut rng, &["a", "b", "c", "d"], &[90, 0, 7, 40], 1);
     cluster.change(&[put("e", 2)], false);
@@ -178,7 +178,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn moves_are_what_lies_between_two_placements(seed in any::<u64>(), replicas in 1..=3_u8) {
+    fn moves_equal_the_difference_of_two_placements(seed in any::<u64>(), replicas in 1..=3_u8) {
         let mut rng = Rng::with_seed(seed);
         let ids = ["a", "b", "c", "d"];
         let mut cluster = Cluster::new(&mut rng, &ids, &[90, 0, 7, 40], replicas);
@@ -195,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn at_a_death_nothing_leaves_a_survivor(seed in any::<u64>(), replicas in 1..=2_u8) {
+    fn removal_of_a_dead_member_moves_nothing_off_survivors(seed in any::<u64>(), replicas in 1..=2_u8) {
         let mut rng = Rng::with_seed(seed);
         let ids = ["a", "b", "c", "d", "e"];
         let mut cluster = Cluster::new(&mut rng, &ids, &[60, 20], replicas);
@@ -215,7 +215,7 @@ proptest! {
 }
 
 #[test]
-fn a_planned_change_is_even_and_an_urgent_one_leaves_that_to_the_next() {
+fn planned_change_is_even_and_repeatable() {
     let mut rng = Rng::with_seed(1);
     let mut cluster = Cluster::new(&mut rng, &["a", "b", "c", "d"], &[1_000], 1);
     cluster.change(&[put("e", 1)], false);
@@ -228,7 +228,7 @@ fn a_planned_change_is_even_and_an_urgent_one_leaves_that_to_the_next() {
 }
 
 #[test]
-fn receivers_take_turns_and_each_goes_snapshot_by_snapshot() {
+fn moves_alternate_receivers_and_group_by_snapshot() {
     let mut rng = Rng::with_seed(2);
     let mut cluster = Cluster::new(&mut rng, &["a", "b", "c", "d"], &[200], 2);
     cluster.change(&[put("e", 1)], false);
@@ -249,7 +249,7 @@ fn receivers_take_turns_and_each_goes_snapshot_by_snapshot() {
 }
 
 #[test]
-fn where_the_ring_says_all_there_is_no_table() {
+fn no_table_is_made_where_the_ring_suffices() {
     let mut rng = Rng::with_seed(3);
     let mut cluster = Cluster::new(&mut rng, &["a", "b"], &[50], 1);
     cluster.change(&[remove("b")], false);
@@ -261,7 +261,7 @@ fn where_the_ring_says_all_there_is_no_table() {
 }
 
 #[test]
-fn a_new_address_voids_no_table() {
+fn new_address_keeps_tables_valid() {
     let mut rng = Rng::with_seed(4);
     let mut cluster = Cluster::new(&mut rng, &["a", "b", "c"], &[100], 1);
     cluster.change(&[put("d", 1)], false);
@@ -276,7 +276,7 @@ fn a_new_address_voids_no_table() {
 }
 
 #[test]
-fn what_can_not_be_planned_is_refused_in_words() {
+fn impossible_plans_are_refused_with_a_reason() {
     let mut rng = Rng::with_seed(5);
     let mut cluster = Cluster::new(&mut rng, &["a", "b", "c"], &[100], 1);
     cluster.change(&[put("d", 1)], false);
@@ -297,7 +297,7 @@ fn what_can_not_be_planned_is_refused_in_words() {
 }
 
 #[test]
-fn a_plan_that_no_coordinator_keeps_is_refused() {
+fn plan_over_the_blob_limit_is_refused() {
     let mut rng = Rng::with_seed(6);
     let count = limits::BLOB_BYTES_MAX / 28 + 1;
     let cluster = Cluster::new(&mut rng, &["a"], &[count], 1);

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_read_with_their_words() {
+    fn commands_are_decoded_with_their_description() {
         let (command, words) = read(Some(Asked::Pause(PauseChange { change: None }))).unwrap();
         assert_eq!((command, words.as_str()), (Steer::Pause.any(), "pause the change"));
         let rate = SetRate { rate: None, change: Some(7) };

@@ -32,7 +32,7 @@ fn without_cgroups_the_machine_is_the_limit() {
 }
 
 #[test]
-fn the_smallest_limit_on_the_way_up_binds() {
+fn smallest_limit_among_the_parents_applies() {
     let files = [
         ("proc/self/mountinfo", V2),
         ("proc/self/cgroup", "0::/kubepods/pod7/larder\n"),
@@ -45,7 +45,7 @@ fn the_smallest_limit_on_the_way_up_binds() {
 }
 
 #[test]
-fn the_first_cgroup_version_says_unlimited_with_a_huge_number() {
+fn huge_number_means_unlimited_in_cgroup_v1() {
     let mut files = vec![
         ("proc/self/mountinfo", V1),
         ("proc/self/cgroup", "9:name=systemd:/\n4:memory:/jobs/one\n1:cpu:/\n0::/\n"),
@@ -58,7 +58,7 @@ fn the_first_cgroup_version_says_unlimited_with_a_huge_number() {
 }
 
 #[test]
-fn a_container_that_sees_its_own_group_as_the_mount_finds_its_limit() {
+fn finds_the_limit_when_the_mount_is_the_own_cgroup() {
     let mountinfo = V1.replace("0:32 / ", "0:32 /docker/abc ");
     let found = (2 * GIB, "sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned());
     for group in ["4:memory:/docker/abc", "4:cpu,memory:/docker/abc", "4:memory:/docker/abcd"] {
@@ -72,7 +72,7 @@ fn a_container_that_sees_its_own_group_as_the_mount_finds_its_limit() {
 }
 
 #[test]
-fn a_group_outside_of_the_namespace_is_bound_by_what_the_mount_shows() {
+fn limit_of_the_mount_applies_outside_of_the_namespace() {
     let files = [
         ("proc/self/mountinfo", V2),
         ("proc/self/cgroup", "0::/../../elsewhere\n"),
@@ -82,7 +82,7 @@ fn a_group_outside_of_the_namespace_is_bound_by_what_the_mount_shows() {
 }
 
 #[test]
-fn a_size_that_does_not_fit_is_refused_with_the_value_the_limit_its_file_and_the_remedy() {
+fn error_for_too_large_a_size_names_limit_file_and_remedy() {
     let root = host(&[
         ("proc/self/mountinfo", V2),
         ("proc/self/cgroup", "0::/larder\n"),
@@ -104,14 +104,14 @@ fn a_size_that_does_not_fit_is_refused_with_the_value_the_limit_its_file_and_the
 }
 
 #[test]
-fn a_node_that_is_not_told_takes_half_of_a_machine_it_shares() {
+fn default_budget_is_half_of_a_shared_machine() {
     let root = host(&[]);
     assert_eq!(Budget::detect(None, root.path(), 64 << 20).unwrap(), Budget::new(8 * GIB));
     assert_eq!(Budget::detect(None, root.path(), 15 * GIB).unwrap(), Budget::new(GIB));
 }
 
 #[test]
-fn a_file_that_says_nonsense_is_named_rather_than_taken_for_no_limit() {
+fn malformed_limit_file_is_an_error_that_names_it() {
     for text in ["", "lots", "-1", "99999999999999999999"] {
         let root = host(&[
             ("proc/self/mountinfo", V2),
@@ -126,7 +126,7 @@ fn a_file_that_says_nonsense_is_named_rather_than_taken_for_no_limit() {
 }
 
 #[test]
-fn this_very_machine_has_a_limit_that_can_be_read() {
+fn limit_of_the_test_machine_can_be_read() {
     let limit = MemoryLimit::read(Path::new("/")).unwrap();
     assert!(limit.bytes() > 0);
 }

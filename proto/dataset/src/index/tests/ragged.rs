@@ -71,7 +71,7 @@ async fn each_bad_pair_gets_one_error_and_publishes_nothing() {
 }
 
 #[tokio::test]
-async fn rows_of_no_length_are_rows_and_a_file_may_have_nothing_else() {
+async fn empty_rows_count_even_if_a_file_has_no_others() {
     let labels = |count: u8| ("y", "U8", vec![count.into()], (0..count).collect::<Vec<u8>>());
     let manifest = index_memory(&[
         ("a.safetensors", file(&[elements(0), offsets(&[0, 0, 0]), labels(2)])),
@@ -101,7 +101,7 @@ async fn rows_of_no_length_are_rows_and_a_file_may_have_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_tensor_is_ragged_in_all_files_or_in_none() {
+async fn refuses_tensor_that_is_ragged_in_some_files_only() {
     let error = index_memory(&[
         ("a.safetensors", file(&[elements(5), offsets(&[0, 2, 5])])),
         ("b.safetensors", file(&[elements(5)])),
@@ -115,7 +115,7 @@ async fn a_tensor_is_ragged_in_all_files_or_in_none() {
 }
 
 #[tokio::test]
-async fn offsets_without_a_tensor_are_a_tensor_as_any_other() {
+async fn offsets_without_a_tensor_are_indexed_as_a_tensor() {
     let tensors = [("camera.offsets", "F32", vec![4, 2], vec![1; 32])];
     let manifest = index_memory(&[("a.safetensors", file(&tensors))]).await.unwrap().manifest;
     assert_eq!((manifest.samples(), manifest.tensors()[0].row_bytes()), (4, 8));
@@ -152,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_row_reads_back_however_shards_and_parts_are_cut(
+    fn ragged_rows_read_back_for_any_shard_and_part_size(
         files in prop::collection::vec(
             prop::collection::vec(prop_oneof![Just(0usize), 0usize..5, 0usize..900], 1..40), 1..5,
         ),

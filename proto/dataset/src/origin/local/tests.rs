@@ -55,7 +55,7 @@ async fn hanging_call_keeps_its_permit_after_its_caller_left() {
 }
 
 #[tokio::test]
-async fn hanging_async_call_keeps_its_permit_too() {
+async fn hanging_async_call_keeps_its_permit() {
     let calls = LocalCalls::new(1, MOMENT, HOUR);
     let (let_go, hangs) = mpsc::sync_channel::<()>(1);
     let own = calls.clone();
@@ -77,7 +77,7 @@ async fn hanging_async_call_keeps_its_permit_too() {
 }
 
 #[tokio::test]
-async fn waits_on_behind_calls_that_return() {
+async fn waits_longer_while_other_calls_return() {
     let patience = 100 * MOMENT;
     let calls = LocalCalls::new(1, patience, HOUR);
     let hanging = Hanging::among(&calls).await;
@@ -109,7 +109,7 @@ async fn caller_gives_up_on_a_hanging_call() {
 }
 
 #[test]
-fn a_process_has_one_bound() {
+fn process_has_one_limit_of_local_calls() {
     let calls = [LocalCalls::of_process(), LocalCalls::of_process()];
     assert!(Arc::ptr_eq(&calls[0].permits, &calls[1].permits));
 }
@@ -125,7 +125,7 @@ async fn origin(home: &tempfile::TempDir, calls: &LocalCalls) -> (Origin, Origin
 }
 
 #[tokio::test]
-async fn all_local_file_calls_take_their_turn() {
+async fn all_local_file_calls_take_a_permit() {
     let home = tempfile::tempdir().unwrap();
     let calls = LocalCalls::new(1, HOUR, HOUR);
     let (origin, prefix, object) = origin(&home, &calls).await;
@@ -173,7 +173,7 @@ async fn fails_local_requests_with_reason_while_no_call_returns() {
 }
 
 #[tokio::test]
-async fn a_pipe_is_refused_and_not_waited_for() {
+async fn refuses_a_pipe_without_waiting() {
     let home = tempfile::tempdir().unwrap();
     let made = Command::new("mkfifo").arg(home.path().join("pipe")).status().unwrap();
     assert!(made.success());

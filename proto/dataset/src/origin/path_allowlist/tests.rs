@@ -79,7 +79,7 @@ async fn allows_a_folder_that_is_itself_reached_through_a_link() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_through_a_link_that_leads_out() {
+async fn refuses_writes_through_a_link_leading_out() {
     let place = TwoFolders::new();
     place.link("inside/.larder", place.path("outside"));
     let origin = place.origin("inside").await;
@@ -95,7 +95,7 @@ async fn nothing_is_written_through_a_link_that_leads_out() {
 }
 
 #[tokio::test]
-async fn a_listing_ends_at_a_link_that_leads_out() {
+async fn refuses_to_list_through_a_link_leading_out() {
     let place = TwoFolders::new();
     place.link("inside/near", "deep");
     let origin = place.origin("inside").await;

@@ -34,7 +34,7 @@ fn no_descriptor_can_be_mapped_for_writing() {
 }
 
 #[test]
-fn no_writing_call_gets_through_a_descriptor() {
+fn write_calls_on_a_descriptor_are_refused() {
     let target = Target::new();
     let mut writable = &target.writable;
     target.refuses(
@@ -61,7 +61,7 @@ fn no_writing_call_gets_through_a_descriptor() {
 }
 
 #[test]
-fn nothing_is_moved_into_the_file_from_another() {
+fn splice_and_sendfile_into_the_file_are_refused() {
     let target = Target::new();
     let writable = &target.writable;
     let (read_end, mut write_end) = {
@@ -119,7 +119,7 @@ fn the_file_keeps_its_size_and_its_pages() {
 }
 
 #[test]
-fn no_seal_comes_off_or_on() {
+fn seals_cannot_be_changed() {
     let target = Target::new();
     for file in [target.fd.as_fd(), target.writable.as_fd()] {
         for seals in [SealFlag::empty(), SealFlag::F_SEAL_WRITE, SealFlag::F_SEAL_FUTURE_WRITE] {
@@ -136,7 +136,7 @@ fn no_seal_comes_off_or_on() {
 }
 
 #[test]
-fn asynchronous_writes_are_refused_too() {
+fn asynchronous_writes_are_refused() {
     let target = Target::new();
     let mut context: libc::c_ulong = 0;
     raw!(libc::syscall(libc::SYS_io_setup, 1, &raw mut context)).unwrap();

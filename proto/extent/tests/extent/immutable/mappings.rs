@@ -42,7 +42,7 @@ fn a_mapping_cannot_be_made_writable() {
 }
 
 #[test]
-fn advice_about_a_mapping_takes_no_bytes_away() {
+fn memory_advice_removes_no_bytes() {
     let target = Target::new();
     let page = target.page();
     let removed = raw!(libc::madvise(page, 4096, libc::MADV_REMOVE));
@@ -63,7 +63,7 @@ fn advice_about_a_mapping_takes_no_bytes_away() {
 }
 
 #[test]
-fn the_kernel_writes_nothing_into_a_mapping_on_our_behalf() {
+fn system_calls_cannot_write_into_a_mapping() {
     let target = Target::new();
     let page = target.page();
     let source = tempfile_with(&[0xee; 4096]);
@@ -99,7 +99,7 @@ fn the_kernel_writes_nothing_into_a_mapping_on_our_behalf() {
 }
 
 #[test]
-fn userfaultfd_does_not_take_a_mapping() {
+fn userfaultfd_refuses_a_mapping() {
     /// `struct uffdio_api`.
     #[repr(C)]
     struct Api([u64; 3]);

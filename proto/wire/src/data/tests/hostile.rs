@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn a_changed_bit_anywhere_is_noticed() {
+fn changed_bit_anywhere_is_detected() {
     for frame in one_of_each() {
         for bit in 0..frame.len() * 8 {
             let mut bad = frame.clone();
@@ -19,7 +19,7 @@ fn a_changed_bit_anywhere_is_noticed() {
 }
 
 #[test]
-fn a_length_above_the_limit_is_refused_before_memory_is_taken() {
+fn length_above_the_limit_is_refused_before_allocation() {
     for frame in one_of_each() {
         let kind = split_frame(&frame).unwrap().unwrap().header.kind();
         let mut header: [u8; FRAME_HEADER_BYTES] = *frame.first_chunk().unwrap();
@@ -35,7 +35,7 @@ fn a_length_above_the_limit_is_refused_before_memory_is_taken() {
 }
 
 #[test]
-fn a_frame_that_is_not_all_there_waits_for_the_rest() {
+fn incomplete_frame_waits_for_the_rest() {
     for frame in one_of_each() {
         for end in 0..frame.len() {
             assert!(split_frame(&frame[..end]).unwrap().is_none());
@@ -57,7 +57,7 @@ impl Read for Trickle<'_> {
 }
 
 #[test]
-fn a_clean_end_an_idle_socket_and_a_broken_frame_are_told_apart() {
+fn clean_end_idle_socket_and_broken_frame_are_distinguished() {
     let mut frame = Vec::new();
     Ping.encode(1, &mut frame);
     assert_eq!(read_header(&mut Trickle(&frame, None)).unwrap().kind(), Kind::Ping);
@@ -71,7 +71,7 @@ fn a_clean_end_an_idle_socket_and_a_broken_frame_are_told_apart() {
 }
 
 #[test]
-fn another_protocol_is_recognised_as_such() {
+fn another_protocol_is_detected() {
     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let error = read_header(&mut &request[..]).unwrap_err();
     assert!(matches!(error, WireError::NotAFrame { .. }));
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn an_announced_body_that_never_comes_costs_at_most_its_limit(
+    fn announced_body_allocates_at_most_its_limit(
         which in 0..Kind::ALL.len(),
         body_bytes in any::<u32>(),
     ) {

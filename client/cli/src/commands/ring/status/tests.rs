@@ -54,7 +54,7 @@ fn shown(report: &StatusReport) -> String {
 }
 
 #[test]
-fn a_cluster_at_rest_is_one_table() {
+fn cluster_without_a_change_is_shown_as_one_table() {
     let mut nodes = vec![member("a"), member("b")];
     (nodes[0].owned_bytes, nodes[1].owned_bytes) = (3 << 30, 1 << 30);
     let report = report(cluster(nodes), &[seen("a", 7, 1), seen("b", 7, 1)]);
@@ -67,7 +67,7 @@ fn a_cluster_at_rest_is_one_table() {
 }
 
 #[test]
-fn shares_go_by_weight_where_nothing_is_open_and_outsiders_have_none() {
+fn shares_follow_weights_when_no_dataset_is_open() {
     let mut joining = member("c");
     joining.set_state(NodeState::Joining);
     let mut heavy = member("b");
@@ -79,7 +79,7 @@ fn shares_go_by_weight_where_nothing_is_open_and_outsiders_have_none() {
 }
 
 #[test]
-fn a_node_that_is_gone_is_named_with_the_reason() {
+fn absent_node_is_shown_with_the_reason() {
     let mut gone = member("b");
     gone.announced = false;
     let mut status = cluster(vec![member("a"), gone]);
@@ -93,7 +93,7 @@ fn a_node_that_is_gone_is_named_with_the_reason() {
 }
 
 #[test]
-fn nodes_that_go_by_different_rings_are_told_apart() {
+fn nodes_on_different_rings_cause_a_warning() {
     let two = || cluster(vec![member("a"), member("b")]);
     let behind = report(two(), &[seen("a", 7, 1), seen("b", 6, 2)]);
     assert!(!behind.agree);
@@ -103,7 +103,7 @@ fn nodes_that_go_by_different_rings_are_told_apart() {
 }
 
 #[test]
-fn a_change_is_shown_with_how_far_each_node_is() {
+fn change_is_shown_with_the_progress_of_each_node() {
     let mut joining = member("c");
     joining.set_state(NodeState::Joining);
     let mut status = cluster(vec![member("a"), joining]);
@@ -140,7 +140,7 @@ fn a_change_is_shown_with_how_far_each_node_is() {
 }
 
 #[test]
-fn a_coordinator_that_is_away_is_a_warning() {
+fn unreachable_coordinator_causes_a_warning() {
     let mut status = cluster(vec![member("a")]);
     status.away = "connection refused".to_owned();
     let report = report(status, &[seen("a", 7, 1)]);
@@ -148,7 +148,7 @@ fn a_coordinator_that_is_away_is_a_warning() {
 }
 
 #[test]
-fn a_node_that_knows_nothing_yet_says_so() {
+fn node_without_a_record_is_shown_as_such() {
     let status = ClusterStatus { node_id: "a".to_owned(), ..ClusterStatus::default() };
     assert!(shown(&report(status, &[])).contains("has not seen the record"));
 }
