@@ -86,8 +86,8 @@ impl Error {
         self.inner.hint.as_deref()
     }
 
-    /// The error of opening or indexing `uri`, with a hint. Errors of nodes have none, and often
-    /// come from the origin.
+    /// Adds a hint to the error of opening or indexing `uri`. An error of a node has no hint, and
+    /// often comes from the origin.
     pub(crate) fn hint_at_opening(self, uri: &OriginUri) -> Self {
         if self.advice_text().is_some() {
             return self;
@@ -109,7 +109,7 @@ impl Error {
         }
     }
 
-    /// The error of reading rows of an open dataset, with a hint.
+    /// Adds a hint to the error of reading rows of an open dataset.
     pub(crate) fn hint_at_reading(self, uri: &OriginUri) -> Self {
         if self.advice_text().is_some() {
             return self;

@@ -58,17 +58,16 @@ pub use view::RowsView;
 /// A shard with damaged mapped bytes is not mapped again for this long.
 const ASK_AGAIN_CORRUPT: Duration = Duration::from_secs(60);
 
-/// How long a call goes on trying when nodes or the origin say "try again", unless told otherwise.
+/// How long a call retries by default while nodes or the origin say "try again".
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(120);
 
-/// How rows are fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchOptions {
     /// Whether to map the extents of nodes on this host.
     pub local: bool,
     /// Nodes, by id, that are read over the network even if they are on this host.
     pub over_network: Vec<String>,
-    /// How long one call goes on trying when nodes or the origin say "try again".
+    /// How long one call retries while nodes or the origin say "try again".
     pub patience: Duration,
 }
 
@@ -79,21 +78,19 @@ impl Default for FetchOptions {
 }
 
 impl FetchOptions {
-    /// Whether the memory of this node may be mapped.
     fn maps(&self, node: &str) -> bool {
         self.local && !self.over_network.iter().any(|id| id == node)
     }
 }
 
-/// One snapshot, under its names, and the way to it.
+/// A snapshot, its names, and its cluster.
 struct Target {
     manifest: Manifest,
-    /// As the user opened it.
+    /// The name that the user opened.
     name: DatasetName,
-    /// The same, pinned to the snapshot.
+    /// The name, pinned to the snapshot.
     pinned: DatasetName,
     cluster: Option<Arc<Cluster>>,
-    /// To the owners of its shards among the cluster's nodes.
     owner_directory: Arc<OwnerDirectory>,
     options: FetchOptions,
 }

@@ -1,24 +1,23 @@
-//! The client: hands the rows of a dataset to a training process from the nearest place that has
-//! them, as single samples or as shuffled batches.
+//! The client library. It hands the rows of a dataset to a training process from the nearest
+//! source, as single samples or as shuffled batches.
 //!
-//! - [`Dataset`]: one opened snapshot, or some of its samples; reads single samples and makes
+//! - [`Dataset`]: an opened snapshot, or a part of its samples. Reads single samples and makes
 //!   loaders.
-//! - [`Mixture`]: datasets mixed in fixed proportions; makes loaders.
-//! - [`Loader`]: the shuffled batches of an epoch, fetched ahead; the order itself is [`sampler`].
-//! - [`Locality`]: by what ranks divide a batch, so that each reads what its host holds.
-//! - [`Cluster`]: which nodes there are, which of them answer, and the control calls to them.
+//! - [`Mixture`]: datasets mixed in fixed proportions. Makes loaders.
+//! - [`Loader`]: the shuffled batches of an epoch, fetched ahead. [`sampler`] gives the order.
+//! - [`Locality`]: the division of batches by which each rank mostly reads shards of its own host.
+//! - [`Cluster`]: the nodes of a cluster, their health, and the control calls to them.
 //! - [`host`]: the node that the processes of this host start and share.
-//! - [`Fetcher`]: rows of one snapshot, from mapped extents, from nodes, or at last from the
-//!   origin.
-//! - [`admin`]: what tools for operators need besides: indexing, listings, the host's pages.
-//! - [`Error`]: what went wrong, why, and what to do about it.
+//! - [`Fetcher`]: reads rows of one snapshot from mapped extents, from nodes, or from the origin.
+//! - [`admin`]: indexing, listings and other functions for operators' tools.
+//! - [`Error`]: a failure, its reason, and a hint.
 //!
 //! Thread rule: everything public is `Send + Sync` and may be used from several threads at once.
-//! The data path is blocking sockets on the caller's thread; only the control channel and the
-//! fallback to the origin use an async runtime, which lives on threads of its own. After a `fork()`
-//! the child opens connections of its own at its first call and never uses its parent's.
+//! The data path uses blocking sockets on the caller's thread. Only control calls and reads from
+//! the origin use an async runtime, on its own threads. After a `fork()` the child opens its own
+//! connections at its first call, and never uses its parent's.
 //!
-//! Non-goals: writing data, keeping anything on disk.
+//! Non-goals: writing data, and keeping data on disk.
 
 mod deadline;
 mod error;
@@ -63,7 +62,7 @@ pub use process::Owned;
 /// The functions for operators' tools beside the data path: indexing and reading datasets on their
 /// origin, inspecting nodes, changing a cluster, and the memory of a host for extents.
 ///
-/// Training code needs none of them.
+/// Training code does not need them.
 pub mod admin {
     pub use crate::directory::{Answer, Operator, PlannedChange, Seen, ShardCounts};
     pub use larder_base::{ShardId, SnapshotId};

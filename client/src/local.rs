@@ -1,20 +1,19 @@
-//! Rows from a node on the same host: its sealed extents, mapped into this process.
+//! Maps the sealed extents of a node on the same host.
 //!
-//! - [`Slots`]: which shards are mapped. Looked up once for each shard of a batch, without a lock
-//!   or a system call.
-//! - [`Socket`]: the session on a node's unix socket. Asks for shards, takes in what comes, and
-//!   drops maps that the node wants back once nothing uses them.
-//! - [`Lease`]: says to a node that this process uses it, and which prefixes it may read.
-//! - [`map_manifest`]: the one map that is made by a call of its own.
-//! - [`who_answers`]: tells which node a socket is of, and so that it is on this host.
+//! - [`Slots`]: the mapped shards. A batch looks each shard up once, without a lock or a system
+//!   call.
+//! - [`Socket`]: the session on a node's unix socket. It asks for shards, receives maps, and drops
+//!   a recalled map when its last reader is done.
+//! - [`Lease`]: tells a node that this process uses it, and which prefixes it may read.
+//! - [`map_manifest`]: maps a manifest, in a session of its own.
+//! - [`who_answers`]: asks a socket for its node. An answer proves that the node is on this host.
 //!
-//! Nobody waits here for a shard that is not mapped: it is asked for, and until it is there its
+//! No read waits for a shard that is not mapped. The client asks for the shard, and meanwhile its
 //! rows come over a data connection.
 //!
-//! Thread rule: `Slots` is shared by everybody; each socket has one thread of its own, which ends
-//! with it. A forked child drops the maps it inherited and opens sessions of its own: leases are
-//! those of a process.
-//! Non-goals: which node is asked for what (see `fetch`).
+//! Thread rule: all threads share `Slots`. Each socket has its own thread, which ends with it. A
+//! forked child drops inherited maps and opens its own sessions, because a lease belongs to one
+//! process. Non-goals: choosing the node to ask (see `fetch`).
 
 mod listener;
 mod manifest;
@@ -33,8 +32,7 @@ pub(crate) use session::Lease;
 pub(crate) use slots::Slots;
 pub(crate) use socket::Socket;
 
-/// The node that listens at `path`, by its name and the id of its present start. Waits no longer
-/// than two seconds for its answer.
+/// The id and the current start of the node that listens at `path`. Waits at most two seconds.
 pub(crate) fn who_answers(path: &Path) -> Result<(String, BootId), Failure> {
     let (_, node) = session::Session::connect_any(path)?;
     Ok((node.node_id, node.boot_id))

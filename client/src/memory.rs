@@ -1,7 +1,7 @@
-//! Memory of the host: batches are gathered into it, and tensors of another language lie in it.
+//! Memory of the host, for batches and for tensors of another language.
 //!
 //! - [`Memory`]: bytes handed to another language: their address and their owner.
-//! - [`BufferPool`]: buffers for batches, used again; or memory of the caller ([`CallerMemory`]).
+//! - [`BufferPool`]: reused buffers for batches, or memory of the caller ([`CallerMemory`]).
 //! - [`CopyStats`]: how often this library copies each byte.
 //!
 //! A training framework reads and writes tensors in place, under its own rules. So a [`Memory`]

@@ -1,5 +1,5 @@
-//! Values that belong to one process and must not be shared with a forked child. Also the clock, and
-//! whether this process can still open files.
+//! Values that belong to one process and must not be shared with a forked child. Also the clock,
+//! and a check of the free file descriptors.
 //!
 //! A fork copies sockets, locks and memory, but no threads. So every value with a socket, a lock or
 //! a thread is kept in a [`PerProcess`] cell. The first use in a child makes a new value and leaves
@@ -49,12 +49,12 @@ pub(crate) fn uptime_millis() -> u64 {
     u64::try_from(uptime().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Checks that this process has as many descriptors left as it takes to open a dataset, or to make
-/// the first call in a forked child. A socket is a descriptor too: without one, every node and the
-/// origin seem to be away, and a call would wait for them in vain.
+/// Checks that this process has enough descriptors left to open a dataset, or for the first call of
+/// a forked child. A socket needs a descriptor too: without one, every node and the origin seem to
+/// be down, and a call would wait for them in vain.
 ///
 /// # Errors
-/// `ResourceExhausted` if it has fewer.
+/// `ResourceExhausted` if it has too few.
 pub(crate) fn check_files() -> Result<(), Error> {
     if can_open_files(limits::FILES_LEFT_MIN) { Ok(()) } else { Err(no_files_left()) }
 }

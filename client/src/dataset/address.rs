@@ -9,7 +9,7 @@ use larder_dataset::{DatasetRef, OriginUri, UriError};
 
 use crate::{DatasetName, Error, ErrorKind};
 
-/// With these a text is a path, whether there is something or not.
+/// A text with such a beginning is a path, even if the file does not exist.
 const BEGINNINGS: [&str; 4] = ["/", "./", "../", "~/"];
 
 pub(super) fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
@@ -50,7 +50,7 @@ pub(super) fn parse_prefix(uri: &str) -> Result<OriginUri, Error> {
     Err(Error::new(ErrorKind::InvalidArgument, what).hint(hint))
 }
 
-/// The address of the local folder that a text names by its path; `None` if it looks like no path.
+/// The address of a local folder, by its path. `None` if the text does not look like a path.
 fn folder_at(text: &str) -> Option<OriginUri> {
     if text.contains("://") {
         return None;

@@ -1,5 +1,5 @@
-//! Answers to control calls: each within its time, and those that come in pieces put together up to
-//! a length that was compared with a limit before.
+//! The answers to control calls. Each has a time limit. Answers in pieces are joined, up to a
+//! length that was compared with a limit before.
 
 use std::{error, future::Future, time::Duration};
 
@@ -44,9 +44,9 @@ fn from_status(address: &str, status: &Status) -> Error {
     }
 }
 
-/// A message that holds the next bytes of something.
+/// A message with the next bytes of a longer answer.
 pub(super) trait Piece {
-    /// What they are of, for messages.
+    /// The name of the answer, for messages.
     const WHAT: &str;
 
     fn bytes(&self) -> &[u8];
@@ -76,7 +76,7 @@ impl Piece for PlanPiece {
     }
 }
 
-/// What the node at an address sends.
+/// The pieces of one answer.
 pub(super) struct Pieces<'a, P> {
     address: &'a str,
     stream: Streaming<P>,
@@ -87,17 +87,17 @@ impl<'a, P: Piece> Pieces<'a, P> {
         Self { address, stream }
     }
 
-    /// The next piece; `None` after the last.
+    /// Waits for the next piece. `None` after the last.
     pub(super) async fn next(&mut self) -> Result<Option<P>, Error> {
         let next = tokio::time::timeout(limits::CONTROL_CALL_TIMEOUT, self.stream.message()).await;
         let next = next.unwrap_or_else(|_| Err(Status::deadline_exceeded("it stopped")));
         next.map_err(|status| from_status(self.address, &status))
     }
 
-    /// The bytes of this piece and of all that follow it.
+    /// Joins this piece and all later ones.
     ///
     /// # Errors
-    /// `DataLoss` when they are more than `bytes_max`, or a piece is empty.
+    /// `DataLoss` if they exceed `bytes_max`, or if a piece is empty.
     pub(super) async fn collect(
         mut self,
         first: Option<P>,

@@ -167,13 +167,14 @@ impl Control {
         Ok(manifest)
     }
 
-    /// The placement of a snapshot of so many shards on a ring: the ring with the exceptions that
-    /// the node at `address` tells of.
+    /// Fetches the placement of a snapshot with `shards` shards on a ring: the ring, with the
+    /// exceptions from the node at `address`.
     ///
     /// # Errors
-    /// `NotFound` when the node goes by another version of the ring, `VersionMismatch` when it is of
-    /// an earlier version of the program, `DataLoss` for what are no exceptions to this ring; else
-    /// as any call.
+    /// - `NotFound` if the node uses another version of the ring.
+    /// - `VersionMismatch` if the node runs an earlier version of the program.
+    /// - `DataLoss` if the exceptions do not fit this ring.
+    /// - Otherwise as any call.
     pub(super) async fn placement(
         &self,
         address: &str,

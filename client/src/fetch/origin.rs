@@ -44,7 +44,7 @@ pub(crate) struct Fallback {
     tables: PerProcess<Tables>,
 }
 
-/// The checksums of one snapshot, if it has any, and those of the shards used last.
+/// The checksums of one snapshot, if it has any, and the most recent shards of them.
 #[derive(Default)]
 struct Tables {
     found: OnceCell<Option<RowChecksums>>,
@@ -142,7 +142,6 @@ impl Fallback {
 }
 
 impl Tables {
-    /// Whether rows can be checked.
     async fn are_there(
         &self,
         origin: &Origin,
@@ -161,7 +160,7 @@ impl Tables {
         Ok(found.await?.is_some())
     }
 
-    /// The checksums of a shard, once it is known that they are there.
+    /// The checksums of a shard. Call [`are_there`](Self::are_there) first.
     async fn shard(&self, manifest: &Manifest, shard: u32) -> Result<Arc<ShardChecksums>, Error> {
         if let Some(kept) = self.kept(|kept| kept.shards.get(&shard).cloned()) {
             return Ok(kept);
@@ -179,7 +178,8 @@ impl Tables {
 }
 
 impl Kept {
-    /// Begins anew when it is full: in an epoch a shard's time comes and goes.
+    /// Keeps the checksums of a shard. Drops all others if the limit is exceeded: an epoch rarely
+    /// returns to a shard.
     fn keep(&mut self, shard: u32, sums: &Arc<ShardChecksums>) {
         if self.bytes + sums.bytes() > limits::ROW_CHECKSUM_BYTES_MAX {
             *self = Self::default();

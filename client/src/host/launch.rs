@@ -1,4 +1,4 @@
-//! Starts nodes: finds their program, and starts a node that detaches or one that is a child.
+//! Starts nodes: finds their program, and starts a node that detaches, or one that is a child.
 
 use std::{
     env,
@@ -32,7 +32,6 @@ const LINE_BYTES_MAX: usize = 4 << 10;
 /// Lines of the log in the error of a failed start.
 const LOG_LINES: usize = 5;
 
-/// The program to start.
 const NAME: &str = "larder-node";
 
 /// Starts the node of this host, which takes over the lock. Waits until it listens.
@@ -73,7 +72,7 @@ pub(super) fn start_detached(
     Ok(())
 }
 
-/// Where the program is: where it is said to be, else beside the program that runs, else in `PATH`.
+/// The path of the program: as set, or a file beside the running program, or in `PATH`.
 pub(super) fn find_program(told: Option<&Path>) -> Result<PathBuf, Error> {
     let named = env::var_os("LARDER_NODE_BIN").filter(|path| !path.is_empty()).map(PathBuf::from);
     if let Some(path) = named.or_else(|| told.map(Path::to_owned)) {
@@ -89,7 +88,7 @@ pub(super) fn find_program(told: Option<&Path>) -> Result<PathBuf, Error> {
     folders.iter().find_map(|folder| absolute(&folder.join(NAME))).ok_or_else(missing)
 }
 
-/// The path from the root, if there is a file: the program is not started in our folder.
+/// The absolute path of a file. The program does not run in our current folder.
 fn absolute(path: &Path) -> Option<PathBuf> {
     path.is_file().then(|| path.canonicalize().ok()).flatten()
 }

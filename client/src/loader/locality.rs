@@ -110,11 +110,11 @@ impl Locality {
     }
 }
 
-/// A locality, and where in it the datasets of a loader are found.
+/// A locality, and the tables of a loader's datasets in it.
 #[derive(Debug, Clone)]
 pub(super) struct Divider {
     locality: Locality,
-    /// Of each dataset, with the number of its table.
+    /// The datasets, each with the index of its table.
     datasets: Box<[(Manifest, usize)]>,
 }
 
@@ -154,7 +154,7 @@ impl Divider {
         self.locality.ranks()
     }
 
-    /// The rows of a global batch that `rank` reads, in its order.
+    /// The rows of a global batch that `rank` reads, in order.
     pub(super) fn share(&self, batch: &Samples, rank: u32) -> Samples {
         let rows = u32::try_from(batch.len()).expect("ranks and their rows are limited");
         let division = self.ranks().divide(rows, |row| {

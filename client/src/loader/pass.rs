@@ -159,8 +159,8 @@ impl Pass {
     }
 }
 
-/// The batches of one epoch as numbers of samples; nothing is read. Made by
-/// [`Loader::schedule`](super::Loader::schedule).
+/// The samples of the batches of one epoch, for a program with its own reader. Reads no row.
+/// Created by [`Loader::schedule`](super::Loader::schedule).
 pub struct Schedule {
     pass: Pass,
 }
@@ -169,14 +169,14 @@ pub struct Schedule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduledBatch {
-    /// The number of each row's sample in the dataset, which may be a part of a snapshot: what
-    /// [`Dataset::read`](crate::Dataset::read) takes. Padding included.
+    /// The number of each row's sample in the dataset, which may be a part of a snapshot. Valid for
+    /// [`Dataset::read`](crate::Dataset::read). Includes padding.
     pub samples: Vec<u64>,
-    /// In a mixture, which of its datasets each row is of; else empty.
+    /// In a mixture, the dataset of each row. Otherwise empty.
     pub datasets: Vec<u32>,
-    /// How many rows at the end only fill up the last batch.
+    /// The number of rows at the end that only fill up the last batch.
     pub padding: u64,
-    /// Where the job stands once this batch was used.
+    /// The position of the job after this batch.
     pub state: LoaderState,
 }
 
@@ -185,19 +185,19 @@ impl Schedule {
         Self { pass }
     }
 
-    /// The name of the pass: equal on all ranks.
+    /// The name of the pass's order. Equal on all ranks.
     #[must_use]
     pub fn plan(&self) -> PlanId {
         self.pass.plan()
     }
 
-    /// How many batches this rank gets.
+    /// The number of batches that this rank gets.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.pass.count()
     }
 
-    /// What a batch has, or `None` past the last. About 25 ns a sample.
+    /// The batch with this number. `None` past the last. Takes about 25 ns a sample.
     #[must_use]
     pub fn batch(&self, batch: u64) -> Option<ScheduledBatch> {
         (batch < self.pass.count()).then(|| {

@@ -1,9 +1,9 @@
-//! The figures of a loader: sums over its batches, also as metrics, and its slowest batches, each
-//! with the reasons for its wait. They answer the question "why is my device idle?".
+//! The statistics of a loader: sums over its batches, also as metrics, and its slowest batches,
+//! each with the reasons for its wait. They answer the question "why is my device idle?".
 //!
-//! Of the slowest batches, only a few are kept. A batch that is faster than all of them costs one comparison.
+//! Only a few slow batches are kept. A batch that is faster than all of them costs one comparison.
 //!
-//! Thread rule: a loader and its epochs share it without a lock, so it works on both sides of a
+//! Thread rule: a loader and its epochs share them without a lock, so they work on both sides of a
 //! fork.
 
 use std::{cmp::Reverse, time::Duration};
@@ -17,39 +17,38 @@ use crate::{Hop, LongestWait, Sources};
 mod names {
     /// Batches handed out.
     pub(super) const BATCHES: &str = "larder_client_batches_total";
-    /// Rows handed out, padding included; label `source`: `local`, `remote` or `origin`.
+    /// Rows handed out, including padding. Label `source`: `local`, `remote` or `origin`.
     pub(super) const ROWS: &str = "larder_client_rows_total";
     /// Bytes of those rows.
     pub(super) const BYTES: &str = "larder_client_bytes_total";
-    /// Bytes copied for those: each as often as this library moved it.
+    /// Bytes copied for these rows. A byte that was moved twice counts twice.
     pub(super) const COPIED: &str = "larder_client_copied_bytes_total";
-    /// Seconds for which a batch was waited for by whoever iterates: 0 when it was ready.
+    /// Seconds that the consumer waited for a batch: 0 if it was ready.
     pub(super) const BATCH_WAIT: &str = "larder_client_batch_wait_seconds";
-    /// Seconds that it took to fetch the rows of a batch, on a thread of the loader.
+    /// Seconds of fetching a batch's rows, on a thread of the loader.
     pub(super) const BATCH_FETCH: &str = "larder_client_batch_fetch_seconds";
 }
 
-/// Sums over the batches that a loader handed out, in all its epochs. What was fetched ahead and
-/// not handed out is not in them.
+/// Sums over the batches that a loader handed out, in all its epochs. Excludes batches that were
+/// only fetched ahead.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LoaderStats {
     /// Batches handed out.
     pub batches: u64,
-    /// Samples in them, padding aside.
+    /// Samples in them, without padding.
     pub samples: u64,
     /// Rows of padding in them.
     pub padding: u64,
-    /// Where the rows came from, their bytes, how often those were copied, and what fetching them
-    /// waited for.
+    /// Sources and bytes of the rows, the number of copies, and the waits of fetching.
     pub sources: Sources,
-    /// Time spent fetching rows, summed over the threads that did.
+    /// Time of fetching rows, summed over the threads.
     pub fetching: Duration,
-    /// Time for which whoever iterates had to wait: near 0 when the loader keeps up.
+    /// Time that the consumer waited: near 0 if the loader keeps up.
     pub waiting: Duration,
 }
 
-/// What one batch adds.
+/// The part of one batch in the sums.
 pub(crate) struct BatchCost {
     pub(crate) samples: u64,
     pub(crate) padding: u64,
@@ -59,7 +58,7 @@ pub(crate) struct BatchCost {
 }
 
 impl LoaderStats {
-    /// Counts a batch that is handed out, here and in the metrics.
+    /// Counts a batch as handed out, here and in the metrics.
     pub(crate) fn record(&mut self, batch: &BatchCost) {
         self.batches += 1;
         self.samples += batch.samples;

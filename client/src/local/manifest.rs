@@ -1,4 +1,4 @@
-//! A manifest where the node on this host holds it.
+//! Maps a manifest from the node on this host.
 
 use std::{os::unix::net::UnixStream, path::Path, sync::Arc};
 
@@ -10,7 +10,7 @@ use larder_wire::data::{AttachManifest, Kind};
 use super::session::{NoSession, Session};
 use crate::{Error, remote::Failure};
 
-/// The mapped bytes of a manifest, and the connection that is the lease on them.
+/// The mapped bytes of a manifest. The connection is their lease.
 struct Mapped {
     extent: Attached,
     _lease: UnixStream,
@@ -22,11 +22,11 @@ impl AsRef<[u8]> for Mapped {
     }
 }
 
-/// Maps the manifest of a snapshot that is open on the node `node_id`, if that node listens at
+/// Maps the manifest of a snapshot that the node `node_id` has open, if this node listens at
 /// `path`. All processes of the host then share one copy. The map lives as long as the manifest.
 ///
 /// # Errors
-/// Whatever prevents it; the manifest can be fetched then.
+/// The reason of the failure. The caller can fetch the manifest instead.
 pub(crate) fn map_manifest(
     path: &Path,
     node_id: &str,

@@ -80,8 +80,8 @@ impl Session {
         Ok(ok)
     }
 
-    /// Sends a frame, and returns the body of the answer, which is of kind `wanted` and called
-    /// `name`.
+    /// Sends a frame, and returns the body of the answer. The answer must be of kind `wanted`,
+    /// named `name`.
     pub(super) fn call(
         &mut self,
         frame: &[u8],
@@ -144,8 +144,8 @@ impl Session {
     }
 }
 
-/// A connection by which a node knows that this process uses it. The use ends when it is dropped,
-/// or with the process, whatever became of the children it forked.
+/// A connection that tells a node that this process uses it. The use ends when it is dropped or the
+/// process ends, even if forked children live on.
 pub(crate) struct Lease {
     session: Session,
 }
@@ -156,8 +156,8 @@ impl Lease {
         Ok(Self { session: Session::connect_any(path)?.0 })
     }
 
-    /// Lets the node read what lies under `prefix`, and learns how it is reached; with an empty
-    /// prefix only the latter.
+    /// Lets the node read `prefix`, and learns its addresses. With an empty prefix it only learns
+    /// these.
     pub(crate) fn admit(&mut self, prefix: &str) -> Result<Admitted, Failure> {
         let mut frame = Vec::new();
         Admit { prefix: prefix.to_owned() }.encode(1, &mut frame);

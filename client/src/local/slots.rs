@@ -147,19 +147,19 @@ impl Slots {
     }
 }
 
-/// A forked child maps its own: it drops what it inherits.
+/// A forked child drops the maps it inherits, and counts its own.
 static PLACES: PerProcess<Arc<MappingSlots>> = PerProcess::new();
 
-/// How many extents this process has mapped or asked for, over all its datasets.
+/// The number of extents that this process has mapped or requested, over all its datasets.
 ///
-/// A place is claimed before an extent is asked for. It is given back when the extent is unmapped,
-/// which may be long after the extent left the table: views keep it.
+/// A place is claimed before an extent is requested. It is returned when the extent is unmapped.
+/// Views may keep the extent long after it left the table.
 struct MappingSlots {
     taken: AtomicUsize,
     count: usize,
 }
 
-/// A place that was taken, given back when this is dropped.
+/// A taken place. Its drop returns the place.
 struct MappingSlot {
     places: Arc<MappingSlots>,
 }
@@ -169,7 +169,7 @@ impl MappingSlots {
         Arc::new(Self { taken: AtomicUsize::new(0), count })
     }
 
-    /// Those of this process.
+    /// The places of this process.
     fn of_process() -> Arc<Self> {
         Arc::clone(&**PLACES.get(|_| Self::new(limits::MAPPED_EXTENTS_MAX)))
     }
@@ -180,7 +180,7 @@ impl MappingSlots {
         self.taken.fetch_update(AcqRel, Relaxed, one_more).is_ok()
     }
 
-    /// Takes a place for what is mapped already.
+    /// Takes a place for an extent that is already mapped.
     fn take(&self) {
         self.taken.fetch_add(1, AcqRel);
     }
@@ -191,7 +191,7 @@ impl MappingSlots {
 }
 
 impl MappingSlot {
-    /// One that was taken before.
+    /// Wraps a place that was taken before.
     fn taken(places: &Arc<MappingSlots>) -> Self {
         Self { places: Arc::clone(places) }
     }

@@ -32,11 +32,12 @@ const HUGE_FROM_BYTES: usize = 4 << 20;
 /// buffer.
 const LOCK_TRIES: u32 = 64;
 
-/// Memory for one batch: written from its beginning by one thread, once, and then only lent out by
-/// its address. Dropped when nobody has a tensor in it any more, in whichever thread that is.
+/// Memory that the caller gives for one batch, such as page-locked memory. One thread writes it
+/// once, from its beginning, and then only its address is used. Dropped in any thread, once no
+/// tensor uses it.
 pub trait CallerMemory: Any + Send + Sync {
-    /// Its bytes, the same ones at every call: as many as were wanted, or the batch comes in other
-    /// memory. They begin where an element of any type may.
+    /// Its bytes, the same at every call. A batch that does not fit uses other memory. They must be
+    /// aligned for every element type.
     fn bytes(&self) -> &[u8];
 
     /// The same bytes.
