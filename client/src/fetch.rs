@@ -62,6 +62,7 @@ const ASK_AGAIN_CORRUPT: Duration = Duration::from_secs(60);
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
+/// The settings of a [`Fetcher`].
 pub struct FetchOptions {
     /// Whether to map the extents of nodes on this host.
     pub local: bool,
