@@ -61,8 +61,8 @@ const ASK_AGAIN_CORRUPT: Duration = Duration::from_secs(60);
 /// How long a call retries by default while nodes or the origin say "try again".
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(120);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
 /// The settings of a [`Fetcher`].
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchOptions {
     /// Whether to map the extents of nodes on this host.
     pub local: bool,

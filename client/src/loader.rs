@@ -32,7 +32,7 @@ mod stats;
 
 use std::{fmt, sync::Arc};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 
 use crate::{
     Device, DeviceWay, Error, ErrorKind, Pump,
@@ -41,7 +41,6 @@ use crate::{
 use epoch::{Ahead, Progress, Start};
 use fetch::BatchFetcher;
 use pass::{Job, Pass};
-use stats::Slowest;
 
 pub use batch::{Batch, BatchTensor, OnHost};
 pub use builder::LoaderBuilder;
@@ -78,24 +77,17 @@ pub use stats::{LoaderStats, SlowBatch};
 /// ```
 pub struct Loader {
     job: Job,
-    fetcher: Arc<BatchFetcher>,
-    ahead: Ahead,
-    /// The pass that began last, or that a resume prepared.
-    pass: Arc<Pass>,
-    /// The pass that a resume prepared, until an epoch with its number begins.
-    resumed: Arc<ArcSwapOption<Pass>>,
-    /// The progress of `pass`. Its epoch writes it.
-    progress: Arc<ArcSwap<Progress>>,
-    slowest: Arc<Slowest>,
+    /// The values of the current epoch.
+    start: Start,
 }
 
 impl Loader {
     fn new(job: Job, fetcher: Arc<BatchFetcher>, ahead: Ahead) -> Result<Self, Error> {
         let pass = Arc::new(job.pass(LoaderState::new(job.plan(0), 0))?);
         let progress = Progress::at_start(&pass, LoaderStats::default());
-        let progress = Arc::new(ArcSwap::from_pointee(progress));
+        let published = Arc::new(ArcSwap::from_pointee(progress));
         let (resumed, slowest) = (Arc::default(), Arc::default());
-        Ok(Self { job, fetcher, ahead, pass, resumed, progress, slowest })
+        Ok(Self { job, start: Start { pass, resumed, ahead, fetcher, published, slowest } })
     }
 
     /// Begins an epoch (0, 1, 2, ...) and starts to fetch. It begins at the [resumed](Self::resume)
@@ -107,7 +99,7 @@ impl Loader {
     /// # Errors
     /// `ResourceExhausted` if the system refuses a thread.
     pub fn epoch(&mut self, epoch: u64) -> Result<Epoch, Error> {
-        Epoch::on_host(self.start(epoch)?, None)
+        Epoch::begin(self.start(epoch)?, None, ())
     }
 
     /// As [`epoch`](Self::epoch), for batches in memory of the caller, such as a framework's pinned
@@ -136,7 +128,7 @@ impl Loader {
     /// # Errors
     /// No known case. [`PreparedEpoch::begin`] starts the threads.
     pub fn prepare(&mut self, epoch: u64) -> Result<PreparedEpoch, Error> {
-        Ok(PreparedEpoch::<OnHost>::new(self.start(epoch)?))
+        Ok(PreparedEpoch::new(self.start(epoch)?, ()))
     }
 
     /// Creates the pump that copies this loader's batches to a device. It has its own stream, and
@@ -145,7 +137,7 @@ impl Loader {
     /// # Errors
     /// Errors of the driver.
     pub fn pump(&self, device: &Device, way: DeviceWay) -> Result<Arc<Pump>, Error> {
-        Pump::new(device, way, self.ahead.threads, self.ahead.batches())
+        Pump::new(device, way, self.start.ahead.threads, self.start.ahead.batches())
     }
 
     /// As [`epoch`](Self::epoch), for batches in the memory of a device. A batch is copied there
@@ -172,7 +164,7 @@ impl Loader {
     /// `ResourceExhausted` if the system refuses a thread.
     pub fn epoch_on(&mut self, epoch: u64, pump: &Arc<Pump>) -> Result<Epoch<OnDevice>, Error> {
         pump.check()?;
-        Epoch::on_device(self.start(epoch)?, None, Arc::clone(pump))
+        Epoch::begin(self.start(epoch)?, None, Arc::clone(pump))
     }
 
     /// As [`prepare`](Self::prepare), for device memory of the caller.
@@ -185,25 +177,18 @@ impl Loader {
         pump: &Arc<Pump>,
     ) -> Result<PreparedEpoch<OnDevice>, Error> {
         pump.check()?;
-        Ok(PreparedEpoch::<OnDevice>::new(self.start(epoch)?, Arc::clone(pump)))
+        Ok(PreparedEpoch::new(self.start(epoch)?, Arc::clone(pump)))
     }
 
     /// Makes `epoch` the loader's current epoch, and returns the values to begin it with.
     fn start(&mut self, epoch: u64) -> Result<Start, Error> {
-        let resumed = self.resumed.load_full().filter(|pass| pass.plan().epoch() == epoch);
+        let resumed = self.start.resumed.load_full().filter(|pass| pass.plan().epoch() == epoch);
         let pass = match resumed {
             Some(pass) => pass,
             None => Arc::new(self.job.pass(LoaderState::new(self.job.plan(epoch), 0))?),
         };
-        self.turn_to(Arc::clone(&pass));
-        Ok(Start {
-            pass,
-            resumed: Arc::clone(&self.resumed),
-            ahead: self.ahead,
-            fetcher: Arc::clone(&self.fetcher),
-            published: Arc::clone(&self.progress),
-            slowest: Arc::clone(&self.slowest),
-        })
+        self.turn_to(pass);
+        Ok(self.start.clone())
     }
 
     /// Continues at a saved state. The next [`epoch`](Self::epoch) with the state's number begins
@@ -219,7 +204,7 @@ impl Loader {
         self.job.seed = state.plan().seed();
         self.job.shuffle = state.plan().shuffle();
         self.turn_to(Arc::clone(&pass));
-        self.resumed.store(Some(pass));
+        self.start.resumed.store(Some(pass));
         Ok(())
     }
 
@@ -239,13 +224,13 @@ impl Loader {
     /// of the batch it used last instead.
     #[must_use]
     pub fn state(&self) -> LoaderState {
-        self.progress.load().state
+        self.start.published.load().state
     }
 
     /// The digest of the samples that this rank handed out in the current epoch, without padding.
     #[must_use]
     pub fn digest(&self) -> EpochDigest {
-        self.progress.load().digest
+        self.start.published.load().digest
     }
 
     /// The merged digest of all ranks at the end of the current epoch, if each declared sample came
@@ -254,20 +239,20 @@ impl Loader {
     /// these two cases.
     #[must_use]
     pub fn expected_digest(&self) -> EpochDigest {
-        self.pass.expected_digest()
+        self.start.pass.expected_digest()
     }
 
     /// Counts and waiting times since the loader was built.
     #[must_use]
     pub fn stats(&self) -> LoaderStats {
-        self.progress.load().stats
+        self.start.published.load().stats
     }
 
     /// The at most 32 slowest batches since the loader was built, the slowest first, each with the
     /// reasons for its wait.
     #[must_use]
     pub fn slowest(&self) -> Vec<SlowBatch> {
-        self.slowest.list()
+        self.start.slowest.list()
     }
 
     /// The name of the pass through an epoch. Compare it with another rank's by
@@ -300,8 +285,8 @@ impl Loader {
 
     fn turn_to(&mut self, pass: Arc<Pass>) {
         let progress = Progress::at_start(&pass, self.stats());
-        self.pass = pass;
-        self.progress = Arc::new(ArcSwap::from_pointee(progress));
+        self.start.pass = pass;
+        self.start.published = Arc::new(ArcSwap::from_pointee(progress));
     }
 }
 
@@ -309,7 +294,7 @@ impl fmt::Debug for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loader")
             .field("job", &self.job)
-            .field("ahead", &self.ahead)
+            .field("ahead", &self.start.ahead)
             .field("state", &self.state())
             .finish_non_exhaustive()
     }

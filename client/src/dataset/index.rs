@@ -73,29 +73,6 @@ impl fmt::Display for IndexedNow {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn indexed(left_out: &[&str], left_out_count: u64) -> IndexedNow {
-        let left_out = first(left_out.iter().map(ToString::to_string));
-        IndexedNow { files: 2, manifest: "s3://b/p/.larder/x".to_owned(), left_out, left_out_count }
-    }
-
-    #[test]
-    fn lists_some_left_out_files_with_reasons_and_counts_the_others() {
-        let said = "had no manifest and was indexed now: 2 files; manifest s3://b/p/.larder/x";
-        assert_eq!(indexed(&[], 0).to_string(), said);
-        let one = indexed(&["a\nb is empty"], 1).to_string();
-        assert_eq!(one, format!("{said}; left out: a\\nb is empty"));
-        let many = indexed(&["a is empty"; 7], 9).to_string();
-        assert!(
-            many.ends_with("a is empty, and 5 more (larder dataset index lists them)"),
-            "{many}"
-        );
-    }
-}
-
 /// Indexes a prefix, as [`index()`], and waits for it. Threads of this library call `progress`.
 /// After cancellation it ends soon, and publishes only if it had already begun to.
 ///
@@ -123,4 +100,27 @@ fn index_error(prefix: &OriginUri, error: DatasetError) -> Error {
     let kind = ErrorKind::from(&error);
     let error = Error::new(kind, format!("cannot index {prefix}")).with_source(error);
     error.hint_at_opening(prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn indexed(left_out: &[&str], left_out_count: u64) -> IndexedNow {
+        let left_out = first(left_out.iter().map(ToString::to_string));
+        IndexedNow { files: 2, manifest: "s3://b/p/.larder/x".to_owned(), left_out, left_out_count }
+    }
+
+    #[test]
+    fn what_was_left_out_is_said_with_its_reason_and_what_finds_no_room_is_counted() {
+        let said = "had no manifest and was indexed now: 2 files; manifest s3://b/p/.larder/x";
+        assert_eq!(indexed(&[], 0).to_string(), said);
+        let one = indexed(&["a\nb is empty"], 1).to_string();
+        assert_eq!(one, format!("{said}; left out: a\\nb is empty"));
+        let many = indexed(&["a is empty"; 7], 9).to_string();
+        assert!(
+            many.ends_with("a is empty, and 5 more (larder dataset index lists them)"),
+            "{many}"
+        );
+    }
 }

@@ -9,8 +9,7 @@ use super::{
     layout::{Column, ColumnRows, Layout, Ragged},
 };
 use crate::{
-    CallerMemory, Error, HostTensor, LongestWait, Memory, RowsView, Sources, memory::Buffer,
-    sampler::LoaderState,
+    Error, HostTensor, LongestWait, Memory, RowsView, Sources, memory::Buffer, sampler::LoaderState,
 };
 
 /// The rows of some samples, in their order, in the memory of the host or of a device. Dropping the
@@ -37,19 +36,6 @@ pub(super) enum HostRows {
     Gathered(Buffer),
     /// In place: consecutive rows of a mapped shard, one view for each tensor.
     Viewed(Box<[RowsView]>),
-}
-
-/// The memory that holds the rows of a [`Batch`].
-pub trait BatchMemory: Send + 'static {
-    /// Memory that the caller gives for such a batch.
-    type Given: Send + 'static;
-    /// The means of copying rows there.
-    type By: Send;
-}
-
-impl BatchMemory for OnHost {
-    type Given = Box<dyn CallerMemory>;
-    type By = ();
 }
 
 impl<P> Batch<P> {
@@ -142,7 +128,9 @@ impl Batch {
         self.layout.columns().iter().enumerate().map(move |(index, column)| {
             let rows = ColumnRows { rows, ragged: self.ragged.of(index) };
             let bytes = match &self.place.0 {
-                HostRows::Gathered(buffer) => column.of(buffer, rows),
+                HostRows::Gathered(buffer) => {
+                    &buffer[self.layout.range(index, self.len(), &self.ragged)]
+                }
                 HostRows::Viewed(views) => &views[index],
             };
             BatchTensor { column, rows, bytes }

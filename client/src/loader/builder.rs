@@ -300,21 +300,13 @@ fn ready_ahead(layout: &Layout) -> usize {
 impl fmt::Debug for LoaderBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoaderBuilder")
-            .field("views", &self.sources.iter().map(|source| &source.view).collect::<Vec<_>>())
             .field("mixture", &self.mixture)
             .field("batch_size", &self.batch_size)
             .field("shuffle", &self.shuffle)
             .field("seed", &self.seed)
             .field("rank", &self.rank)
             .field("world", &self.world)
-            .field("worker", &self.worker)
-            .field("workers", &self.workers)
-            .field("last", &self.last)
-            .field("tensors", &self.tensors)
-            .field("samples", &self.samples)
-            .field("prefetch", &self.prefetch)
             .field("resume", &self.resume)
-            .field("locality", &self.locality)
             .finish_non_exhaustive()
     }
 }

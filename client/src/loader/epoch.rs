@@ -5,12 +5,12 @@ use std::{fmt, mem, sync::Arc, task::Poll, time::Duration};
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
-    batch::{Batch, BatchMemory, OnHost},
+    batch::{Batch, OnHost},
     caller_buffers::CallerBuffers,
-    fetch::{BatchFetcher, HostChoice},
+    fetch::{BatchFetcher, BatchMemory, Choice, Fetch},
     pass::Pass,
     prefetch::Prefetch,
-    stats::{BatchCost, LoaderStats, SlowBatch, Slowest},
+    stats::{LoaderStats, SlowBatch, Slowest},
 };
 use crate::{
     Error,
@@ -35,7 +35,7 @@ pub(super) struct Progress {
 /// cancels its fetches and does not wait. Its threads end within about 0.1 s, or within 1 s if they
 /// wait for a host that does not answer.
 pub struct Epoch<P: BatchMemory = OnHost> {
-    pass: Arc<Pass>,
+    start: Start,
     prefetch: Prefetch<Batch<P>>,
     /// Present if the caller gives memory for batches.
     buffers: Option<CallerBuffers<P::Given>>,
@@ -43,11 +43,8 @@ pub struct Epoch<P: BatchMemory = OnHost> {
     cancel: CancelToken,
     handed_out: u64,
     progress: Progress,
-    /// The copy that the loader reads.
-    published: Arc<ArcSwap<Progress>>,
     /// The time waited so far for the next batch.
     waited: Duration,
-    slowest: Arc<Slowest>,
 }
 
 /// How far ahead batches are fetched.
@@ -72,13 +69,16 @@ impl Progress {
     }
 }
 
-/// The values that an epoch begins with.
+/// The values that an epoch begins with, which it shares with the loader.
+#[derive(Clone)]
 pub(super) struct Start {
+    /// The pass that began last, or that a resume prepared.
     pub(super) pass: Arc<Pass>,
-    /// The loader's slot for the pass of a resume, perhaps this pass.
+    /// The pass that a resume prepared, until an epoch with its number begins.
     pub(super) resumed: Arc<ArcSwapOption<Pass>>,
     pub(super) ahead: Ahead,
     pub(super) fetcher: Arc<BatchFetcher>,
+    /// The progress of `pass`. Its epoch writes it, the loader reads it.
     pub(super) published: Arc<ArcSwap<Progress>>,
     pub(super) slowest: Arc<Slowest>,
 }
@@ -87,9 +87,26 @@ pub(super) struct Start {
 /// [`Loader::prepare`](super::Loader::prepare).
 #[must_use = "nothing is fetched before begin()"]
 pub struct PreparedEpoch<P: BatchMemory = OnHost> {
-    pub(super) start: Start,
-    pub(super) buffers: CallerBuffers<P::Given>,
-    pub(super) by: P::By,
+    start: Start,
+    buffers: CallerBuffers<P::Given>,
+    by: P::By,
+}
+
+#[expect(private_bounds, reason = "only the loader fetches, into the two kinds of memory it knows")]
+impl<P: Fetch> PreparedEpoch<P> {
+    pub(super) fn new(start: Start, by: P::By) -> Self {
+        let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
+        let buffers = CallerBuffers::new(pass, fetcher, start.ahead.batches(), P::bytes_of);
+        Self { start, buffers, by }
+    }
+
+    /// Begins the epoch and starts to fetch.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` if the system refuses a thread.
+    pub fn begin(self) -> Result<Epoch<P>, Error> {
+        Epoch::begin(self.start, Some(self.buffers), self.by)
+    }
 }
 
 impl<P: BatchMemory> PreparedEpoch<P> {
@@ -104,23 +121,6 @@ impl<P: BatchMemory> PreparedEpoch<P> {
     }
 }
 
-impl PreparedEpoch {
-    pub(super) fn new(start: Start) -> Self {
-        let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
-        let buffers =
-            CallerBuffers::new(pass, fetcher, start.ahead.batches(), BatchFetcher::buffer_bytes);
-        Self { start, buffers, by: () }
-    }
-
-    /// Begins the epoch and starts to fetch.
-    ///
-    /// # Errors
-    /// `ResourceExhausted` if the system refuses a thread.
-    pub fn begin(self) -> Result<Epoch, Error> {
-        Epoch::on_host(self.start, Some(self.buffers))
-    }
-}
-
 impl<P: BatchMemory> fmt::Debug for PreparedEpoch<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PreparedEpoch")
@@ -129,54 +129,37 @@ impl<P: BatchMemory> fmt::Debug for PreparedEpoch<P> {
     }
 }
 
-impl Epoch {
-    /// Begins an epoch of batches in host memory.
-    pub(super) fn on_host(
+#[expect(private_bounds, reason = "only the loader fetches, into the two kinds of memory it knows")]
+impl<P: Fetch> Epoch<P> {
+    /// Begins an epoch whose batches come in memory of the caller's `buffers`, if there are any.
+    pub(super) fn begin(
         start: Start,
-        buffers: Option<CallerBuffers<<OnHost as BatchMemory>::Given>>,
+        buffers: Option<CallerBuffers<P::Given>>,
+        by: P::By,
     ) -> Result<Self, Error> {
-        let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
+        let (progress, cancel) = (**start.published.load(), CancelToken::new());
         let given = buffers.as_ref().map(CallerBuffers::given);
-        Self::begin(start, buffers, move |batch, cancel| {
+        let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
+        let cancelled = cancel.clone();
+        let fetch = move |batch| {
             let choice = match &given {
-                None => HostChoice::Any,
-                Some(given) => HostChoice::Given(given.take(batch)),
+                None => Choice::Any,
+                Some(given) => Choice::Given(given.take(batch)),
             };
-            fetcher.batch(&pass, batch, |samples| fetcher.to_host(samples, choice, cancel))
-        })
+            let fetch = |samples: &_| P::fetch(&fetcher, samples, choice, &by, &cancelled);
+            fetcher.batch(&pass, batch, fetch)
+        };
+        let Ahead { threads, ready } = start.ahead;
+        let prefetch = Prefetch::start(start.pass.count(), threads, ready, fetch)?;
+        // The resume is used up only here, so that an epoch that failed to begin can be tried
+        // again.
+        start.resumed.compare_and_swap(&Some(Arc::clone(&start.pass)), None);
+        let (handed_out, waited) = (0, Duration::ZERO);
+        Ok(Self { start, prefetch, buffers, cancel, handed_out, progress, waited })
     }
 }
 
 impl<P: BatchMemory> Epoch<P> {
-    /// Begins an epoch. `fetch` fetches each of its batches until the token is cancelled.
-    pub(super) fn begin(
-        start: Start,
-        buffers: Option<CallerBuffers<P::Given>>,
-        fetch: impl Fn(u64, &CancelToken) -> Result<Batch<P>, Error> + Send + Sync + 'static,
-    ) -> Result<Self, Error> {
-        let Start { pass, resumed, ahead, published, slowest, .. } = start;
-        let (progress, cancel) = (**published.load(), CancelToken::new());
-        let work = {
-            let cancel = cancel.clone();
-            move |batch| fetch(batch, &cancel)
-        };
-        let prefetch = Prefetch::start(pass.count(), ahead.threads, ahead.ready, work)?;
-        // The resume is used up only here, so that an epoch that failed to begin can be tried
-        // again.
-        resumed.compare_and_swap(&Some(Arc::clone(&pass)), None);
-        Ok(Self {
-            pass,
-            prefetch,
-            buffers,
-            cancel,
-            handed_out: 0,
-            progress,
-            published,
-            waited: Duration::ZERO,
-            slowest,
-        })
-    }
-
     /// The bytes of the memory to [give](Self::give) next, for a later batch. `None` if the epoch
     /// wants no memory before the next batch is handed out, or was not
     /// [prepared](super::Loader::prepare) for given memory. For ragged rows this computes the
@@ -197,19 +180,19 @@ impl<P: BatchMemory> Epoch<P> {
     /// The name of this pass's order. Ranks that iterate the same order have equal names.
     #[must_use]
     pub fn plan(&self) -> PlanId {
-        self.pass.plan()
+        self.start.pass.plan()
     }
 
     /// The name of this pass. Compare it with another rank's by [`PassName::agrees_with`].
     #[must_use]
     pub fn name(&self) -> PassName {
-        self.pass.name()
+        self.start.pass.name()
     }
 
     /// The number of batches that this rank gets, from the position where the epoch began.
     #[must_use]
     pub fn batches(&self) -> u64 {
-        self.pass.count()
+        self.start.pass.count()
     }
 
     /// As [`next`](Iterator::next), but waits at most `patience`. For programs that must interrupt
@@ -223,16 +206,9 @@ impl<P: BatchMemory> Epoch<P> {
 
     /// Counts a batch as handed out.
     fn record(&mut self, batch: &Batch<P>, waiting: Duration) {
-        let counted = batch.len() - batch.padding();
-        batch.samples.count(counted, &mut self.progress.digest);
-        self.progress.stats.record(&BatchCost {
-            samples: counted as u64,
-            padding: batch.padding() as u64,
-            sources: batch.sources(),
-            fetching: batch.fetching(),
-            waiting,
-        });
-        self.slowest.offer(waiting, batch.fetching(), || SlowBatch {
+        batch.samples.count(batch.len() - batch.padding(), &mut self.progress.digest);
+        self.progress.stats.record(batch, waiting);
+        self.start.slowest.offer(waiting, batch.fetching(), || SlowBatch {
             epoch: self.plan().epoch(),
             batch: self.handed_out,
             waiting,
@@ -246,7 +222,7 @@ impl<P: BatchMemory> Epoch<P> {
     }
 
     fn publish(&self) {
-        self.published.store(Arc::new(self.progress));
+        self.start.published.store(Arc::new(self.progress));
     }
 }
 
@@ -263,7 +239,7 @@ impl<P: BatchMemory> Iterator for Epoch<P> {
             }
             None if !self.prefetch.failed() => {
                 // Also on a rank without a share of the last batch.
-                self.progress.state = self.pass.state_at_end();
+                self.progress.state = self.start.pass.state_at_end();
                 self.publish();
             }
             Some(Err(_)) | None => {}

@@ -131,12 +131,67 @@ pub(super) struct Fetched<P> {
     pub(super) gathered: Gathered,
 }
 
-/// The memory that a batch on the host may use.
-pub(super) enum HostChoice {
-    /// In place, or in a buffer of the loader.
+/// The memory for a batch.
+pub(super) enum Choice<M> {
+    /// Memory of the loader. On the host, rows may also be viewed in place.
     Any,
-    /// In this memory of the caller, or without it in a buffer of the loader.
-    Given(Option<Box<dyn CallerMemory>>),
+    /// This memory of the caller, or memory of the loader if there is none.
+    Given(Option<M>),
+}
+
+/// The memory that holds the rows of a [`Batch`].
+pub trait BatchMemory: Sized + Send + 'static {
+    /// Memory that the caller gives for such a batch.
+    type Given: Send + 'static;
+    /// The means of copying rows there.
+    type By: Send + Sync + 'static;
+}
+
+/// How rows get into the memory of a batch.
+pub(super) trait Fetch: BatchMemory {
+    /// The bytes of memory that a batch needs. For ragged rows this computes the batch's order.
+    ///
+    /// # Errors
+    /// As [`Ragged::new`].
+    fn bytes_of(fetcher: &BatchFetcher, pass: &Pass, batch: u64) -> Result<usize, Error>;
+
+    /// Fetches samples into this memory, until `cancel` is cancelled.
+    fn fetch(
+        fetcher: &BatchFetcher,
+        samples: &Samples,
+        choice: Choice<Self::Given>,
+        by: &Self::By,
+        cancel: &CancelToken,
+    ) -> Result<Fetched<Self>, Error>;
+}
+
+impl BatchMemory for OnHost {
+    type Given = Box<dyn CallerMemory>;
+    type By = ();
+}
+
+impl Fetch for OnHost {
+    fn bytes_of(fetcher: &BatchFetcher, pass: &Pass, batch: u64) -> Result<usize, Error> {
+        fetcher.batch_bytes(pass, batch, |layout, _, ragged| ragged.buffer_bytes(layout))
+    }
+
+    fn fetch(
+        fetcher: &BatchFetcher,
+        samples: &Samples,
+        choice: Choice<Self::Given>,
+        (): &(),
+        cancel: &CancelToken,
+    ) -> Result<Fetched<Self>, Error> {
+        let given = match choice {
+            Choice::Given(given) => given,
+            Choice::Any => match fetcher.see(samples) {
+                Some(seen) => return seen,
+                None => None,
+            },
+        };
+        let (buffer, ragged, gathered) = fetcher.read(samples, given, cancel)?;
+        Ok(Fetched { place: Self(HostRows::Gathered(buffer)), ragged, gathered })
+    }
 }
 
 impl BatchFetcher {
@@ -163,24 +218,6 @@ impl BatchFetcher {
         })
     }
 
-    /// Fetches samples into host memory, until `cancel` is cancelled.
-    pub(super) fn to_host(
-        &self,
-        samples: &Samples,
-        choice: HostChoice,
-        cancel: &CancelToken,
-    ) -> Result<Fetched<OnHost>, Error> {
-        let given = match choice {
-            HostChoice::Given(given) => given,
-            HostChoice::Any => match self.see(samples) {
-                Some(seen) => return seen,
-                None => None,
-            },
-        };
-        let (buffer, ragged, gathered) = self.read(samples, given, cancel)?;
-        Ok(Fetched { place: OnHost(HostRows::Gathered(buffer)), ragged, gathered })
-    }
-
     /// Views these samples in place, if possible.
     fn see(&self, samples: &Samples) -> Option<Result<Fetched<OnHost>, Error>> {
         let [snapshot] = &*self.snapshots else {
@@ -199,17 +236,19 @@ impl BatchFetcher {
         }))
     }
 
-    /// The bytes of the buffer that a batch needs. For ragged rows this computes the batch's order.
-    ///
-    /// # Errors
-    /// As [`Ragged::new`].
-    pub(super) fn buffer_bytes(&self, pass: &Pass, batch: u64) -> Result<usize, Error> {
+    /// The bytes of a batch, which `bytes` returns for its rows if they are ragged.
+    pub(super) fn batch_bytes(
+        &self,
+        pass: &Pass,
+        batch: u64,
+        bytes: impl Fn(&Layout, usize, &Ragged) -> usize,
+    ) -> Result<usize, Error> {
         if !self.layout.is_ragged() {
             return Ok(self.layout.buffer_bytes());
         }
         let (samples, _) = pass.samples(batch);
         let ragged = self.ragged(&samples, &self.locate(&samples))?;
-        Ok(ragged.buffer_bytes(&self.layout))
+        Ok(bytes(&self.layout, samples.len(), &ragged))
     }
 
     /// Reads the rows of these samples, in their order, into the given memory or a buffer of the

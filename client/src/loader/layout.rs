@@ -3,7 +3,7 @@
 
 mod ragged;
 
-use std::{iter, ops::Range, sync::Arc};
+use std::{iter, mem, ops::Range, sync::Arc};
 
 use larder_base::limits;
 use larder_dataset::{Dtype, Manifest, Tensor};
@@ -110,13 +110,18 @@ impl Layout {
         self.columns.iter().map(number).collect()
     }
 
-    /// The range in a buffer of `rows` rows of each tensor.
-    pub(super) fn ranges(&self, rows: usize, ragged: &Ragged) -> Box<[Range<usize>]> {
-        let range = |(index, column): (usize, &Column)| match ragged.of(index) {
-            None => column.offset..column.offset + rows * column.row_bytes,
+    /// The range in a buffer of `rows` rows of a column.
+    pub(super) fn range(&self, column: usize, rows: usize, ragged: &Ragged) -> Range<usize> {
+        let Column { offset, row_bytes, .. } = self.columns[column];
+        match ragged.of(column) {
+            None => offset..offset + rows * row_bytes,
             Some(of) => of.at..of.at + of.bytes(),
-        };
-        self.columns.iter().enumerate().map(range).collect()
+        }
+    }
+
+    /// The range of each column.
+    pub(super) fn ranges(&self, rows: usize, ragged: &Ragged) -> Box<[Range<usize>]> {
+        (0..self.columns.len()).map(|column| self.range(column, rows, ragged)).collect()
     }
 
     /// Splits a buffer into the parts for `rows` rows of each tensor.
@@ -126,23 +131,27 @@ impl Layout {
         rows: usize,
         ragged: &Ragged,
     ) -> Vec<&'a mut [u8]> {
-        let (even, behind) = buffer.split_at_mut(self.buffer_bytes);
-        let (mut even, mut behind) = (Rest::new(even, 0), Rest::new(behind, self.buffer_bytes));
-        let columns = self.columns.iter().enumerate();
-        let part = |(index, column): (usize, &Column)| match ragged.of(index) {
-            None => even.take(column.offset, rows * column.row_bytes),
-            Some(of) => behind.take(of.at, of.bytes()),
+        let (mut even, mut behind) = buffer.split_at_mut(self.buffer_bytes);
+        let (mut even_at, mut behind_at) = (0, self.buffer_bytes);
+        let part = |column| {
+            let Range { start, end } = self.range(column, rows, ragged);
+            let (rest, at) = match ragged.of(column) {
+                None => (&mut even, &mut even_at),
+                Some(_) => (&mut behind, &mut behind_at),
+            };
+            // The ranges of each kind ascend.
+            let (_, from_start) = mem::take(rest).split_at_mut(start - *at);
+            let (part, after) = from_start.split_at_mut(end - start);
+            (*rest, *at) = (after, end);
+            part
         };
-        columns.map(part).collect()
+        (0..self.columns.len()).map(part).collect()
     }
 
     /// The tensors of `rows` rows, in memory made of a buffer.
     pub(super) fn lift(&self, memory: &Memory, rows: usize, ragged: &Ragged) -> Vec<HostTensor> {
-        let part = |(index, column): (usize, &Column)| match ragged.of(index) {
-            None => memory.part(column.offset, rows * column.row_bytes),
-            Some(of) => memory.part(of.at, of.bytes()),
-        };
-        let parts = self.columns.iter().enumerate().map(part);
+        let ranges = self.ranges(rows, ragged).into_iter();
+        let parts = ranges.map(|range| memory.part(range.start, range.len()));
         self.name_each(parts, rows, ragged).collect()
     }
 
@@ -188,25 +197,6 @@ pub(super) struct ColumnRows<'a> {
     pub(super) ragged: Option<&'a RaggedRows>,
 }
 
-/// The rest of a buffer. Parts are taken in ascending order.
-struct Rest<'a> {
-    bytes: &'a mut [u8],
-    passed: usize,
-}
-
-impl<'a> Rest<'a> {
-    fn new(bytes: &'a mut [u8], passed: usize) -> Self {
-        Self { bytes, passed }
-    }
-
-    fn take(&mut self, offset: usize, bytes: usize) -> &'a mut [u8] {
-        let rest = std::mem::take(&mut self.bytes);
-        let (part, after) = rest[offset - self.passed..].split_at_mut(bytes);
-        (self.bytes, self.passed) = (after, offset + bytes);
-        part
-    }
-}
-
 impl Column {
     /// The column of a tensor at `offset` of the buffer, and the offset of the next column.
     fn after(offset: usize, tensor: &Tensor, rows: u32) -> Result<(Self, usize), Error> {
@@ -235,13 +225,6 @@ impl Column {
     pub(super) fn shape_of(&self, rows: ColumnRows<'_>) -> Vec<u64> {
         let first = rows.ragged.map_or(rows.rows as u64, RaggedRows::elements);
         iter::once(first).chain(self.shape.iter().copied()).collect()
-    }
-
-    pub(super) fn of<'a>(&self, buffer: &'a [u8], rows: ColumnRows<'_>) -> &'a [u8] {
-        match rows.ragged {
-            None => &buffer[self.offset..][..rows.rows * self.row_bytes],
-            Some(of) => &buffer[of.at..][..of.bytes()],
-        }
     }
 }
 

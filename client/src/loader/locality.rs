@@ -16,6 +16,7 @@ use std::{fmt, sync::Arc};
 
 use larder_base::SnapshotId;
 use larder_dataset::Manifest;
+use serde::{Deserialize, Serialize};
 
 use super::content::Samples;
 use crate::{
@@ -46,7 +47,7 @@ struct Inner {
 }
 
 /// The hosts of one snapshot's shards.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Table {
     snapshot: SnapshotId,
     /// The version of the ring that it was read from.

@@ -20,12 +20,9 @@ use std::{ops::Range, sync::Arc};
 use larder_dataset::Dtype;
 
 use super::{
-    Start,
-    batch::{Batch, BatchMemory},
-    caller_buffers::CallerBuffers,
+    batch::Batch,
     content::Samples,
-    epoch::{Epoch, PreparedEpoch},
-    fetch::{BatchFetcher, Fetched},
+    fetch::{BatchFetcher, BatchMemory, Choice, Fetch, Fetched},
     layout::{ColumnRows, Layout, Ragged, with_slack},
     pass::Pass,
 };
@@ -46,6 +43,27 @@ pub struct OnDevice {
 impl BatchMemory for OnDevice {
     type Given = ReadyBlock;
     type By = Arc<Pump>;
+}
+
+impl Fetch for OnDevice {
+    fn bytes_of(fetcher: &BatchFetcher, pass: &Pass, batch: u64) -> Result<usize, Error> {
+        let end = |layout: &Layout, rows, ragged: &Ragged| Places::new(layout, rows, ragged).end;
+        fetcher.batch_bytes(pass, batch, end)
+    }
+
+    fn fetch(
+        fetcher: &BatchFetcher,
+        samples: &Samples,
+        choice: Choice<ReadyBlock>,
+        pump: &Arc<Pump>,
+        cancel: &CancelToken,
+    ) -> Result<Fetched<Self>, Error> {
+        let given = match choice {
+            Choice::Any => None,
+            Choice::Given(given) => given,
+        };
+        fetcher.to_device(samples, given, pump, cancel)
+    }
 }
 
 /// A tensor in the memory of a device: elements of `dtype`, little-endian, in C order.
@@ -117,53 +135,7 @@ impl Batch<OnDevice> {
     }
 }
 
-impl Epoch<OnDevice> {
-    /// Begins an epoch of batches in device memory.
-    pub(super) fn on_device(
-        start: Start,
-        buffers: Option<CallerBuffers<ReadyBlock>>,
-        pump: Arc<Pump>,
-    ) -> Result<Self, Error> {
-        let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
-        let given = buffers.as_ref().map(CallerBuffers::given);
-        Self::begin(start, buffers, move |batch, cancel| {
-            let given = given.as_ref().and_then(|given| given.take(batch));
-            fetcher.batch(&pass, batch, |samples| fetcher.to_device(samples, given, &pump, cancel))
-        })
-    }
-}
-
-impl PreparedEpoch<OnDevice> {
-    pub(super) fn new(start: Start, by: Arc<Pump>) -> Self {
-        let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
-        let buffers =
-            CallerBuffers::new(pass, fetcher, start.ahead.batches(), BatchFetcher::block_bytes);
-        Self { start, buffers, by }
-    }
-
-    /// Begins the epoch and starts to fetch.
-    ///
-    /// # Errors
-    /// `ResourceExhausted` if the system refuses a thread.
-    pub fn begin(self) -> Result<Epoch<OnDevice>, Error> {
-        Epoch::on_device(self.start, Some(self.buffers), self.by)
-    }
-}
-
 impl BatchFetcher {
-    /// The bytes of the block that a batch needs. For ragged rows this computes the batch's order.
-    ///
-    /// # Errors
-    /// As [`Ragged::new`].
-    pub(super) fn block_bytes(&self, pass: &Pass, batch: u64) -> Result<usize, Error> {
-        if !self.layout.is_ragged() {
-            return Ok(self.layout.buffer_bytes());
-        }
-        let (samples, _) = pass.samples(batch);
-        let ragged = self.ragged(&samples, &self.locate(&samples))?;
-        Ok(Places::new(&self.layout, samples.len(), &ragged).end)
-    }
-
     /// Queues the copies of samples to a device, until `cancel` is cancelled. The pump holds the
     /// memory that they read until they are done.
     fn to_device(

@@ -11,6 +11,7 @@ use std::{cmp::Reverse, time::Duration};
 use arc_swap::ArcSwap;
 use larder_base::limits;
 
+use super::batch::Batch;
 use crate::{Hop, LongestWait, Sources};
 
 /// Metrics of the loader: names, units and labels. All count from the start of the process.
@@ -48,33 +49,25 @@ pub struct LoaderStats {
     pub waiting: Duration,
 }
 
-/// The part of one batch in the sums.
-pub(crate) struct BatchCost {
-    pub(crate) samples: u64,
-    pub(crate) padding: u64,
-    pub(crate) sources: Sources,
-    pub(crate) fetching: Duration,
-    pub(crate) waiting: Duration,
-}
-
 impl LoaderStats {
-    /// Counts a batch as handed out, here and in the metrics.
-    pub(crate) fn record(&mut self, batch: &BatchCost) {
+    /// Counts a batch that is handed out, here and in the metrics.
+    pub(super) fn record<P>(&mut self, batch: &Batch<P>, waiting: Duration) {
+        let (padding, sources, fetching) = (batch.padding(), batch.sources(), batch.fetching());
         self.batches += 1;
-        self.samples += batch.samples;
-        self.padding += batch.padding;
-        self.sources += batch.sources;
-        self.fetching += batch.fetching;
-        self.waiting += batch.waiting;
-        let Sources { rows_local, rows_remote, rows_origin, bytes, copies, .. } = batch.sources;
+        self.samples += (batch.len() - padding) as u64;
+        self.padding += padding as u64;
+        self.sources += sources;
+        self.fetching += fetching;
+        self.waiting += waiting;
+        let Sources { rows_local, rows_remote, rows_origin, bytes, copies, .. } = sources;
         metrics::counter!(names::BATCHES).increment(1);
         metrics::counter!(names::ROWS, "source" => "local").increment(rows_local);
         metrics::counter!(names::ROWS, "source" => "remote").increment(rows_remote);
         metrics::counter!(names::ROWS, "source" => "origin").increment(rows_origin);
         metrics::counter!(names::BYTES).increment(bytes);
         metrics::counter!(names::COPIED).increment(copies.copied_bytes);
-        metrics::histogram!(names::BATCH_WAIT).record(batch.waiting);
-        metrics::histogram!(names::BATCH_FETCH).record(batch.fetching);
+        metrics::histogram!(names::BATCH_WAIT).record(waiting);
+        metrics::histogram!(names::BATCH_FETCH).record(fetching);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A locality as bytes, to hand it to other processes.
 
 use larder_base::{
-    ErrorKind, SnapshotId,
+    ErrorKind,
     codec::{self, Malformed},
     limits,
 };
@@ -16,22 +16,13 @@ use crate::{
 const WHAT: &str = "a locality";
 const MAGIC: &[u8; 8] = b"ldr-loc2";
 
-pub(super) type Form = (Vec<u16>, Vec<TableForm>);
-
-/// Snapshot, ring version, hosts per shard, and the host numbers of each shard. 65535 is no host.
-pub(super) type TableForm = (SnapshotId, u64, usize, Vec<u16>);
-
 /// Returns the id of a locality of these parts: the hash of its bytes.
 pub(super) fn id(ranks: &RankHosts, tables: &[Table]) -> LocalityId {
     LocalityId::from_u128(xxh3_128(&encode(ranks, tables)))
 }
 
 fn encode(ranks: &RankHosts, tables: &[Table]) -> Vec<u8> {
-    let tables = tables.iter().map(|table| {
-        let Table { snapshot, ring_version, per_shard, hosts } = table;
-        (snapshot, ring_version, per_shard, &**hosts)
-    });
-    codec::encode(MAGIC, &(ranks.hosts(), tables.collect::<Vec<_>>()))
+    codec::encode(MAGIC, &(ranks.hosts(), tables))
 }
 
 impl Locality {
@@ -47,24 +38,18 @@ impl Locality {
     /// # Errors
     /// `InvalidArgument` for other bytes, and for bytes that were cut short or changed.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        let form: Result<Form, _> = codec::decode(WHAT, MAGIC, bytes, usize::MAX);
+        let form = codec::decode(WHAT, MAGIC, bytes, usize::MAX);
         let (hosts, tables) = form.and_then(checked).map_err(|why| {
             Error::new(ErrorKind::InvalidArgument, why.to_string()).hint(
                 "hand over exactly what Locality::to_bytes gave, between builds of one version",
             )
         })?;
-        let table = |(snapshot, ring_version, per_shard, hosts): TableForm| Table {
-            snapshot,
-            ring_version,
-            per_shard,
-            hosts: hosts.into(),
-        };
-        Ok(Self::new(RankHosts::new(hosts), tables.into_iter().map(table).collect()))
+        Ok(Self::new(RankHosts::new(hosts), tables))
     }
 }
 
-/// Checks every number.
-fn checked((hosts, tables): Form) -> Result<Form, Malformed> {
+/// Checks the number of each rank's host, and the tables.
+fn checked((hosts, tables): (Vec<u16>, Vec<Table>)) -> Result<(Vec<u16>, Vec<Table>), Malformed> {
     let malformed = |why| Err(Malformed { what: WHAT, why });
     let ranks = hosts.len();
     if !(1..=limits::LOCALITY_RANKS_MAX).contains(&ranks) {
@@ -74,7 +59,7 @@ fn checked((hosts, tables): Form) -> Result<Form, Malformed> {
     if hosts.iter().any(|&host| usize::from(host) >= ranks) {
         return malformed("it has a host without a rank");
     }
-    let is_whole = |(_, _, per_shard, hosts): &TableForm| {
+    let is_whole = |Table { per_shard, hosts, .. }: &Table| {
         let replicas = (1..=limits::REPLICAS_MAX).contains(per_shard);
         replicas
             && !hosts.is_empty()

@@ -57,7 +57,7 @@ fn truncated_or_changed_bytes_are_refused() {
 
 #[test]
 fn refuses_invalid_ranks_and_tables() {
-    let read = |ranks: Vec<u16>, tables: Vec<codec::TableForm>| {
+    let read = |ranks: Vec<u16>, tables: Vec<(SnapshotId, u64, usize, Vec<u16>)>| {
         Locality::from_bytes(&larder_base::codec::encode(b"ldr-loc2", &(ranks, tables)))
     };
     let snapshot = SnapshotId::from_bytes([1; 16]);
