@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_said_with_its_reason_and_what_finds_no_room_is_counted() {
+    fn lists_some_left_out_files_with_reasons_and_counts_the_others() {
         let said = "had no manifest and was indexed now: 2 files; manifest s3://b/p/.larder/x";
         assert_eq!(indexed(&[], 0).to_string(), said);
         let one = indexed(&["a\nb is empty"], 1).to_string();

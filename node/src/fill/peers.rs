@@ -24,7 +24,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use larder_base::{Member, ShardId, SnapshotId, limits};
 
-pub(crate) use peer::{Missed, Peer};
+pub(crate) use connection::Missed;
+pub(crate) use peer::Peer;
 
 use crate::membership::Placements;
 

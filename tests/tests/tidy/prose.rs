@@ -19,10 +19,6 @@ const IN_COMMENTS: [usize; 3] = [5, 5, 15];
 /// Folders of gRPC schemas. Their comments become those of the generated code.
 const SCHEMAS: [&str; 2] = ["proto/wire/schema", "node/coordinator/schema"];
 
-/// Paths with words and widths that are still to be mended.
-const STILL_TO_MEND: &[&str] =
-    &["benches/src/", "client/", "docs/python/loader.md", "docs/python/pytorch.md"];
-
 const WHO: &[&str] = &["who", "whoever", "whom", "whomever", "whose"];
 const BODY: &[&str] = &["anybody", "everybody", "nobody", "somebody"];
 const AFTER_WHAT: &[&str] = &[
@@ -68,8 +64,7 @@ impl Tally {
 pub(crate) fn problems() -> Vec<String> {
     let (mut headers, mut comments) = (Tally::default(), Tally::default());
     let mut found = Vec::new();
-    let mended = |path: &str| !STILL_TO_MEND.iter().any(|prefix| path.starts_with(prefix));
-    for source in sources().iter().filter(|source| mended(&source.path)) {
+    for source in sources().iter() {
         for (number, line) in source.comment_lines() {
             let tally = if line.starts_with("//!") { &mut headers } else { &mut comments };
             tally.add(line);
@@ -89,7 +84,7 @@ pub(crate) fn problems() -> Vec<String> {
     for page in pages() {
         let path = page.strip_prefix(root()).expect("under the root").display().to_string();
         let text = std::fs::read_to_string(&page).expect("UTF-8 Markdown");
-        for (number, line) in prose_of(&text).filter(|_| mended(&path)) {
+        for (number, line) in prose_of(&text) {
             headers.add(line);
             // A line that cannot be broken may be longer.
             if line.chars().count() > MARKDOWN_COLUMNS_MAX && !line.starts_with('|') {

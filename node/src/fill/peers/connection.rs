@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use larder_base::{Ticket, limits};
+use larder_base::{Error, ErrorKind, Ticket, limits};
 use larder_extent::crc::Crc32c;
 use larder_wire::data::{
     ErrorReply, FRAME_HEADER_BYTES, FrameHeader, Hello, HelloOk, Kind, Part, ReadPart, WireError,
@@ -12,11 +12,52 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time;
 
-use super::Missed;
 use crate::fill::ByteSink;
 
 /// Payload received at a time. It is hashed and handed on while it is in the second-level cache.
 const PIECE_BYTES: usize = 256 << 10;
+
+/// Why a peer did not give the requested bytes.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Missed {
+    /// It does not have the shard.
+    #[error("it does not have the shard")]
+    NotThere,
+    /// It does not know this node any more: it was restarted.
+    #[error("it does not know this node any more")]
+    Stranger,
+    /// It says nothing: it hangs, or messages to it get lost.
+    #[error("it is silent")]
+    Silent,
+    /// It can't be reached, or its answer is malformed.
+    #[error("it can't be asked: {0}")]
+    Away(String),
+    /// Its bytes failed a check.
+    #[error("it gave wrong bytes: {0}")]
+    Wrong(String),
+}
+
+impl From<io::Error> for Missed {
+    fn from(why: io::Error) -> Self {
+        Self::Away(why.to_string())
+    }
+}
+
+impl From<WireError> for Missed {
+    fn from(why: WireError) -> Self {
+        Self::Away(why.to_string())
+    }
+}
+
+impl From<Error> for Missed {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::NotFound => Self::NotThere,
+            ErrorKind::Unauthenticated => Self::Stranger,
+            _ => Self::Away(error.to_string()),
+        }
+    }
+}
 
 /// A socket after its HELLO.
 #[derive(Debug)]

@@ -1,21 +1,20 @@
 //! One peer: its addresses, whether it answers, and the connections to it.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use larder_base::{Error, ErrorKind, ShardId, SnapshotId, Ticket, data_address, limits};
+use larder_base::{ShardId, SnapshotId, Ticket, data_address, limits};
 use larder_wire::control::node_client::NodeClient;
 use larder_wire::control::{self, IntroduceRequest, ListLastUsesRequest};
-use larder_wire::data::{Part, ReadPart, WireError};
+use larder_wire::data::{Part, ReadPart};
 use larder_wire::status::from_status;
 use tokio::sync::Semaphore;
 use tokio::{task, time};
 use tonic::transport::{Channel, Endpoint};
 
-use super::connection::Connection;
+use super::connection::{Connection, Missed};
 use crate::clock;
 use crate::fill::ByteSink;
 
@@ -43,48 +42,6 @@ struct State {
 struct Access {
     address: String,
     ticket: Ticket,
-}
-
-/// Why a peer did not give the requested bytes.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Missed {
-    /// It does not have the shard.
-    #[error("it does not have the shard")]
-    NotThere,
-    /// It does not know this node any more: it was restarted.
-    #[error("it does not know this node any more")]
-    Stranger,
-    /// It says nothing: it hangs, or messages to it get lost.
-    #[error("it is silent")]
-    Silent,
-    /// It can't be reached, or its answer is malformed.
-    #[error("it can't be asked: {0}")]
-    Away(String),
-    /// Its bytes failed a check.
-    #[error("it gave wrong bytes: {0}")]
-    Wrong(String),
-}
-
-impl From<io::Error> for Missed {
-    fn from(why: io::Error) -> Self {
-        Self::Away(why.to_string())
-    }
-}
-
-impl From<WireError> for Missed {
-    fn from(why: WireError) -> Self {
-        Self::Away(why.to_string())
-    }
-}
-
-impl From<Error> for Missed {
-    fn from(error: Error) -> Self {
-        match error.kind() {
-            ErrorKind::NotFound => Self::NotThere,
-            ErrorKind::Unauthenticated => Self::Stranger,
-            _ => Self::Away(error.to_string()),
-        }
-    }
 }
 
 impl Peer {
