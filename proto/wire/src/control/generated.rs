@@ -9,32 +9,33 @@ pub struct NodeDescription {
     #[prost(string, tag = "1")]
     #[serde(rename = "node")]
     pub node_id: ::prost::alloc::string::String,
-    /// 16 random bytes, drawn at each start: another value means that tickets and maps are void.
+    /// 16 random bytes, drawn at each start. After a change, tickets and maps are void.
     #[prost(bytes = "bytes", tag = "2")]
     #[serde(serialize_with = "super::json::hex")]
     pub boot_id: ::prost::bytes::Bytes,
     /// Version of the program, as "0.1.0".
     #[prost(string, tag = "3")]
     pub version: ::prost::alloc::string::String,
-    /// Where the data plane listens, as "host:port". Empty when it has none.
+    /// Address of the data plane, as "host:port". Empty: the node serves no data plane.
     #[prost(string, tag = "4")]
     #[serde(rename = "data")]
     pub data_address: ::prost::alloc::string::String,
-    /// Path of the unix socket for clients on the same host. Empty when it has none.
+    /// Path of the unix socket for clients on the same host. Empty: the node has no socket.
     #[prost(string, tag = "5")]
     #[serde(rename = "socket")]
     pub socket_path: ::prost::alloc::string::String,
-    /// Version of the ring this node uses.
+    /// Version of the ring in use on this node.
     #[prost(uint64, tag = "6")]
     pub ring_version: u64,
-    /// Digest of the placement, with its exceptions; nodes that differ in it for one version place shards differently.
+    /// Digest of the placement, exceptions included. Two nodes with the same version and different
+    /// digests place shards differently.
     #[prost(fixed64, tag = "7")]
     #[serde(serialize_with = "super::json::digest")]
     pub ring_digest: u64,
-    /// The host it runs on: a client on the same host may use the unix socket.
+    /// The host of the node. A client on the same host may use the unix socket.
     #[prost(string, tag = "8")]
     pub host: ::prost::alloc::string::String,
-    /// Lowest and highest version of the data plane it speaks.
+    /// Lowest and highest version of the data plane that the node speaks.
     #[prost(uint32, tag = "9")]
     #[serde(skip)]
     pub protocol_version_min: u32,
@@ -45,42 +46,42 @@ pub struct NodeDescription {
     #[prost(uint64, tag = "11")]
     #[serde(rename = "uptime_seconds", serialize_with = "super::json::seconds")]
     pub uptime_ms: u64,
-    /// Whether it finishes what it has and takes no new connections.
+    /// Whether the node is stopping: it finishes requests and accepts no new connections.
     #[prost(bool, tag = "12")]
     pub draining: bool,
-    /// Origin prefixes it serves, as URIs.
+    /// Origin prefixes that the node serves, as URIs.
     #[prost(string, repeated, tag = "13")]
     pub origins: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// How its memory is used.
+    /// Use of its memory.
     #[prost(message, optional, tag = "14")]
     pub memory: ::core::option::Option<MemoryUse>,
-    /// What it did since its start.
+    /// Counts since its start.
     #[prost(message, optional, tag = "15")]
     pub counters: ::core::option::Option<Counters>,
-    /// Connections and leases right now.
+    /// Connections and leases at this moment.
     #[prost(message, optional, tag = "16")]
     pub load: ::core::option::Option<Load>,
 }
-/// Bytes of the memory budget by holder. resident + filling + orphaned never exceeds budget.
+/// Bytes of the memory budget by use. resident + filling + orphaned never exceeds budget.
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MemoryUse {
-    /// What may be used.
+    /// Bytes that the node may use for shards.
     #[prost(uint64, tag = "1")]
     pub budget_bytes: u64,
-    /// Sealed extents that are served.
+    /// Bytes of sealed extents that the node serves.
     #[prost(uint64, tag = "2")]
     pub resident_bytes: u64,
-    /// Extents being filled.
+    /// Bytes of extents that fills write.
     #[prost(uint64, tag = "3")]
     pub filling_bytes: u64,
-    /// Extents given up here that some process still maps.
+    /// Bytes of evicted extents that some process still maps.
     #[prost(uint64, tag = "4")]
     pub orphaned_bytes: u64,
-    /// Page size that extents got, in bytes: 4096, or 2097152 with huge pages.
+    /// Page size of the extents in bytes: 4096, or 2097152 with huge pages. 0: no extent yet.
     #[prost(uint64, tag = "5")]
     pub page_size_bytes: u64,
-    /// Where the budget comes from: "--memory", or the cgroup file or /proc/meminfo that bounds it.
+    /// Origin of the budget, in words: "--memory", or the memory of the host or its cgroup.
     #[prost(string, tag = "6")]
     pub budget_source: ::prost::alloc::string::String,
 }
@@ -91,85 +92,86 @@ pub struct Counters {
     /// Rows sent over TCP that were in memory.
     #[prost(uint64, tag = "1")]
     pub rows_memory: u64,
-    /// Rows sent over TCP that had to be read from the origin first.
+    /// Rows sent over TCP that the node first had to read from the origin.
     #[prost(uint64, tag = "2")]
     pub rows_origin: u64,
     /// Gathers answered, failed ones included.
     #[prost(uint64, tag = "3")]
     pub gathers: u64,
-    /// Payload sent over TCP.
+    /// Payload sent over TCP, in bytes.
     #[prost(uint64, tag = "4")]
     pub sent_bytes: u64,
-    /// Descriptors handed out on the unix socket.
+    /// File descriptors sent over the unix socket.
     #[prost(uint64, tag = "5")]
     pub attaches: u64,
     /// Requests to the origin, retries included.
     #[prost(uint64, tag = "6")]
     pub origin_requests: u64,
-    /// Bytes read from the origin, those of failed tries included.
+    /// Bytes read from the origin, failed tries included.
     #[prost(uint64, tag = "7")]
     pub origin_bytes: u64,
     /// Requests to the origin that were retries.
     #[prost(uint64, tag = "8")]
     pub origin_retries: u64,
-    /// Fills begun, completed and given up.
+    /// Fills that began, that completed, and that gave up.
     #[prost(uint64, tag = "9")]
     pub fills_started: u64,
     #[prost(uint64, tag = "10")]
     pub fills_completed: u64,
     #[prost(uint64, tag = "11")]
     pub fills_failed: u64,
-    /// Shards evicted, and their bytes.
+    /// Evicted shards, and their bytes.
     #[prost(uint64, tag = "12")]
     pub evicted_shards: u64,
     #[prost(uint64, tag = "13")]
     pub evicted_bytes: u64,
-    /// Times a client was asked to drop a map.
+    /// Requests to clients to drop a map.
     #[prost(uint64, tag = "14")]
     pub recalls: u64,
 }
-/// What the node holds for others at this moment.
+/// Connections, leases and work of a node at this moment.
 #[derive(serde::Serialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Load {
-    /// Connections of the data plane over TCP.
+    /// TCP connections of the data plane.
     #[prost(uint32, tag = "1")]
     pub data_connections: u32,
     /// Connections to the unix socket.
     #[prost(uint32, tag = "2")]
     pub socket_connections: u32,
-    /// Leases: shards handed to clients on this host, counted per client.
+    /// Leases: shards that clients on this host hold, counted once for each client.
     #[prost(uint64, tag = "3")]
     pub leases: u64,
     /// Gathers in progress.
     #[prost(uint32, tag = "4")]
     pub gathers: u32,
-    /// Shards being filled, and those waiting for their turn.
+    /// Fills that run, and fills that wait for their turn.
     #[prost(uint32, tag = "5")]
     pub fills_running: u32,
     #[prost(uint32, tag = "6")]
     pub fills_queued: u32,
-    /// Tickets alive.
+    /// Valid tickets.
     #[prost(uint32, tag = "7")]
     pub tickets: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetRingRequest {}
-/// The members of one version of the ring. Placement follows from ids, weights and the unit of weights,
-/// that of replicas also from hosts and zones.
+/// The members of one version of the ring. Ids, weights and the weight unit determine the
+/// placement. Hosts and zones also determine the placement of replicas.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Ring {
-    /// Of two rings the one with the greater version is the newer.
+    /// Of two rings, the ring with the greater version is the newer.
     #[prost(uint64, tag = "1")]
     pub version: u64,
-    /// At most 1,024, in any order.
+    /// At most 1,024 members, in any order.
     #[prost(message, repeated, tag = "2")]
     pub members: ::prost::alloc::vec::Vec<Member>,
-    /// The weight that gets an ordinary number of points on the ring: a power of two, from a quarter of the
-    /// mean weight up to twice the mean. 0: the power of two nearest to the mean.
+    /// The weight of a member with an ordinary number of points on the ring. It is a power of two,
+    /// from a quarter of the mean weight to twice the mean. 0: the power of two nearest to the
+    /// mean.
     #[prost(uint32, tag = "3")]
     pub weight_unit: u32,
-    /// How many members own each shard, where there are enough: at most 8. 0: one.
+    /// Number of owners of each shard, if the ring has enough members. At most 8; 0 means 1.
     #[prost(uint32, tag = "4")]
     pub replicas: u32,
 }
@@ -179,16 +181,17 @@ pub struct Member {
     /// Stable name: 1 to 64 letters, digits, '-', '_' or '.'.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
-    /// Share of the shards relative to the others, at least 1.
+    /// Share of the shards relative to the other members, from 1 to 16,777,216.
     #[prost(uint32, tag = "2")]
     pub weight: u32,
-    /// Where its control plane listens: "<http://host:port".>
+    /// Address of its control plane: "<http://host:port".>
     #[prost(string, tag = "3")]
     pub control: ::prost::alloc::string::String,
-    /// The host it runs on.
+    /// The host of the node.
     #[prost(string, tag = "4")]
     pub host: ::prost::alloc::string::String,
-    /// What fails together beyond a host, as an availability zone; at most 64 bytes. Empty: not known.
+    /// A group of hosts that fail together, such as an availability zone. At most 64 bytes.
+    /// Empty: unknown.
     #[prost(string, tag = "5")]
     pub zone: ::prost::alloc::string::String,
 }
@@ -197,74 +200,80 @@ pub struct GetExceptionsRequest {
     /// The snapshot, 16 bytes. It need not be open on this node.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
-    /// The version of the ring that they are exceptions to.
+    /// The version of the ring to which the exceptions belong.
     #[prost(uint64, tag = "2")]
     pub ring_version: u64,
 }
 /// The next piece of a table of exceptions.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExceptionsChunk {
-    /// In the first piece the length of the whole table; 0 in the others.
+    /// In the first piece, the length of the whole table in bytes; 0 in the others. The client
+    /// must compare it with its limit before it allocates.
     #[prost(uint64, tag = "1")]
     pub table_bytes: u64,
+    /// At most 256 KiB.
     #[prost(bytes = "bytes", tag = "2")]
     pub chunk: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct IntroduceRequest {
-    /// The name in the ring of the node that asks.
+    /// The name of the calling node in the ring. The answering node only logs it.
     #[prost(string, tag = "1")]
     pub node_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct IntroduceResponse {
-    /// The name in the ring of the node that answers.
+    /// The name of the answering node in the ring.
     #[prost(string, tag = "1")]
     pub node_id: ::prost::alloc::string::String,
-    /// Where its data plane listens, as "host:port".
+    /// Address of its data plane, as "host:port".
     #[prost(string, tag = "2")]
     pub data_address: ::prost::alloc::string::String,
-    /// The right to read from it, 16 bytes: shown in HELLO, kept secret.
+    /// The right to read from it, 16 bytes. The caller shows it in HELLO and keeps it secret.
     #[prost(bytes = "bytes", tag = "3")]
     pub ticket: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OpenDatasetRequest {
-    /// The dataset, with a tag or without: "s3://bucket/prefix@v3". Without one: "latest".
+    /// The dataset, with or without a tag: "s3://bucket/prefix@v3". The default tag is "latest".
+    /// At most 4,096 bytes.
     #[prost(string, tag = "1")]
     pub uri: ::prost::alloc::string::String,
-    /// Where its manifest lies when not beside the data. Empty: beside the data.
+    /// Place of its manifest, at most 4,096 bytes. Empty: the manifest lies beside the data.
     #[prost(string, tag = "2")]
     pub manifest_uri: ::prost::alloc::string::String,
-    /// Who asks, for listings: job, rank, host.
+    /// The client's name for itself, such as program and process id. The node only logs it, at
+    /// most 256 bytes of it.
     #[prost(string, tag = "3")]
     pub client_name: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OpenDatasetResponse {
-    /// The snapshot that the tag names now, 16 bytes. Everything after this is about that snapshot.
+    /// The snapshot that the tag names now, 16 bytes. All later calls are about this snapshot.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
-    /// Samples, shards and bytes of all tensors.
+    /// Number of samples, number of shards, and bytes of all tensors.
     #[prost(uint64, tag = "2")]
     pub samples: u64,
     #[prost(uint32, tag = "3")]
     pub shards: u32,
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
-    /// Length of the manifest.
+    /// Length of the manifest in bytes.
     #[prost(uint64, tag = "5")]
     pub manifest_bytes: u64,
-    /// The right to read this snapshot from this node, 16 bytes: shown in HELLO, kept secret.
+    /// The right to read this snapshot from this node, 16 bytes. The client shows it in HELLO and
+    /// keeps it secret.
     #[prost(bytes = "bytes", tag = "6")]
     pub ticket: ::prost::bytes::Bytes,
-    /// Whether the prefix had no manifest and was indexed for this call.
+    /// Whether the prefix had no manifest, so that the node indexed it for this call.
     #[prost(bool, tag = "7")]
     pub indexed_now: bool,
-    /// The object that the node read the manifest from.
+    /// The object from which the node read the manifest.
     #[prost(string, tag = "8")]
     pub manifest_uri: ::prost::alloc::string::String,
-    /// If it was indexed: what was left out and why, a clause each; the first few of left_out_count.
+    /// After indexing: the objects that the index leaves out, with the reason of each. The node
+    /// sends at most 4 entries of at most 512 bytes. left_out_count counts all.
     #[prost(string, repeated, tag = "9")]
     pub left_out: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(uint64, tag = "10")]
@@ -279,15 +288,16 @@ pub struct FetchManifestRequest {
 /// The next piece of a manifest.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ManifestChunk {
+    /// At most 256 KiB.
     #[prost(bytes = "bytes", tag = "1")]
     pub chunk: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListDatasetsRequest {
-    /// Most entries wanted; 0: 1,000. At most 4,096.
+    /// Most entries of the page, at most 4,096. 0 means 1,000.
     #[prost(uint32, tag = "1")]
     pub page_size: u32,
-    /// From the page before; empty: the first page.
+    /// The token from the page before. Empty: the first page.
     #[prost(string, tag = "2")]
     pub page_token: ::prost::alloc::string::String,
 }
@@ -295,7 +305,7 @@ pub struct ListDatasetsRequest {
 pub struct ListDatasetsResponse {
     #[prost(message, repeated, tag = "1")]
     pub datasets: ::prost::alloc::vec::Vec<DatasetStatus>,
-    /// For the next page; empty: this was the last.
+    /// The token of the next page. Empty: this page is the last.
     #[prost(string, tag = "2")]
     pub next_page_token: ::prost::alloc::string::String,
 }
@@ -305,7 +315,7 @@ pub struct DatasetStatus {
     /// Its snapshot, 16 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
-    /// The prefix it lies under.
+    /// Its prefix on the origin.
     #[prost(string, tag = "2")]
     pub uri: ::prost::alloc::string::String,
     /// Size of the snapshot.
@@ -315,12 +325,13 @@ pub struct DatasetStatus {
     pub shards: u32,
     #[prost(uint64, tag = "5")]
     pub bytes: u64,
-    /// What of it is resident on this node.
+    /// Its resident shards on this node, and their bytes.
     #[prost(uint32, tag = "6")]
     pub resident_shards: u32,
     #[prost(uint64, tag = "7")]
     pub resident_bytes: u64,
-    /// Connections that have it in use: while there is one, its shards stay.
+    /// Connections that use it. While there is at least one, the node evicts no shard of it for
+    /// other datasets.
     #[prost(uint32, tag = "8")]
     pub sessions: u32,
     /// Milliseconds since it was last used.
@@ -329,16 +340,16 @@ pub struct DatasetStatus {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListShardsRequest {
-    /// Only those of this snapshot, 16 bytes; absent: all.
+    /// List only shards of this snapshot, 16 bytes. Absent: shards of all snapshots.
     #[prost(bytes = "bytes", optional, tag = "1")]
     pub snapshot: ::core::option::Option<::prost::bytes::Bytes>,
-    /// Most entries wanted; 0: 1,000. At most 4,096.
+    /// Most entries of the page, at most 4,096. 0 means 1,000.
     #[prost(uint32, tag = "2")]
     pub page_size: u32,
-    /// From the page before; empty: the first page.
+    /// The token from the page before. Empty: the first page.
     #[prost(string, tag = "3")]
     pub page_token: ::prost::alloc::string::String,
-    /// Only those in this state; UNSPECIFIED: all.
+    /// List only shards in this state. UNSPECIFIED: shards in any state.
     #[prost(enumeration = "ShardState", tag = "4")]
     pub state: i32,
 }
@@ -347,13 +358,14 @@ pub struct ListShardsResponse {
     /// In a stable order: by snapshot, then by index.
     #[prost(message, repeated, tag = "1")]
     pub shards: ::prost::alloc::vec::Vec<ShardStatus>,
-    /// For the next page; empty: this was the last.
+    /// The token of the next page. Empty: this page is the last.
     #[prost(string, tag = "2")]
     pub next_page_token: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListLastUsesRequest {
-    /// The snapshots, 16 bytes each, at most 2,048. One that is not open here has no shards here.
+    /// The snapshots, 16 bytes each, at most 2,048. The node has no shards of a snapshot that is
+    /// not open on it.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub snapshots: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
@@ -363,10 +375,10 @@ pub struct LastUses {
     /// The snapshot, 16 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
-    /// Ids of the shards, 16 bytes each, one after the other.
+    /// Ids of the shards, 16 bytes each, without gaps.
     #[prost(bytes = "bytes", tag = "2")]
     pub shard_ids: ::prost::bytes::Bytes,
-    /// For each the milliseconds since it was last read; 0 while a client maps it.
+    /// For each shard, the milliseconds since it was last read. 0 while a client maps it.
     #[prost(uint64, repeated, tag = "3")]
     pub idle_ms: ::prost::alloc::vec::Vec<u64>,
 }
@@ -383,13 +395,13 @@ pub struct ShardStatus {
     pub shard_id: ::prost::bytes::Bytes,
     #[prost(enumeration = "ShardState", tag = "4")]
     pub state: i32,
-    /// What it takes of the budget.
+    /// Its bytes in the budget.
     #[prost(uint64, tag = "5")]
     pub bytes: u64,
-    /// While it fills: bytes that are in.
+    /// During its fill, the bytes that have arrived.
     #[prost(uint64, tag = "6")]
     pub bytes_ready: u64,
-    /// Clients that hold it.
+    /// Clients that hold a lease on it.
     #[prost(uint32, tag = "7")]
     pub leases: u32,
     /// Readers that wait for it.
@@ -398,13 +410,13 @@ pub struct ShardStatus {
     /// Milliseconds in this state.
     #[prost(uint64, tag = "9")]
     pub age_ms: u64,
-    /// Milliseconds since it was last read or attached.
+    /// Milliseconds since a client last read or attached it.
     #[prost(uint64, tag = "10")]
     pub idle_ms: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListFailuresRequest {
-    /// Most entries wanted; 0: all that are kept, at most 256.
+    /// Most entries wanted. 0: all that the node keeps, at most 256.
     #[prost(uint32, tag = "1")]
     pub page_size: u32,
 }
@@ -412,7 +424,7 @@ pub struct ListFailuresRequest {
 pub struct ListFailuresResponse {
     #[prost(message, repeated, tag = "1")]
     pub failures: ::prost::alloc::vec::Vec<Failure>,
-    /// Failures since the start, those no longer listed included.
+    /// Failures since the start, including those that the node no longer keeps.
     #[prost(uint64, tag = "2")]
     pub total: u64,
 }
@@ -420,7 +432,7 @@ pub struct ListFailuresResponse {
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Failure {
-    /// The shard: its snapshot, 16 bytes, its index and its id, 16 bytes.
+    /// The shard: its snapshot, 16 bytes, its index, and its id, 16 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     #[serde(serialize_with = "super::json::hex")]
     pub snapshot: ::prost::bytes::Bytes,
@@ -429,7 +441,8 @@ pub struct Failure {
     #[prost(bytes = "bytes", tag = "3")]
     #[serde(skip)]
     pub shard_id: ::prost::bytes::Bytes,
-    /// The object whose read failed, as a URI, and where in it.
+    /// The object and range of the failed read. The object is a URI, offset and bytes count bytes.
+    /// Empty and 0: no read failed.
     #[prost(string, tag = "4")]
     pub object: ::prost::alloc::string::String,
     #[prost(uint64, tag = "5")]
@@ -442,27 +455,27 @@ pub struct Failure {
     pub kind: u32,
     #[prost(string, tag = "8")]
     pub message: ::prost::alloc::string::String,
-    /// Tries made.
+    /// Number of tries.
     #[prost(uint32, tag = "9")]
     pub tries: u32,
-    /// Milliseconds since it gave up.
+    /// Milliseconds since the fill gave up.
     #[prost(uint64, tag = "10")]
     #[serde(rename = "age_seconds", serialize_with = "super::json::seconds")]
     pub age_ms: u64,
 }
-/// How a shard stands on this node.
+/// The state of a shard on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum ShardState {
     /// A state that this schema does not know.
     Unspecified = 0,
-    /// Waits for its fill.
+    /// Its fill waits for its turn.
     Queued = 1,
-    /// Its parts are arriving.
+    /// Its parts arrive.
     Filling = 2,
     /// Sealed and served.
     Resident = 3,
-    /// Given up here, but some process still maps it.
+    /// Evicted, but some process still maps it.
     Orphaned = 4,
 }
 impl ShardState {
@@ -502,7 +515,7 @@ pub mod node_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// What a node answers about itself and its datasets. Rows are read over the data plane.
+    /// The answers of a node about itself and its datasets. Clients read rows over the data plane.
     #[derive(Debug, Clone)]
     pub struct NodeClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -572,7 +585,7 @@ pub mod node_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Who this node is, where it listens and how its memory stands. Needs no ticket.
+        /// Describes the node: its name, its addresses and its memory.
         pub async fn describe(
             &mut self,
             request: impl tonic::IntoRequest<super::DescribeRequest>,
@@ -594,7 +607,7 @@ pub mod node_client {
             req.extensions_mut().insert(GrpcMethod::new("larder.v1.Node", "Describe"));
             self.inner.unary(req, path, codec).await
         }
-        /// The members of the cluster, as this node knows them.
+        /// Returns the members of the cluster, as this node knows them.
         pub async fn get_ring(
             &mut self,
             request: impl tonic::IntoRequest<super::GetRingRequest>,
@@ -613,10 +626,12 @@ pub mod node_client {
             req.extensions_mut().insert(GrpcMethod::new("larder.v1.Node", "GetRing"));
             self.inner.unary(req, path, codec).await
         }
-        /// The exceptions to one version of the ring that a plan made for the shards of a snapshot: a table as
-        /// proto/base/src/placement reads it, in order, in pieces of at most 256 KiB. No piece at all: none were
-        /// made, and all its shards go by the walk. NOT_FOUND: this node goes by another version; ask for the
-        /// ring again.
+        /// Returns the exceptions that a plan made for the shards of one snapshot. The table comes
+        /// in order, in pieces of at most 256 KiB. proto/base/src/placement describes its format.
+        ///
+        /// Without exceptions the node sends no piece, and the walk decides for all shards.
+        /// The node knows the ring in use and the one before it. It answers NOT_FOUND for any other
+        /// version, and the client must fetch the ring again.
         pub async fn get_exceptions(
             &mut self,
             request: impl tonic::IntoRequest<super::GetExceptionsRequest>,
@@ -641,9 +656,11 @@ pub mod node_client {
                 .insert(GrpcMethod::new("larder.v1.Node", "GetExceptions"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Opens a dataset for reading and hands out the ticket for the data plane. Indexes the prefix
-        /// first when nobody has. NOT_FOUND: no such dataset or tag. PERMISSION_DENIED: outside the origin
-        /// prefixes that this node serves.
+        /// Opens a dataset for reading, and returns the ticket for the data plane. The node indexes
+        /// a prefix without a manifest first.
+        ///
+        /// NOT_FOUND: the dataset or tag does not exist.
+        /// PERMISSION_DENIED: the dataset lies outside the origin prefixes that this node serves.
         pub async fn open_dataset(
             &mut self,
             request: impl tonic::IntoRequest<super::OpenDatasetRequest>,
@@ -668,7 +685,8 @@ pub mod node_client {
                 .insert(GrpcMethod::new("larder.v1.Node", "OpenDataset"));
             self.inner.unary(req, path, codec).await
         }
-        /// The manifest of an open snapshot, in order, in pieces of at most 256 KiB.
+        /// Returns the manifest of an open snapshot, in order, in pieces of at most 256 KiB.
+        /// NOT_FOUND: the snapshot is not open on this node.
         pub async fn fetch_manifest(
             &mut self,
             request: impl tonic::IntoRequest<super::FetchManifestRequest>,
@@ -693,7 +711,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("larder.v1.Node", "FetchManifest"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The datasets open on this node.
+        /// Lists the datasets that are open on this node.
         pub async fn list_datasets(
             &mut self,
             request: impl tonic::IntoRequest<super::ListDatasetsRequest>,
@@ -718,7 +736,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("larder.v1.Node", "ListDatasets"));
             self.inner.unary(req, path, codec).await
         }
-        /// The shards this node holds, fills or still counts, and in which state each is.
+        /// Lists the shards of open datasets that take memory on this node, with their states.
         pub async fn list_shards(
             &mut self,
             request: impl tonic::IntoRequest<super::ListShardsRequest>,
@@ -742,8 +760,9 @@ pub mod node_client {
             req.extensions_mut().insert(GrpcMethod::new("larder.v1.Node", "ListShards"));
             self.inner.unary(req, path, codec).await
         }
-        /// When each shard of some snapshots that is here was last read, in no order: asked by a node that these are moved to,
-        /// and begins with what is needed soonest. Ends after ten seconds, whatever was taken by then.
+        /// Reports when each resident shard of some snapshots was last read, in no order. The
+        /// target of a move asks this, and moves the shards that are needed soonest first. The
+        /// stream ends after ten seconds, complete or not.
         pub async fn list_last_uses(
             &mut self,
             request: impl tonic::IntoRequest<super::ListLastUsesRequest>,
@@ -768,7 +787,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("larder.v1.Node", "ListLastUses"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Fills that gave up lately, and why; the newest first.
+        /// Lists the latest fills that gave up, and why. The newest comes first.
         pub async fn list_failures(
             &mut self,
             request: impl tonic::IntoRequest<super::ListFailuresRequest>,
@@ -793,7 +812,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("larder.v1.Node", "ListFailures"));
             self.inner.unary(req, path, codec).await
         }
-        /// How another node of the ring reads shards that this one has, instead of the origin.
+        /// Tells another node of the ring how to read shards from this node instead of the origin.
         pub async fn introduce(
             &mut self,
             request: impl tonic::IntoRequest<super::IntroduceRequest>,
@@ -830,12 +849,12 @@ pub mod node_server {
     /// Generated trait containing gRPC methods that should be implemented for use with NodeServer.
     #[async_trait]
     pub trait Node: std::marker::Send + std::marker::Sync + 'static {
-        /// Who this node is, where it listens and how its memory stands. Needs no ticket.
+        /// Describes the node: its name, its addresses and its memory.
         async fn describe(
             &self,
             request: tonic::Request<super::DescribeRequest>,
         ) -> std::result::Result<tonic::Response<super::NodeDescription>, tonic::Status>;
-        /// The members of the cluster, as this node knows them.
+        /// Returns the members of the cluster, as this node knows them.
         async fn get_ring(
             &self,
             request: tonic::Request<super::GetRingRequest>,
@@ -846,10 +865,12 @@ pub mod node_server {
             >
             + std::marker::Send
             + 'static;
-        /// The exceptions to one version of the ring that a plan made for the shards of a snapshot: a table as
-        /// proto/base/src/placement reads it, in order, in pieces of at most 256 KiB. No piece at all: none were
-        /// made, and all its shards go by the walk. NOT_FOUND: this node goes by another version; ask for the
-        /// ring again.
+        /// Returns the exceptions that a plan made for the shards of one snapshot. The table comes
+        /// in order, in pieces of at most 256 KiB. proto/base/src/placement describes its format.
+        ///
+        /// Without exceptions the node sends no piece, and the walk decides for all shards.
+        /// The node knows the ring in use and the one before it. It answers NOT_FOUND for any other
+        /// version, and the client must fetch the ring again.
         async fn get_exceptions(
             &self,
             request: tonic::Request<super::GetExceptionsRequest>,
@@ -857,9 +878,11 @@ pub mod node_server {
             tonic::Response<Self::GetExceptionsStream>,
             tonic::Status,
         >;
-        /// Opens a dataset for reading and hands out the ticket for the data plane. Indexes the prefix
-        /// first when nobody has. NOT_FOUND: no such dataset or tag. PERMISSION_DENIED: outside the origin
-        /// prefixes that this node serves.
+        /// Opens a dataset for reading, and returns the ticket for the data plane. The node indexes
+        /// a prefix without a manifest first.
+        ///
+        /// NOT_FOUND: the dataset or tag does not exist.
+        /// PERMISSION_DENIED: the dataset lies outside the origin prefixes that this node serves.
         async fn open_dataset(
             &self,
             request: tonic::Request<super::OpenDatasetRequest>,
@@ -873,7 +896,8 @@ pub mod node_server {
             >
             + std::marker::Send
             + 'static;
-        /// The manifest of an open snapshot, in order, in pieces of at most 256 KiB.
+        /// Returns the manifest of an open snapshot, in order, in pieces of at most 256 KiB.
+        /// NOT_FOUND: the snapshot is not open on this node.
         async fn fetch_manifest(
             &self,
             request: tonic::Request<super::FetchManifestRequest>,
@@ -881,7 +905,7 @@ pub mod node_server {
             tonic::Response<Self::FetchManifestStream>,
             tonic::Status,
         >;
-        /// The datasets open on this node.
+        /// Lists the datasets that are open on this node.
         async fn list_datasets(
             &self,
             request: tonic::Request<super::ListDatasetsRequest>,
@@ -889,7 +913,7 @@ pub mod node_server {
             tonic::Response<super::ListDatasetsResponse>,
             tonic::Status,
         >;
-        /// The shards this node holds, fills or still counts, and in which state each is.
+        /// Lists the shards of open datasets that take memory on this node, with their states.
         async fn list_shards(
             &self,
             request: tonic::Request<super::ListShardsRequest>,
@@ -903,8 +927,9 @@ pub mod node_server {
             >
             + std::marker::Send
             + 'static;
-        /// When each shard of some snapshots that is here was last read, in no order: asked by a node that these are moved to,
-        /// and begins with what is needed soonest. Ends after ten seconds, whatever was taken by then.
+        /// Reports when each resident shard of some snapshots was last read, in no order. The
+        /// target of a move asks this, and moves the shards that are needed soonest first. The
+        /// stream ends after ten seconds, complete or not.
         async fn list_last_uses(
             &self,
             request: tonic::Request<super::ListLastUsesRequest>,
@@ -912,7 +937,7 @@ pub mod node_server {
             tonic::Response<Self::ListLastUsesStream>,
             tonic::Status,
         >;
-        /// Fills that gave up lately, and why; the newest first.
+        /// Lists the latest fills that gave up, and why. The newest comes first.
         async fn list_failures(
             &self,
             request: tonic::Request<super::ListFailuresRequest>,
@@ -920,7 +945,7 @@ pub mod node_server {
             tonic::Response<super::ListFailuresResponse>,
             tonic::Status,
         >;
-        /// How another node of the ring reads shards that this one has, instead of the origin.
+        /// Tells another node of the ring how to read shards from this node instead of the origin.
         async fn introduce(
             &self,
             request: tonic::Request<super::IntroduceRequest>,
@@ -929,7 +954,7 @@ pub mod node_server {
             tonic::Status,
         >;
     }
-    /// What a node answers about itself and its datasets. Rows are read over the data plane.
+    /// The answers of a node about itself and its datasets. Clients read rows over the data plane.
     #[derive(Debug)]
     pub struct NodeServer<T> {
         inner: Arc<T>,
@@ -1488,26 +1513,30 @@ pub mod node_server {
 /// The record at one revision.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StoredRecord {
-    /// Of two revisions the greater is the newer. Its upper 32 bits are the generation of the coordinator that wrote it.
+    /// Of two revisions, the greater is the newer. The upper 32 bits are the generation of the
+    /// coordinator that wrote the record.
     #[prost(uint64, tag = "1")]
     pub revision: u64,
+    /// At most 256 KiB. The coordinator does not interpret it.
     #[prost(bytes = "bytes", tag = "2")]
     pub record: ::prost::bytes::Bytes,
-    /// Names of the blobs it needs, 16 bytes each.
+    /// Ids of the blobs that the record needs, 16 bytes each, at most 32.
     #[prost(bytes = "bytes", repeated, tag = "3")]
     pub blobs: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
-/// A node that said that it lives.
+/// The announcement of a node that it lives. The coordinator checks its limits.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Announcement {
+    /// The node's name, 1 to 64 bytes.
     #[prost(string, tag = "1")]
     pub node_id: ::prost::alloc::string::String,
-    /// Which start of the node said so, 16 bytes.
+    /// The boot of the node that made it, 16 bytes.
     #[prost(bytes = "bytes", tag = "2")]
     pub boot_id: ::prost::bytes::Bytes,
+    /// Its payload, at most 1 KiB. The coordinator does not interpret it.
     #[prost(bytes = "bytes", tag = "3")]
     pub word: ::prost::bytes::Bytes,
-    /// How long it lasts from the last renewal.
+    /// Its time to live from the last renewal: 1,000 to 600,000 milliseconds.
     #[prost(uint64, tag = "4")]
     pub ttl_ms: u64,
 }
@@ -1517,7 +1546,7 @@ pub struct Announcements {
     /// Grows with every change.
     #[prost(uint64, tag = "1")]
     pub stamp: u64,
-    /// Sorted by node id.
+    /// Sorted by node id, at most 2,048.
     #[prost(message, repeated, tag = "2")]
     pub nodes: ::prost::alloc::vec::Vec<Announcement>,
 }
@@ -1527,20 +1556,22 @@ pub struct ReadClusterRequest {}
 pub struct WatchClusterRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ClusterView {
-    /// Absent: there is none yet, or (in a watch) it is the one told before.
+    /// Absent: no record exists yet. In a watch also: the record has not changed.
     #[prost(message, optional, tag = "1")]
     pub record: ::core::option::Option<StoredRecord>,
-    /// Absent, in a watch: as told before.
+    /// Absent, in a watch: the announcements have not changed.
     #[prost(message, optional, tag = "2")]
     pub announcements: ::core::option::Option<Announcements>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReplaceRecordRequest {
-    /// The revision that the caller saw; absent: there was no record.
+    /// The revision that the caller saw. Absent: the caller saw no record.
     #[prost(uint64, optional, tag = "1")]
     pub expected: ::core::option::Option<u64>,
+    /// The new record, at most 256 KiB. The coordinator checks this and the next limit.
     #[prost(bytes = "bytes", tag = "2")]
     pub record: ::prost::bytes::Bytes,
+    /// Ids of the blobs that it needs, 16 bytes each, at most 32.
     #[prost(bytes = "bytes", repeated, tag = "3")]
     pub blobs: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
@@ -1553,28 +1584,29 @@ pub struct ReplaceRecordResponse {
 pub mod replace_record_response {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Outcome {
-        /// Done: the new revision.
+        /// The record is replaced. This is its new revision.
         #[prost(uint64, tag = "1")]
         Revision(u64),
-        /// It had moved on. No record in it: there is none.
+        /// The record was at another revision: this one. Without a record in it, none exists.
         #[prost(message, tag = "2")]
         Moved(super::ClusterView),
-        /// The names of those blobs that are not there, 16 bytes each, one after the other.
+        /// The coordinator lacks these blobs. Ids of 16 bytes each, without gaps.
         #[prost(bytes, tag = "3")]
         Missing(::prost::bytes::Bytes),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PutBlobRequest {
-    /// In the first piece: the length of the whole.
+    /// In the first piece, the length of the whole blob, at most 16 MiB.
     #[prost(uint64, tag = "1")]
     pub bytes: u64,
+    /// At most 1 MiB.
     #[prost(bytes = "bytes", tag = "2")]
     pub piece: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PutBlobResponse {
-    /// The hash of its bytes (xxh3-128, little-endian), by which it is named.
+    /// The id of the blob: the hash of its bytes (xxh3-128, little-endian).
     #[prost(bytes = "bytes", tag = "1")]
     pub blob_id: ::prost::bytes::Bytes,
 }
@@ -1585,20 +1617,23 @@ pub struct GetBlobRequest {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BlobPiece {
-    /// In the first piece: the length of the whole.
+    /// In the first piece, the length of the whole blob in bytes.
     #[prost(uint64, tag = "1")]
     pub bytes: u64,
+    /// At most 1 MiB.
     #[prost(bytes = "bytes", tag = "2")]
     pub piece: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SweepBlobsRequest {
+    /// The revision of the record that the caller saw.
     #[prost(uint64, tag = "1")]
     pub revision: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SweepBlobsResponse {
-    /// Absent: the record had moved on, nothing was deleted.
+    /// Number of deleted blobs. Absent: the record was at another revision, and no blob was
+    /// deleted.
     #[prost(uint64, optional, tag = "1")]
     pub swept: ::core::option::Option<u64>,
 }
@@ -1613,7 +1648,7 @@ pub struct AnnounceResponse {}
 pub struct WithdrawRequest {
     #[prost(string, tag = "1")]
     pub node_id: ::prost::alloc::string::String,
-    /// Only an announcement of this start of the node is ended.
+    /// The boot of the node, 16 bytes. The coordinator ends only an announcement by this boot.
     #[prost(bytes = "bytes", tag = "2")]
     pub boot_id: ::prost::bytes::Bytes,
 }
@@ -1626,31 +1661,34 @@ pub struct LocateResponse {
     /// The node that answers.
     #[prost(string, tag = "1")]
     pub node_id: ::prost::alloc::string::String,
-    /// The greatest generation it knows, and where that one's coordinator is: <http://host:port,> empty if unknown.
+    /// The greatest generation that it knows, and the address of that coordinator:
+    /// <http://host:port.> Empty: unknown.
     #[prost(uint32, tag = "2")]
     pub generation: u32,
     #[prost(string, tag = "3")]
     pub coordinator: ::prost::alloc::string::String,
-    /// Whether it is the coordinator itself.
+    /// Whether the node is the coordinator itself.
     #[prost(bool, tag = "4")]
     pub coordinates: bool,
-    /// Revision of the newest record it has seen; 0: none.
+    /// Revision of the newest record that the node has seen. 0: it has seen no record.
     #[prost(uint64, tag = "5")]
     pub revision: u64,
-    /// The greatest generation it has promised, and to whom; to nobody any more if that is empty.
+    /// The greatest generation that the node has promised, and the name of the node it promised it
+    /// to. An empty name: the promise has ended.
     #[prost(uint32, tag = "6")]
     pub promised: u32,
     #[prost(string, tag = "7")]
     pub promised_to: ::prost::alloc::string::String,
-    /// Whether it reaches the coordinator now.
+    /// Whether the node reaches the coordinator now.
     #[prost(bool, tag = "8")]
     pub reaches: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PromiseGenerationRequest {
+    /// The generation that the caller is about to begin.
     #[prost(uint32, tag = "1")]
     pub generation: u32,
-    /// Who takes over, and where that is: <http://host:port.>
+    /// The node that takes over, and its address: <http://host:port.>
     #[prost(string, tag = "2")]
     pub node_id: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
@@ -1658,9 +1696,10 @@ pub struct PromiseGenerationRequest {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FollowRequest {
+    /// The generation that has begun.
     #[prost(uint32, tag = "1")]
     pub generation: u32,
-    /// Where the new coordinator is: <http://host:port.>
+    /// The address of the new coordinator: <http://host:port.>
     #[prost(string, tag = "2")]
     pub coordinator: ::prost::alloc::string::String,
 }
@@ -1675,7 +1714,8 @@ pub mod coordinator_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// One record that changes by compare-and-set, blobs that never change, announcements that end unless renewed.
+    /// Keeps one record, blobs and announcements. The record changes by compare-and-set. Blobs
+    /// never change. Announcements expire unless renewed.
     #[derive(Debug, Clone)]
     pub struct CoordinatorClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -1745,7 +1785,7 @@ pub mod coordinator_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Record and announcements as they are now.
+        /// Returns the record and the announcements of this moment.
         pub async fn read_cluster(
             &mut self,
             request: impl tonic::IntoRequest<super::ReadClusterRequest>,
@@ -1767,7 +1807,8 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("larder.v1.Coordinator", "ReadCluster"));
             self.inner.unary(req, path, codec).await
         }
-        /// The same whenever one of them changes: the latest, those in between may be left out. First of all as they are.
+        /// Sends the present state, then each change of it. The coordinator sends the latest state
+        /// and may skip states in between.
         pub async fn watch_cluster(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchClusterRequest>,
@@ -1792,7 +1833,8 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("larder.v1.Coordinator", "WatchCluster"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Sets the record if it is still the one that the caller saw, and all blobs that the new one names are there.
+        /// Sets the record if it is still at the revision that the caller saw. The coordinator must
+        /// have all blobs that the new record names.
         pub async fn replace_record(
             &mut self,
             request: impl tonic::IntoRequest<super::ReplaceRecordRequest>,
@@ -1817,7 +1859,8 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("larder.v1.Coordinator", "ReplaceRecord"));
             self.inner.unary(req, path, codec).await
         }
-        /// Keeps a blob, at most 16 MiB, in pieces of at most 1 MiB. The first piece says how long it is.
+        /// Stores a blob of at most 16 MiB. The caller sends it in pieces of at most 1 MiB, and its
+        /// length in the first piece. RESOURCE_EXHAUSTED: the coordinator has 64 blobs already.
         pub async fn put_blob(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::PutBlobRequest>,
@@ -1842,7 +1885,7 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("larder.v1.Coordinator", "PutBlob"));
             self.inner.client_streaming(req, path, codec).await
         }
-        /// A blob in pieces. NOT_FOUND: there is none of that name.
+        /// Returns a blob in pieces of at most 1 MiB. NOT_FOUND: no blob has that id.
         pub async fn get_blob(
             &mut self,
             request: impl tonic::IntoRequest<super::GetBlobRequest>,
@@ -1892,7 +1935,7 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("larder.v1.Coordinator", "SweepBlobs"));
             self.inner.unary(req, path, codec).await
         }
-        /// Says that a node lives, for a while; said again it is renewed.
+        /// Announces that a node lives, for its time to live. A repeated call renews it.
         pub async fn announce(
             &mut self,
             request: impl tonic::IntoRequest<super::AnnounceRequest>,
@@ -1942,7 +1985,8 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("larder.v1.Coordinator", "Withdraw"));
             self.inner.unary(req, path, codec).await
         }
-        /// Who coordinates, as far as this node knows, and how new its copy of the record is. Any node of the cluster answers.
+        /// Returns the coordinator that this node knows, and the revision of its copy of the
+        /// record. Any node of the cluster answers.
         pub async fn locate(
             &mut self,
             request: impl tonic::IntoRequest<super::LocateRequest>,
@@ -1964,9 +2008,14 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("larder.v1.Coordinator", "Locate"));
             self.inner.unary(req, path, codec).await
         }
-        /// Promises a generation to one node that is about to take over. Any node answers; each promises a generation once. Who
-        /// has promised goes by no earlier coordinator any more, until the one promised to begins, or says by Locate that it
-        /// won't.
+        /// Promises a generation to a node that is about to take over. Any node answers. Each node
+        /// promises a generation once.
+        ///
+        /// After its promise a node ignores coordinators of earlier generations. The promise ends
+        /// when the promised generation begins. It also ends when its receiver has given up, which
+        /// the node learns by Locate.
+        ///
+        /// FAILED_PRECONDITION: the node knows or has promised this generation or a later one.
         pub async fn promise_generation(
             &mut self,
             request: impl tonic::IntoRequest<super::PromiseGenerationRequest>,
@@ -1988,7 +2037,8 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("larder.v1.Coordinator", "PromiseGeneration"));
             self.inner.unary(req, path, codec).await
         }
-        /// Says that a node has taken over. Who coordinated until then ends that for good; others follow the new one.
+        /// Tells a node that another node has taken over. The former coordinator stops for good,
+        /// and all other nodes follow the new one.
         pub async fn follow(
             &mut self,
             request: impl tonic::IntoRequest<super::FollowRequest>,
@@ -2025,7 +2075,7 @@ pub mod coordinator_server {
     /// Generated trait containing gRPC methods that should be implemented for use with CoordinatorServer.
     #[async_trait]
     pub trait Coordinator: std::marker::Send + std::marker::Sync + 'static {
-        /// Record and announcements as they are now.
+        /// Returns the record and the announcements of this moment.
         async fn read_cluster(
             &self,
             request: tonic::Request<super::ReadClusterRequest>,
@@ -2036,7 +2086,8 @@ pub mod coordinator_server {
             >
             + std::marker::Send
             + 'static;
-        /// The same whenever one of them changes: the latest, those in between may be left out. First of all as they are.
+        /// Sends the present state, then each change of it. The coordinator sends the latest state
+        /// and may skip states in between.
         async fn watch_cluster(
             &self,
             request: tonic::Request<super::WatchClusterRequest>,
@@ -2044,7 +2095,8 @@ pub mod coordinator_server {
             tonic::Response<Self::WatchClusterStream>,
             tonic::Status,
         >;
-        /// Sets the record if it is still the one that the caller saw, and all blobs that the new one names are there.
+        /// Sets the record if it is still at the revision that the caller saw. The coordinator must
+        /// have all blobs that the new record names.
         async fn replace_record(
             &self,
             request: tonic::Request<super::ReplaceRecordRequest>,
@@ -2052,7 +2104,8 @@ pub mod coordinator_server {
             tonic::Response<super::ReplaceRecordResponse>,
             tonic::Status,
         >;
-        /// Keeps a blob, at most 16 MiB, in pieces of at most 1 MiB. The first piece says how long it is.
+        /// Stores a blob of at most 16 MiB. The caller sends it in pieces of at most 1 MiB, and its
+        /// length in the first piece. RESOURCE_EXHAUSTED: the coordinator has 64 blobs already.
         async fn put_blob(
             &self,
             request: tonic::Request<tonic::Streaming<super::PutBlobRequest>>,
@@ -2063,7 +2116,7 @@ pub mod coordinator_server {
             >
             + std::marker::Send
             + 'static;
-        /// A blob in pieces. NOT_FOUND: there is none of that name.
+        /// Returns a blob in pieces of at most 1 MiB. NOT_FOUND: no blob has that id.
         async fn get_blob(
             &self,
             request: tonic::Request<super::GetBlobRequest>,
@@ -2076,7 +2129,7 @@ pub mod coordinator_server {
             tonic::Response<super::SweepBlobsResponse>,
             tonic::Status,
         >;
-        /// Says that a node lives, for a while; said again it is renewed.
+        /// Announces that a node lives, for its time to live. A repeated call renews it.
         async fn announce(
             &self,
             request: tonic::Request<super::AnnounceRequest>,
@@ -2092,25 +2145,33 @@ pub mod coordinator_server {
             tonic::Response<super::WithdrawResponse>,
             tonic::Status,
         >;
-        /// Who coordinates, as far as this node knows, and how new its copy of the record is. Any node of the cluster answers.
+        /// Returns the coordinator that this node knows, and the revision of its copy of the
+        /// record. Any node of the cluster answers.
         async fn locate(
             &self,
             request: tonic::Request<super::LocateRequest>,
         ) -> std::result::Result<tonic::Response<super::LocateResponse>, tonic::Status>;
-        /// Promises a generation to one node that is about to take over. Any node answers; each promises a generation once. Who
-        /// has promised goes by no earlier coordinator any more, until the one promised to begins, or says by Locate that it
-        /// won't.
+        /// Promises a generation to a node that is about to take over. Any node answers. Each node
+        /// promises a generation once.
+        ///
+        /// After its promise a node ignores coordinators of earlier generations. The promise ends
+        /// when the promised generation begins. It also ends when its receiver has given up, which
+        /// the node learns by Locate.
+        ///
+        /// FAILED_PRECONDITION: the node knows or has promised this generation or a later one.
         async fn promise_generation(
             &self,
             request: tonic::Request<super::PromiseGenerationRequest>,
         ) -> std::result::Result<tonic::Response<super::LocateResponse>, tonic::Status>;
-        /// Says that a node has taken over. Who coordinated until then ends that for good; others follow the new one.
+        /// Tells a node that another node has taken over. The former coordinator stops for good,
+        /// and all other nodes follow the new one.
         async fn follow(
             &self,
             request: tonic::Request<super::FollowRequest>,
         ) -> std::result::Result<tonic::Response<super::LocateResponse>, tonic::Status>;
     }
-    /// One record that changes by compare-and-set, blobs that never change, announcements that end unless renewed.
+    /// Keeps one record, blobs and announcements. The record changes by compare-and-set. Blobs
+    /// never change. Announcements expire unless renewed.
     #[derive(Debug)]
     pub struct CoordinatorServer<T> {
         inner: Arc<T>,
@@ -2729,7 +2790,7 @@ pub mod coordinator_server {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetClusterRequest {
-    /// Only how the node that answers stands itself: neither nodes, change nor datasets.
+    /// Return only the state of the answering node, without nodes, change and datasets.
     #[prost(bool, tag = "1")]
     pub brief: bool,
 }
@@ -2739,7 +2800,8 @@ pub struct ClusterStatus {
     /// The node that answers.
     #[prost(string, tag = "1")]
     pub node_id: ::prost::alloc::string::String,
-    /// Names the cluster, 16 bytes. Empty: this node has not seen its record yet, and nothing of it is told.
+    /// Id of the cluster, 16 bytes. Empty: this node has not seen the record yet, and the fields
+    /// from the record are empty too.
     #[prost(bytes = "bytes", tag = "2")]
     pub cluster: ::prost::bytes::Bytes,
     /// Grows when another node takes over as coordinator.
@@ -2748,39 +2810,43 @@ pub struct ClusterStatus {
     /// Version of the committed ring, by the newest record that this node has seen.
     #[prost(uint64, tag = "4")]
     pub ring_version: u64,
-    /// Version of the ring that this node goes by; 0: none yet.
+    /// Version of the ring in use on this node. 0: the node has no ring yet.
     #[prost(uint64, tag = "5")]
     pub installed: u64,
     /// All nodes of the record, sorted by id.
     #[prost(message, repeated, tag = "6")]
     pub nodes: ::prost::alloc::vec::Vec<ClusterNode>,
-    /// What is being changed.
+    /// The change in flight.
     #[prost(message, optional, tag = "7")]
     pub change: ::core::option::Option<ClusterChange>,
-    /// What the change in flight still brings to this node. Absent: nothing, or not known yet.
+    /// Progress of the moves to this node by the change in flight. Absent: the change moves no
+    /// shard here, or the node does not know its plan yet.
     #[prost(message, optional, tag = "8")]
     pub progress: ::core::option::Option<MoveProgress>,
-    /// Whether new owners may still lack shards of the committed ring, and old copies are kept for them.
+    /// Whether new owners may still lack shards of the committed ring. The old owners keep their
+    /// copies for them.
     #[prost(bool, tag = "9")]
     pub settling: bool,
-    /// The datasets that the record knows, sorted by snapshot.
+    /// The datasets of the record, sorted by snapshot.
     #[prost(message, repeated, tag = "10")]
     pub datasets: ::prost::alloc::vec::Vec<ClusterDataset>,
-    /// More than a quarter of the ring went silent at once: nobody is removed without an operator's word.
+    /// More than a quarter of the ring's weight went silent at once. Agents remove no member until
+    /// an operator commands it.
     #[prost(bool, tag = "11")]
     pub braked: bool,
-    /// Why the coordinator is away. Empty: it answers.
+    /// Why the coordinator does not answer. Empty: it answers.
     #[prost(string, tag = "12")]
     pub away: ::prost::alloc::string::String,
-    /// Who keeps the record, and where: the control address of a node, or etcd's endpoints. Empty: not known.
+    /// The keeper of the record and its address: the control address of a node, or the endpoints
+    /// of etcd. An empty address: unknown.
     #[prost(enumeration = "CoordinatorKind", tag = "13")]
     pub coordinator: i32,
     #[prost(string, tag = "14")]
     pub coordinator_address: ::prost::alloc::string::String,
-    /// Of the datasets, those that are open on this node: owned_bytes counts these.
+    /// Number of these datasets that are open on this node. Only they count in owned_bytes.
     #[prost(uint32, tag = "15")]
     pub datasets_measured: u32,
-    /// How many members own each shard, where there are enough.
+    /// Number of owners of each shard, if the ring has enough members.
     #[prost(uint32, tag = "16")]
     pub replicas: u32,
 }
@@ -2791,27 +2857,29 @@ pub struct ClusterNode {
     pub member: ::core::option::Option<Member>,
     #[prost(enumeration = "NodeState", tag = "2")]
     pub state: i32,
-    /// The ring version in which it got into this state.
+    /// The ring version in which it entered this state.
     #[prost(uint64, tag = "3")]
     pub since: u64,
-    /// Whether it says that it lives, and the version of the ring it says it goes by.
+    /// Whether it is announced, and the ring version that its announcement names.
     #[prost(bool, tag = "4")]
     pub announced: bool,
     #[prost(uint64, tag = "5")]
     pub ring_version: u64,
-    /// Bytes of the shards it owns by the ring in use on the node that answers, resident or not.
+    /// Bytes of the shards that it owns by the ring in use on the answering node, resident or not.
     #[prost(uint64, tag = "6")]
     pub owned_bytes: u64,
-    /// While it drains: how long that may take, from when it was asked for. Absent: as long as it takes.
+    /// While it drains: the time limit in milliseconds, from when an agent first sees the drain.
+    /// Absent: no limit.
     #[prost(uint64, optional, tag = "7")]
     pub deadline_ms: ::core::option::Option<u64>,
-    /// Whether it has all that the change in flight brings to it, and how many shards it could not take.
+    /// Whether it reports that the change in flight has moved all its shards to it, and how many
+    /// shards it could not get.
     #[prost(bool, tag = "8")]
     pub settled: bool,
     #[prost(uint32, tag = "9")]
     pub gaps: u32,
 }
-/// A planned change that is being moved.
+/// A planned change in flight.
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ClusterChange {
@@ -2819,13 +2887,13 @@ pub struct ClusterChange {
     #[prost(uint64, tag = "1")]
     #[serde(rename = "change")]
     pub number: u64,
-    /// Names its plan, 16 bytes.
+    /// Id of its plan, 16 bytes.
     #[prost(bytes = "bytes", tag = "2")]
     #[serde(rename = "plan", serialize_with = "super::json::hex")]
     pub plan_id: ::prost::bytes::Bytes,
     #[prost(message, repeated, tag = "3")]
     pub edits: ::prost::alloc::vec::Vec<ChangeEdit>,
-    /// Shards and bytes to be moved, and the nodes that get them.
+    /// Shards and bytes to be moved, and the number of nodes that they move to.
     #[prost(uint64, tag = "4")]
     pub moves: u64,
     #[prost(uint64, tag = "5")]
@@ -2838,33 +2906,36 @@ pub struct ClusterChange {
     #[prost(uint64, optional, tag = "8")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: ::core::option::Option<u64>,
+    /// The operator or agent that asked for it.
     #[prost(string, tag = "9")]
     pub asked_by: ::prost::alloc::string::String,
-    /// How many members are to own each shard. Absent: as many as before.
+    /// Number of owners of each shard after the change. Absent: as before.
     #[prost(uint32, optional, tag = "10")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: ::core::option::Option<u32>,
 }
-/// What becomes of one node.
+/// The edit of one node.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ChangeEdit {
     #[prost(string, tag = "1")]
     pub node_id: ::prost::alloc::string::String,
-    /// Its weight afterwards; 0: it leaves the ring.
+    /// Its weight after the change. 0: outside of the ring.
     #[prost(uint32, tag = "2")]
     pub weight: u32,
-    /// Its weight before; 0: it was not in the ring.
+    /// Its weight before the change. 0: outside of the ring.
     #[prost(uint32, tag = "3")]
     pub weight_before: u32,
 }
-/// How far a node is with what a change brings to it.
+/// Progress of the moves to one node by a change.
 #[derive(serde::Serialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MoveProgress {
+    /// Shards that are still to come, without those that the node could not get, and all shards.
     #[prost(uint64, tag = "1")]
     pub shards_left: u64,
     #[prost(uint64, tag = "2")]
     pub shards: u64,
+    /// Bytes of both.
     #[prost(uint64, tag = "3")]
     pub bytes_left: u64,
     #[prost(uint64, tag = "4")]
@@ -2874,6 +2945,7 @@ pub struct MoveProgress {
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ClusterDataset {
+    /// Its snapshot, 16 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     #[serde(serialize_with = "super::json::hex")]
     pub snapshot: ::prost::bytes::Bytes,
@@ -2901,28 +2973,31 @@ pub struct PastChange {
     /// Version of the ring when it was over.
     #[prost(uint64, tag = "2")]
     pub ring_version: u64,
-    /// Else it was aborted.
+    /// Whether it was committed. Else it was aborted.
     #[prost(bool, tag = "3")]
     #[serde(rename = "outcome", serialize_with = "super::json::outcome")]
     pub committed: bool,
-    /// What was done, why, and who asked.
+    /// A sentence about the change, its reason, and the operator or agent that asked for it.
     #[prost(string, tag = "4")]
     pub words: ::prost::alloc::string::String,
 }
-/// What shall become of the members, each named at most once; or how many of them shall own each shard, by itself.
+/// A wanted change of members, or of the number of replicas. A request for replicas must name no
+/// member. Otherwise it names 1 to 1,024 nodes, each at most once. The node checks this.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlanChangeRequest {
-    /// Nodes that wait outside of the ring.
+    /// Announced nodes outside of the ring, to be added.
     #[prost(string, repeated, tag = "1")]
     pub add: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Members that live: their shards are taken from them.
+    /// Announced members to remove. Their shards are pulled from them.
     #[prost(string, repeated, tag = "2")]
     pub drain: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Members that are gone.
+    /// Members to remove that are gone: the node refuses an announced member.
     #[prost(string, repeated, tag = "3")]
     pub remove: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Members with their new weights.
     #[prost(message, repeated, tag = "4")]
     pub weights: ::prost::alloc::vec::Vec<NodeWeight>,
+    /// The new number of owners of each shard, 1 to 8.
     #[prost(uint32, optional, tag = "5")]
     pub replicas: ::core::option::Option<u32>,
 }
@@ -2930,77 +3005,80 @@ pub struct PlanChangeRequest {
 pub struct NodeWeight {
     #[prost(string, tag = "1")]
     pub node_id: ::prost::alloc::string::String,
+    /// 1 to 16,777,216.
     #[prost(uint32, tag = "2")]
     pub weight: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlanPiece {
-    /// In the first message.
+    /// Only in the first message.
     #[prost(message, optional, tag = "1")]
     pub figures: ::core::option::Option<PlanFigures>,
-    /// In the first message: the length of the whole, at most 32 MiB and some.
+    /// Only in the first message: the length of the whole plan, at most 32 MiB and 64 bytes.
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
     /// At most 1 MiB.
     #[prost(bytes = "bytes", tag = "3")]
     pub piece: ::prost::bytes::Bytes,
 }
-/// What a plan costs and brings.
+/// The costs and effects of a plan.
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlanFigures {
-    /// Names the plan, 16 bytes: the hash of all it says.
+    /// Id of the plan, 16 bytes: the hash of its content.
     #[prost(bytes = "bytes", tag = "1")]
     #[serde(rename = "plan", serialize_with = "super::json::hex")]
     pub plan_id: ::prost::bytes::Bytes,
-    /// The ring version it is for.
+    /// The ring version that it starts from.
     #[prost(uint64, tag = "2")]
     pub ring_version: u64,
     #[prost(message, repeated, tag = "3")]
     pub edits: ::prost::alloc::vec::Vec<ChangeEdit>,
-    /// Shards and bytes that move; of these, bytes that nobody who lives has, so that they come from the origin.
+    /// Shards and bytes that move. Of these bytes, those without a live source come from the
+    /// origin.
     #[prost(uint64, tag = "4")]
     pub moves: u64,
     #[prost(uint64, tag = "5")]
     pub bytes: u64,
     #[prost(uint64, tag = "6")]
     pub bytes_from_origin: u64,
-    /// Bytes that must move where placement is perfectly even before and after.
+    /// Bytes that must move if the placement is perfectly even before and after.
     #[prost(uint64, tag = "7")]
     pub bytes_ideal: u64,
     /// All nodes of the ring before or after, sorted by id.
     #[prost(message, repeated, tag = "8")]
     pub nodes: ::prost::alloc::vec::Vec<NodeFigures>,
-    /// The datasets that the cluster knows, and of these the ones that are open on the node that answers: what nodes hold is
-    /// counted over those.
+    /// Number of datasets of the record, and of those that are open on the answering node. Only
+    /// the latter count in the bytes that nodes own.
     #[prost(uint32, tag = "9")]
     pub datasets: u32,
     #[prost(uint32, tag = "10")]
     pub datasets_measured: u32,
-    /// How many members own each shard afterwards. Absent: as many as before. Further replicas are no moves: owners bring them
-    /// afterwards, where there is room.
+    /// Number of owners of each shard after the change. Absent: as before. Added replicas are no
+    /// moves: the owners copy them afterwards, if they have room.
     #[prost(uint32, optional, tag = "11")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: ::core::option::Option<u32>,
 }
-/// A plan, as one node sees it.
+/// The effect of a plan on one node.
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NodeFigures {
     #[prost(string, tag = "1")]
     #[serde(rename = "node")]
     pub node_id: ::prost::alloc::string::String,
-    /// 0: not in the ring.
+    /// Its weights. 0: outside of the ring.
     #[prost(uint32, tag = "2")]
     pub weight_before: u32,
     #[prost(uint32, tag = "3")]
     pub weight: u32,
-    /// Bytes of the shards it owns.
+    /// Bytes of the shards that it owns.
     #[prost(uint64, tag = "4")]
     pub owned_bytes_before: u64,
     #[prost(uint64, tag = "5")]
     pub owned_bytes: u64,
-    /// Bytes it gets and gives.
+    /// Bytes that move to it, and bytes that it gives away. Shards that it keeps do not count as
+    /// given away.
     #[prost(uint64, tag = "6")]
     pub bytes_in: u64,
     #[prost(uint64, tag = "7")]
@@ -3008,7 +3086,7 @@ pub struct NodeFigures {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ApplyPlanRequest {
-    /// In the first message.
+    /// Only in the first message.
     #[prost(message, optional, tag = "1")]
     pub terms: ::core::option::Option<ApplyTerms>,
     /// At most 1 MiB.
@@ -3019,13 +3097,13 @@ pub struct ApplyPlanRequest {
 pub struct ApplyTerms {
     #[prost(string, tag = "1")]
     pub asked_by: ::prost::alloc::string::String,
-    /// Bytes a second over all nodes. Absent: as fast as reads allow.
+    /// Bytes a second over all nodes, not 0. Absent: as fast as reads allow.
     #[prost(uint64, optional, tag = "2")]
     pub rate: ::core::option::Option<u64>,
-    /// Only say what the plan does, and whether it can be applied.
+    /// Compute the figures of the plan and check that it applies, but do not start it.
     #[prost(bool, tag = "3")]
     pub check_only: bool,
-    /// The length of the plan.
+    /// The length of the plan, at most 32 MiB and 64 bytes. The node checks it.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
 }
@@ -3033,7 +3111,8 @@ pub struct ApplyTerms {
 pub struct ApplyPlanResponse {
     #[prost(message, optional, tag = "1")]
     pub figures: ::core::option::Option<PlanFigures>,
-    /// The change that began; 0 if it was only checked, or is not known here yet.
+    /// The number of the change that began. 0: the plan was only checked, or this node has not
+    /// seen the change yet.
     #[prost(uint64, tag = "2")]
     pub change: u64,
 }
@@ -3048,32 +3127,33 @@ pub struct CommandRequest {
 pub mod command_request {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Command {
-        /// Stops moving and keeps what was moved.
+        /// Pauses the moves. Moved shards stay.
         #[prost(message, tag = "2")]
         Pause(super::PauseChange),
-        /// Goes on.
+        /// Resumes the moves.
         #[prost(message, tag = "3")]
         Resume(super::ResumeChange),
-        /// Gives the change in flight up: the ring is what it was.
+        /// Aborts the change in flight. The ring stays as it was before.
         #[prost(message, tag = "4")]
         Abort(super::AbortChange),
-        /// Moves at most so many bytes a second.
+        /// Sets the rate of the moves.
         #[prost(message, tag = "5")]
         Rate(super::SetRate),
-        /// Moves everything off a node, then lets it leave.
+        /// Moves all shards off a node, and then removes it from the ring.
         #[prost(message, tag = "6")]
         Drain(super::DrainNode),
-        /// Lets a node that drains stay.
+        /// Lets a draining node stay.
         #[prost(message, tag = "7")]
         Undrain(super::UndrainNode),
-        /// These are dead for good.
+        /// Removes nodes that are dead for good.
         #[prost(message, tag = "8")]
         Remove(super::RemoveNodes),
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PauseChange {
-    /// The change that is meant: another in flight is left alone. Absent: whichever is in flight.
+    /// The change to pause. The node refuses if another change is in flight. Absent: the change in
+    /// flight.
     #[prost(uint64, optional, tag = "1")]
     pub change: ::core::option::Option<u64>,
 }
@@ -3091,7 +3171,7 @@ pub struct AbortChange {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetRate {
-    /// Bytes a second over all nodes. Absent: as fast as reads allow.
+    /// Most bytes a second over all nodes, not 0. Absent: as fast as reads allow.
     #[prost(uint64, optional, tag = "1")]
     pub rate: ::core::option::Option<u64>,
     /// As for PauseChange.
@@ -3102,7 +3182,8 @@ pub struct SetRate {
 pub struct DrainNode {
     #[prost(string, tag = "1")]
     pub node_id: ::prost::alloc::string::String,
-    /// How long it may take. Absent: as long as it takes.
+    /// Time limit in milliseconds. After it the ring goes on without the node, moved or not.
+    /// Absent: no limit.
     #[prost(uint64, optional, tag = "2")]
     pub deadline_ms: ::core::option::Option<u64>,
 }
@@ -3113,6 +3194,7 @@ pub struct UndrainNode {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemoveNodes {
+    /// 1 to 1,024 nodes of the record. The node checks this.
     #[prost(string, repeated, tag = "1")]
     pub node_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -3122,27 +3204,28 @@ pub struct CommandResponse {}
 pub struct TakeOverRequest {
     #[prost(string, tag = "1")]
     pub asked_by: ::prost::alloc::string::String,
-    /// Nodes that are lost for good, the old coordinator among them.
+    /// Nodes that are lost for good. The operator may include the old coordinator.
     #[prost(string, repeated, tag = "2")]
     pub lost: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TakeOverResponse {
-    /// The node that coordinates now: the one that answers.
+    /// The new coordinator: the node that answers.
     #[prost(string, tag = "1")]
     #[serde(rename = "coordinator")]
     pub node_id: ::prost::alloc::string::String,
     /// Its generation.
     #[prost(uint64, tag = "2")]
     pub generation: u64,
-    /// Nodes that could not be told yet.
+    /// Nodes that this node could not tell yet. They learn of the takeover from any other node.
     #[prost(string, repeated, tag = "3")]
     pub untold: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExplainRequest {
-    /// The snapshot, 16 bytes. Empty: any that is open here and has the shard.
+    /// The snapshot, 16 bytes. A request for a sample must name it. Empty: any snapshot that is
+    /// open on this node and has the shard.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
     #[prost(oneof = "explain_request::What", tags = "2, 3")]
@@ -3152,22 +3235,23 @@ pub struct ExplainRequest {
 pub mod explain_request {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum What {
-        /// A shard's id, 16 bytes.
+        /// Id of a shard, 16 bytes.
         #[prost(bytes, tag = "2")]
         ShardId(::prost::bytes::Bytes),
-        /// The number of a sample, from 0.
+        /// Number of a sample, from 0.
         #[prost(uint64, tag = "3")]
         Sample(u64),
     }
 }
-/// A shard: where it belongs, and how it stands on the node that answers.
+/// The owners of a shard, and its state on the answering node.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Explanation {
     /// The node that answers.
     #[prost(string, tag = "1")]
     pub node_id: ::prost::alloc::string::String,
-    /// The shard: its snapshot, the dataset's prefix, its index, its id, its samples and its bytes. Only the id when no snapshot
-    /// that is open here has it.
+    /// The shard: its snapshot, the dataset's prefix, its index, its id, its samples and its
+    /// bytes. If no snapshot that is open on this node has the shard, only the id and a requested
+    /// snapshot are set.
     #[prost(bytes = "bytes", tag = "2")]
     pub snapshot: ::prost::bytes::Bytes,
     #[prost(string, tag = "3")]
@@ -3182,39 +3266,41 @@ pub struct Explanation {
     pub samples: u32,
     #[prost(uint64, tag = "8")]
     pub bytes: u64,
-    /// Its place on the ring: the hash that is looked up.
+    /// Its place on the ring: the hash that a lookup uses.
     #[prost(fixed64, tag = "9")]
     pub place: u64,
-    /// The ring in use on this node, who owns the shard by it, and who does by the walk alone. Owners are ids; whom to ask
-    /// first comes first.
+    /// The version of the ring in use on this node, the ids of the owners, and their ids by the
+    /// walk alone. The primary owner comes first.
     #[prost(uint64, tag = "10")]
     pub ring_version: u64,
     #[prost(string, repeated, tag = "11")]
     pub owners: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, repeated, tag = "12")]
     pub ring_owners: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// The same of the ring before, if this node knows it: whoever owned the shard may still have it.
+    /// The version and the owners of the ring before, if this node knows it. They may still have
+    /// the shard.
     #[prost(uint64, tag = "13")]
     pub previous_ring_version: u64,
     #[prost(string, repeated, tag = "14")]
     pub previous_owners: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// How it stands here: an extent that is served or being filled, and orphaned ones. None: it is not here.
+    /// The shard's extents on this node: one that is served or filled, and orphaned ones. Empty:
+    /// the shard is not here.
     #[prost(message, repeated, tag = "15")]
     pub here: ::prost::alloc::vec::Vec<ShardStatus>,
-    /// The latest fill of it that gave up here, if one of those that are remembered did.
+    /// The latest fill of the shard that gave up here, if the node still keeps it.
     #[prost(message, optional, tag = "16")]
     pub failure: ::core::option::Option<Failure>,
-    /// Shards evicted on this node since its start.
+    /// Shards of any dataset that this node evicted since its start.
     #[prost(uint64, tag = "17")]
     pub evicted_shards: u64,
 }
-/// What keeps the record of a cluster.
+/// The keeper of a cluster's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum CoordinatorKind {
-    /// None that this schema knows.
+    /// A kind that this schema does not know.
     Unspecified = 0,
-    /// One of the nodes.
+    /// A node of the cluster.
     Node = 1,
     /// etcd.
     Etcd = 2,
@@ -3241,23 +3327,23 @@ impl CoordinatorKind {
         }
     }
 }
-/// What a node is to the ring.
+/// The part of a node in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum NodeState {
     /// A state that this schema does not know.
     Unspecified = 0,
-    /// Wants to be in the ring.
+    /// Outside of the ring, to be added.
     Joining = 1,
     /// In the ring.
     Active = 2,
-    /// In the ring, and to leave it when its shards have moved.
+    /// In the ring. It leaves when its shards have moved.
     Draining = 3,
-    /// Out of the ring because it was dead; in again when it has been back for a while.
+    /// Out of the ring because it was dead. It returns when it has been back for a while.
     Down = 4,
-    /// Out of the ring by an operator's abort; only a plan that names it puts it in.
+    /// Out of the ring because an operator aborted a change. Only a plan that names it adds it.
     Held = 5,
-    /// Dead by an operator's word: to leave at once.
+    /// Dead, as an operator says. It leaves at once.
     Condemned = 6,
 }
 impl NodeState {
@@ -3371,7 +3457,7 @@ pub mod admin_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// The cluster as this node sees it.
+        /// Returns the cluster as this node sees it.
         pub async fn get_cluster(
             &mut self,
             request: impl tonic::IntoRequest<super::GetClusterRequest>,
@@ -3393,7 +3479,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("larder.v1.Admin", "GetCluster"));
             self.inner.unary(req, path, codec).await
         }
-        /// The latest changes that are over, at most 64, the oldest first.
+        /// Returns the latest changes that are over, at most 64, the oldest first.
         pub async fn get_history(
             &mut self,
             request: impl tonic::IntoRequest<super::GetHistoryRequest>,
@@ -3415,8 +3501,9 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("larder.v1.Admin", "GetHistory"));
             self.inner.unary(req, path, codec).await
         }
-        /// What would move if the members were changed so. Changes nothing. First the figures, then the plan in pieces.
-        /// RESOURCE_EXHAUSTED: this node makes as many plans as it may already.
+        /// Computes the moves of a change of members, and changes nothing. The node sends the
+        /// figures first, then the plan in pieces.
+        /// RESOURCE_EXHAUSTED: this node works on 2 plans, or on 1 of callers without the token.
         pub async fn plan_change(
             &mut self,
             request: impl tonic::IntoRequest<super::PlanChangeRequest>,
@@ -3441,8 +3528,10 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("larder.v1.Admin", "PlanChange"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Begins a change by a plan that PlanChange gave, or only says what the plan does and whether it still holds.
-        /// First the terms, then the plan in pieces.
+        /// Starts a change by a plan from PlanChange. With check_only, computes its figures and
+        /// checks that it still applies. The operator's tool sends the terms first, then the plan
+        /// in pieces.
+        /// RESOURCE_EXHAUSTED: this node works on 2 plans.
         pub async fn apply_plan(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::ApplyPlanRequest>,
@@ -3466,7 +3555,7 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("larder.v1.Admin", "ApplyPlan"));
             self.inner.client_streaming(req, path, codec).await
         }
-        /// Does one thing to the cluster. Answered when it is in the record.
+        /// Runs a command. The node answers when the record shows the result.
         pub async fn command(
             &mut self,
             request: impl tonic::IntoRequest<super::CommandRequest>,
@@ -3488,7 +3577,7 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("larder.v1.Admin", "Command"));
             self.inner.unary(req, path, codec).await
         }
-        /// Makes this node the coordinator in place of one that is lost for good.
+        /// Makes this node the coordinator in place of a node that is lost for good.
         pub async fn take_over(
             &mut self,
             request: impl tonic::IntoRequest<super::TakeOverRequest>,
@@ -3510,8 +3599,9 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("larder.v1.Admin", "TakeOver"));
             self.inner.unary(req, path, codec).await
         }
-        /// Where a shard belongs, and how it stands on this node. Any node answers, also one whose members are fixed.
-        /// NOT_FOUND: the snapshot is not open here, or has no such shard or sample.
+        /// Returns the owners of a shard, and its state on this node. Any node answers, even if its
+        /// members are fixed.
+        /// NOT_FOUND: the snapshot is not open on this node, or has no such sample.
         pub async fn explain(
             &mut self,
             request: impl tonic::IntoRequest<super::ExplainRequest>,
@@ -3545,12 +3635,12 @@ pub mod admin_server {
     /// Generated trait containing gRPC methods that should be implemented for use with AdminServer.
     #[async_trait]
     pub trait Admin: std::marker::Send + std::marker::Sync + 'static {
-        /// The cluster as this node sees it.
+        /// Returns the cluster as this node sees it.
         async fn get_cluster(
             &self,
             request: tonic::Request<super::GetClusterRequest>,
         ) -> std::result::Result<tonic::Response<super::ClusterStatus>, tonic::Status>;
-        /// The latest changes that are over, at most 64, the oldest first.
+        /// Returns the latest changes that are over, at most 64, the oldest first.
         async fn get_history(
             &self,
             request: tonic::Request<super::GetHistoryRequest>,
@@ -3561,14 +3651,17 @@ pub mod admin_server {
             >
             + std::marker::Send
             + 'static;
-        /// What would move if the members were changed so. Changes nothing. First the figures, then the plan in pieces.
-        /// RESOURCE_EXHAUSTED: this node makes as many plans as it may already.
+        /// Computes the moves of a change of members, and changes nothing. The node sends the
+        /// figures first, then the plan in pieces.
+        /// RESOURCE_EXHAUSTED: this node works on 2 plans, or on 1 of callers without the token.
         async fn plan_change(
             &self,
             request: tonic::Request<super::PlanChangeRequest>,
         ) -> std::result::Result<tonic::Response<Self::PlanChangeStream>, tonic::Status>;
-        /// Begins a change by a plan that PlanChange gave, or only says what the plan does and whether it still holds.
-        /// First the terms, then the plan in pieces.
+        /// Starts a change by a plan from PlanChange. With check_only, computes its figures and
+        /// checks that it still applies. The operator's tool sends the terms first, then the plan
+        /// in pieces.
+        /// RESOURCE_EXHAUSTED: this node works on 2 plans.
         async fn apply_plan(
             &self,
             request: tonic::Request<tonic::Streaming<super::ApplyPlanRequest>>,
@@ -3576,12 +3669,12 @@ pub mod admin_server {
             tonic::Response<super::ApplyPlanResponse>,
             tonic::Status,
         >;
-        /// Does one thing to the cluster. Answered when it is in the record.
+        /// Runs a command. The node answers when the record shows the result.
         async fn command(
             &self,
             request: tonic::Request<super::CommandRequest>,
         ) -> std::result::Result<tonic::Response<super::CommandResponse>, tonic::Status>;
-        /// Makes this node the coordinator in place of one that is lost for good.
+        /// Makes this node the coordinator in place of a node that is lost for good.
         async fn take_over(
             &self,
             request: tonic::Request<super::TakeOverRequest>,
@@ -3589,8 +3682,9 @@ pub mod admin_server {
             tonic::Response<super::TakeOverResponse>,
             tonic::Status,
         >;
-        /// Where a shard belongs, and how it stands on this node. Any node answers, also one whose members are fixed.
-        /// NOT_FOUND: the snapshot is not open here, or has no such shard or sample.
+        /// Returns the owners of a shard, and its state on this node. Any node answers, even if its
+        /// members are fixed.
+        /// NOT_FOUND: the snapshot is not open on this node, or has no such sample.
         async fn explain(
             &self,
             request: tonic::Request<super::ExplainRequest>,
