@@ -64,19 +64,16 @@ impl Dataset {
     }
 
     /// The id of the snapshot. It always names the same bytes.
-    #[must_use]
     pub fn snapshot(&self) -> SnapshotId {
         self.manifest().snapshot()
     }
 
     /// The number of samples in its view.
-    #[must_use]
     pub fn samples(&self) -> u64 {
         self.view.len()
     }
 
     /// The samples of the snapshot that it has, and their order.
-    #[must_use]
     pub fn view(&self) -> &View {
         &self.view
     }
@@ -104,51 +101,43 @@ impl Dataset {
     }
 
     /// The tensors of each sample.
-    #[must_use]
     pub fn tensors(&self) -> &[Tensor] {
         self.manifest().tensors()
     }
 
     /// The manifest of the snapshot.
-    #[must_use]
     pub fn manifest(&self) -> &Manifest {
         self.fetcher.manifest()
     }
 
     /// The name that it was opened by.
-    #[must_use]
     pub fn name(&self) -> &DatasetName {
         &self.name
     }
 
     /// Its address, pinned to this snapshot. Opening it again, in any process, gives the same
     /// samples, even if the tag has moved.
-    #[must_use]
     pub fn pinned_uri(&self) -> String {
         self.name.pinned(self.snapshot()).reference.to_string()
     }
 
     /// Its cluster, if one was named. Rows come from it whenever its nodes answer.
-    #[must_use]
     pub fn cluster(&self) -> Option<&Arc<Cluster>> {
         self.fetcher.cluster()
     }
 
     /// The fetcher of its rows.
-    #[must_use]
     pub fn fetcher(&self) -> &Arc<Fetcher> {
         &self.fetcher
     }
 
     /// The report of indexing, if it had no manifest when it was opened.
-    #[must_use]
     pub fn indexed_now(&self) -> Option<&IndexedNow> {
         self.indexed_now.as_deref()
     }
 
     /// Whether a node opened it. If not, the manifest came from the origin, and so do rows until
     /// nodes answer.
-    #[must_use]
     pub fn opened_by_node(&self) -> bool {
         self.opened_by_node
     }
@@ -229,7 +218,6 @@ impl Dataset {
 
     /// As [`take`](Self::take), but asks no node: `None` if a row is not mapped, or for invalid
     /// arguments.
-    #[must_use]
     pub fn take_mapped(
         &self,
         samples: &[u64],
@@ -375,7 +363,6 @@ impl Dataset {
 
     /// The ids of the cluster's nodes on the host of this process, found by their sockets. Asks
     /// every node for its socket, and waits at most two seconds.
-    #[must_use]
     pub fn nodes_here(&self) -> Vec<String> {
         self.cluster().map_or_else(Vec::new, |cluster| cluster.nodes_here())
     }

@@ -32,13 +32,11 @@ pub struct CancelToken {
 
 impl CancelToken {
     /// Creates a token that can be cancelled once.
-    #[must_use]
     pub fn new() -> Self {
         Self { cancelled: Some(Arc::default()) }
     }
 
     /// A token for calls that always run to their end.
-    #[must_use]
     pub const fn never() -> Self {
         Self { cancelled: None }
     }
@@ -52,7 +50,6 @@ impl CancelToken {
     }
 
     /// Whether it was cancelled.
-    #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Relaxed))
     }

@@ -103,7 +103,6 @@ impl Device {
     }
 
     /// A device for tests. Its memory is memory of this process, and its streams are threads.
-    #[must_use]
     pub fn host() -> Self {
         Self::new(Arc::new(host::Host::new()), Registrar::new())
     }
@@ -114,13 +113,11 @@ impl Device {
     }
 
     /// Its name, such as `cuda:0`.
-    #[must_use]
     pub fn name(&self) -> String {
         self.driver.name()
     }
 
     /// Its number in DLPack.
-    #[must_use]
     pub fn ordinal(&self) -> u32 {
         self.driver.ordinal()
     }
@@ -151,7 +148,6 @@ pub struct OwnStream(Box<dyn Stream>);
 
 impl OwnStream {
     /// Its number, valid while this value lives.
-    #[must_use]
     pub fn consumer(&self) -> ConsumerStream {
         self.0.number()
     }

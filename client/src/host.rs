@@ -145,31 +145,26 @@ impl HostNode {
     }
 
     /// Its control address, `http://host:port`. Calls need its ticket.
-    #[must_use]
     pub fn address(&self) -> &str {
         &self.admitted.control
     }
 
     /// Bytes that it may use for shards.
-    #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.admitted.memory_bytes
     }
 
     /// Its process id.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.admitted.pid
     }
 
     /// The path of its log while it runs.
-    #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
     }
 
     /// Whether this call started it, so that only one process announces it.
-    #[must_use]
     pub fn started(&self) -> bool {
         self.started
     }

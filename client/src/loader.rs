@@ -222,13 +222,11 @@ impl Loader {
     ///
     /// A program that holds batches back (copies to a device run behind) saves the [`Batch::state`]
     /// of the batch it used last instead.
-    #[must_use]
     pub fn state(&self) -> LoaderState {
         self.start.published.load().state
     }
 
     /// The digest of the samples that this rank handed out in the current epoch, without padding.
-    #[must_use]
     pub fn digest(&self) -> EpochDigest {
         self.start.published.load().digest
     }
@@ -237,39 +235,33 @@ impl Loader {
     /// exactly once. After a resume it covers the remaining samples. With
     /// [`Last::Drop`](sampler::Last) it excludes the dropped tail. Takes 2 ns a sample, or 30 ns in
     /// these two cases.
-    #[must_use]
     pub fn expected_digest(&self) -> EpochDigest {
         self.start.pass.expected_digest()
     }
 
     /// Counts and waiting times since the loader was built.
-    #[must_use]
     pub fn stats(&self) -> LoaderStats {
         self.start.published.load().stats
     }
 
     /// The at most 32 slowest batches since the loader was built, the slowest first, each with the
     /// reasons for its wait.
-    #[must_use]
     pub fn slowest(&self) -> Vec<SlowBatch> {
         self.start.slowest.list()
     }
 
     /// The name of the pass through an epoch. Compare it with another rank's by
     /// [`PassName::agrees_with`].
-    #[must_use]
     pub fn pass_name(&self, epoch: u64) -> PassName {
         self.job.name(epoch)
     }
 
     /// The name of an epoch's order. Ranks that iterate the same order have equal names.
-    #[must_use]
     pub fn plan(&self, epoch: u64) -> PlanId {
         self.job.plan(epoch)
     }
 
     /// The shuffle in use: as set, or as `auto` resolved.
-    #[must_use]
     pub fn shuffle(&self) -> Shuffle {
         self.job.shuffle
     }

@@ -87,7 +87,6 @@ impl Memory {
     ///
     /// # Panics
     /// The part exceeds the memory.
-    #[must_use]
     pub fn part(&self, offset: usize, bytes: usize) -> Self {
         let end = offset.checked_add(bytes).expect("a part that can be addressed");
         assert!(end <= self.bytes, "bytes {offset}..{end} of a memory of {} bytes", self.bytes);
@@ -96,7 +95,6 @@ impl Memory {
 
     /// The [`CallerMemory`](crate::CallerMemory) that contains it, and its offset there. `None` for
     /// memory of the library.
-    #[must_use]
     pub fn given(&self) -> Option<(&dyn Any, usize)> {
         match &self.block.owner {
             Owner::Buffer(buffer) => buffer.home().map(|memory| (memory as &dyn Any, self.offset)),
@@ -105,20 +103,17 @@ impl Memory {
     }
 
     /// Its first byte. The holder of a clone may read and write [`len`](Self::len) bytes from here.
-    #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         let base = self.block.base.load(Relaxed).wrapping_add(self.offset);
         NonNull::new(base).expect("memory is never at address 0")
     }
 
     /// Its bytes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.bytes
     }
 
     /// Whether it has no bytes.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }

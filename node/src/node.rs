@@ -96,7 +96,6 @@ impl Node {
     }
 
     /// Returns the addresses it listens on, with real ports in place of 0.
-    #[must_use]
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }

@@ -25,7 +25,6 @@ pub struct IndexedNow {
 
 impl IndexedNow {
     /// The report of indexing by this process. `None` if there was a manifest.
-    #[must_use]
     pub fn of(opened: &Opened) -> Option<Self> {
         let left_out = opened.left_out.iter().map(ToString::to_string);
         opened.indexed_now.then(|| Self {

@@ -66,13 +66,11 @@ impl Mixture {
     }
 
     /// The number of samples in an epoch.
-    #[must_use]
     pub fn samples(&self) -> u64 {
         self.mixture.len()
     }
 
     /// The datasets, in the order of their numbers in batches.
-    #[must_use]
     pub fn datasets(&self) -> &[Dataset] {
         &self.datasets
     }
@@ -99,7 +97,6 @@ impl Mixture {
     }
 
     /// As [`Dataset::nodes_here`], for all clusters of the mixture.
-    #[must_use]
     pub fn nodes_here(&self) -> Vec<String> {
         let mut nodes: Vec<_> = self.datasets().iter().flat_map(Dataset::nodes_here).collect();
         nodes.sort_unstable();

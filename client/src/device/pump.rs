@@ -93,19 +93,16 @@ impl Pump {
     }
 
     /// The device.
-    #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
     /// The way that the caller chose.
-    #[must_use]
     pub fn way(&self) -> DeviceWay {
         self.way
     }
 
     /// The first reason why pages of the cache were not registered.
-    #[must_use]
     pub fn refused(&self) -> Option<Error> {
         match self.way {
             DeviceWay::Staged => None,

@@ -27,7 +27,6 @@ impl DeviceSlice {
     ///
     /// # Panics
     /// The part exceeds the slice.
-    #[must_use]
     pub fn part(&self, offset: usize, bytes: usize) -> Self {
         let end = offset.checked_add(bytes).expect("a part that can be addressed");
         assert!(end <= self.bytes, "bytes {offset}..{end} of {} bytes", self.bytes);
@@ -35,25 +34,21 @@ impl DeviceSlice {
     }
 
     /// The device address of the first byte.
-    #[must_use]
     pub fn address(&self) -> u64 {
         self.block.address() + self.offset as u64
     }
 
     /// Its bytes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.bytes
     }
 
     /// Whether it has no bytes.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
     /// The number of its device.
-    #[must_use]
     pub fn ordinal(&self) -> u32 {
         self.block.ordinal()
     }

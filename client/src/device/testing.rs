@@ -28,7 +28,6 @@ impl Rig {
     }
 
     /// The pump.
-    #[must_use]
     pub fn pump(&self) -> &Pump {
         &self.pump
     }
@@ -118,20 +117,17 @@ impl OwnMemory {
     }
 
     /// The device address of its first byte.
-    #[must_use]
     pub fn address(&self) -> u64 {
         self.0.address()
     }
 
     /// Its bytes.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.0.bytes()
     }
 }
 
 /// Whether this process has a GPU open, because it copies or because memory of it is in use.
-#[must_use]
 pub fn has_gpu_open() -> bool {
     #[cfg(feature = "cuda")]
     return super::cuda::is_any_open();

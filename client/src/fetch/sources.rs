@@ -50,7 +50,6 @@ impl AddAssign for Sources {
 
 impl Sources {
     /// The waiting times by hop.
-    #[must_use]
     pub fn hops(&self) -> [(Hop, Duration); 6] {
         [
             (Hop::Local, self.wait_local),

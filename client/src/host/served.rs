@@ -105,19 +105,16 @@ pub fn serve(options: &ServeOptions) -> Result<ServedNode, Error> {
 
 impl ServedNode {
     /// Its control address, `http://host:port`. Other processes name it as their cluster.
-    #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
     /// Its unix socket.
-    #[must_use]
     pub fn socket(&self) -> &std::path::Path {
         &self.socket
     }
 
     /// Its process id.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -40,13 +40,11 @@ pub(super) enum HostRows {
 
 impl<P> Batch<P> {
     /// Number of rows, padding included.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.samples.len()
     }
 
     /// Whether there are no rows. A loader hands out no empty batch.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -54,13 +52,11 @@ impl<P> Batch<P> {
     /// The number of each row's sample in its snapshot, even if the dataset is a part of the
     /// snapshot. Includes padding. [`View::index_of`](crate::sampler::View::index_of) gives the
     /// index in a part.
-    #[must_use]
     pub fn samples(&self) -> &[u64] {
         &self.samples.samples
     }
 
     /// In a batch of a [`Mixture`](crate::Mixture), the dataset of each row.
-    #[must_use]
     pub fn datasets(&self) -> Option<&[u32]> {
         (!self.samples.datasets.is_empty()).then_some(&self.samples.datasets)
     }
@@ -68,39 +64,33 @@ impl<P> Batch<P> {
     /// In a batch of a [`Mixture`](crate::Mixture), the pass over its dataset that each row belongs
     /// to, counted from 0 through all epochs. Dataset, pass and sample together are unique in a
     /// job. For a single dataset the epoch is the pass.
-    #[must_use]
     pub fn passes(&self) -> Option<&[u64]> {
         (!self.samples.datasets.is_empty()).then_some(&self.samples.passes)
     }
 
     /// The number of rows at the end that only fill up the last batch
     /// ([`Last::Pad`](crate::sampler::Last)). They repeat samples: leave them out of metrics.
-    #[must_use]
     pub fn padding(&self) -> usize {
         self.padding
     }
 
     /// The position of the job after this batch. Save it with a checkpoint. Later batches do not
     /// change it.
-    #[must_use]
     pub fn state(&self) -> LoaderState {
         self.state
     }
 
     /// Sources of the rows, and times of fetching them.
-    #[must_use]
     pub fn sources(&self) -> Sources {
         self.sources
     }
 
     /// The longest wait while the rows were fetched. `None` if all rows were mapped.
-    #[must_use]
     pub fn longest_wait(&self) -> Option<&LongestWait> {
         self.longest.as_ref()
     }
 
     /// The time it took to fetch the rows.
-    #[must_use]
     pub fn fetching(&self) -> Duration {
         self.fetching
     }
@@ -111,13 +101,11 @@ impl Batch {
     ///
     /// # Panics
     /// The loader was built without this tensor; see [`get`](Self::get).
-    #[must_use]
     pub fn tensor(&self, name: &str) -> BatchTensor<'_> {
         self.get(name).unwrap_or_else(|| panic!("the batch has no tensor '{name}'"))
     }
 
     /// The tensor with this name, if the batch has it.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<BatchTensor<'_>> {
         self.tensors().find(|tensor| tensor.name() == name)
     }
@@ -177,45 +165,38 @@ pub struct BatchTensor<'a> {
 
 impl<'a> BatchTensor<'a> {
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &'a str {
         &self.column.name
     }
 
     /// The type of an element.
-    #[must_use]
     pub fn dtype(&self) -> Dtype {
         self.column.dtype
     }
 
     /// The number of rows, then the shape of one sample. For a ragged tensor: the number of
     /// elements of all rows, then the shape of an element.
-    #[must_use]
     pub fn shape(&self) -> Vec<u64> {
         self.column.shape_of(self.rows)
     }
 
     /// For a ragged tensor, one offset more than rows: row `r` is elements `offsets[r]` to
     /// `offsets[r + 1]`.
-    #[must_use]
     pub fn offsets(&self) -> Option<&'a [i64]> {
         self.rows.ragged.map(|of| &*of.offsets)
     }
 
     /// The shape of one sample. For a ragged tensor, the shape of an element.
-    #[must_use]
     pub fn sample_shape(&self) -> &'a [u64] {
         &self.column.shape
     }
 
     /// All rows, back to back.
-    #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
     /// Bytes of one row. 0 for a ragged tensor.
-    #[must_use]
     pub fn row_bytes(&self) -> usize {
         self.column.row_bytes
     }
@@ -224,7 +205,6 @@ impl<'a> BatchTensor<'a> {
     ///
     /// # Panics
     /// There is no such row.
-    #[must_use]
     pub fn row(&self, row: usize) -> &'a [u8] {
         let rows = self.rows.rows;
         assert!(row < rows, "row {row} of a batch of {rows} rows");

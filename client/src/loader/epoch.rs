@@ -178,19 +178,16 @@ impl<P: BatchMemory> Epoch<P> {
     }
 
     /// The name of this pass's order. Ranks that iterate the same order have equal names.
-    #[must_use]
     pub fn plan(&self) -> PlanId {
         self.start.pass.plan()
     }
 
     /// The name of this pass. Compare it with another rank's by [`PassName::agrees_with`].
-    #[must_use]
     pub fn name(&self) -> PassName {
         self.start.pass.name()
     }
 
     /// The number of batches that this rank gets, from the position where the epoch began.
-    #[must_use]
     pub fn batches(&self) -> u64 {
         self.start.pass.count()
     }

@@ -82,13 +82,11 @@ impl Locality {
     }
 
     /// Its name. Two localities have equal names exactly if they divide batches alike.
-    #[must_use]
     pub fn id(&self) -> LocalityId {
         self.inner.id
     }
 
     /// The hosts of the ranks.
-    #[must_use]
     pub fn ranks(&self) -> &RankHosts {
         &self.inner.ranks
     }

@@ -186,19 +186,16 @@ impl Schedule {
     }
 
     /// The name of the pass's order. Equal on all ranks.
-    #[must_use]
     pub fn plan(&self) -> PlanId {
         self.pass.plan()
     }
 
     /// The number of batches that this rank gets.
-    #[must_use]
     pub fn batches(&self) -> u64 {
         self.pass.count()
     }
 
     /// The batch with this number. `None` past the last. Takes about 25 ns a sample.
-    #[must_use]
     pub fn batch(&self, batch: u64) -> Option<ScheduledBatch> {
         (batch < self.pass.count()).then(|| {
             let (Samples { samples, datasets, .. }, padding) = self.pass.indices(batch);

@@ -129,7 +129,6 @@ impl Batch<OnDevice> {
     }
 
     /// All memory of the batch, for a program that lets its streams wait once per batch.
-    #[must_use]
     pub fn memory(&self) -> &DeviceSlice {
         &self.place.memory
     }

@@ -42,7 +42,6 @@ static PROCESS: [AtomicU64; 7] = [const { AtomicU64::new(0) }; 7];
 
 impl CopyStats {
     /// The counters of this process, including those of its parent before the fork.
-    #[must_use]
     pub fn of_process() -> Self {
         let [viewed, local, remote, origin, copied, device, staged] = &PROCESS;
         Self {
@@ -57,13 +56,11 @@ impl CopyStats {
     }
 
     /// Bytes delivered to the user from all sources.
-    #[must_use]
     pub fn delivered_bytes(&self) -> u64 {
         self.viewed_bytes + self.local_bytes + self.remote_bytes + self.origin_bytes
     }
 
     /// How often the average byte was copied. 0 before the first byte.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio of sums far below 2^52")]
     pub fn copies_per_byte(&self) -> f64 {
         match self.delivered_bytes() {

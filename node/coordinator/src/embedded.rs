@@ -127,7 +127,6 @@ impl EmbeddedCoordinator {
     }
 
     /// Returns true if this coordinator is the coordinator.
-    #[must_use]
     pub fn serves(&self) -> bool {
         matches!(&*self.role(), Role::Serving(_))
     }
@@ -151,7 +150,6 @@ impl EmbeddedCoordinator {
 
     /// Returns the same for a remote caller, with the revision of the copy here and the promise
     /// made.
-    #[must_use]
     pub fn located(&self) -> LocateResponse {
         let role = self.role();
         let place = self.whereabouts();

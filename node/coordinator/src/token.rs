@@ -47,7 +47,6 @@ impl JoinToken {
     }
 
     /// Compares with a token shown by a caller, as [`is_secret`] does.
-    #[must_use]
     pub fn is(&self, shown: &[u8]) -> bool {
         is_secret(&self.0, shown)
     }

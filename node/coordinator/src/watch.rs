@@ -26,7 +26,6 @@ impl Watch {
     }
 
     /// Returns why the coordinator is away, if it is.
-    #[must_use]
     pub fn away(&self) -> Option<Arc<str>> {
         self.0.borrow().away.clone()
     }

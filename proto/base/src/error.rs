@@ -170,7 +170,6 @@ impl fmt::Display for ErrorKind {
 
 /// Returns the text of an error's innermost cause: lower case, without a full stop or error
 /// numbers. The layers above it mostly repeat it, in words for programmers.
-#[must_use]
 pub fn root_cause(error: &(dyn error::Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(cause) = innermost.source() {

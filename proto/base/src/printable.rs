@@ -8,7 +8,6 @@ const ESCAPE: char = '\u{1b}';
 /// Returns the text with its control characters written out (`\u{7}`), except line ends and
 /// colours. Names come from files and messages from servers: neither may move a cursor, set a title
 /// or ring a bell.
-#[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_active) {
         return Cow::Borrowed(text);
@@ -37,7 +36,6 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 
 /// As [`printable`], on one line: line ends are written out too, so that no text looks like another
 /// line.
-#[must_use]
 pub fn printable_line(text: &str) -> Cow<'_, str> {
     let plain = printable(text);
     if plain.contains('\n') { Cow::Owned(plain.replace('\n', "\\n")) } else { plain }
@@ -56,7 +54,6 @@ fn colour(text: &str) -> Option<&str> {
 }
 
 /// The longest head of `text` of at most `bytes_max` bytes that ends between two characters.
-#[must_use]
 pub fn head(text: &str, bytes_max: u32) -> &str {
     &text[..text.floor_char_boundary(bytes_max as usize)]
 }

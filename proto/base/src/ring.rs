@@ -201,7 +201,6 @@ pub struct Scheme {
 
 impl Scheme {
     /// Makes a scheme of one replica, with weights counted in this unit.
-    #[must_use]
     pub fn one_replica(unit: u32) -> Self {
         Self { unit, replicas: 1 }
     }

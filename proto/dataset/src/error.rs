@@ -116,7 +116,6 @@ pub enum DatasetError {
 
 impl DatasetError {
     /// Returns the user's remedy, if it is known. The message does not contain it.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Origin(error) => error.hint(),

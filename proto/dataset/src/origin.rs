@@ -134,7 +134,6 @@ pub enum OriginError {
 
 impl OriginError {
     /// Returns the user's remedy, if it is known. The message does not contain it.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Denied { remedy, .. } => remedy.map(str::to_owned),

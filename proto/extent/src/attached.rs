@@ -70,7 +70,6 @@ impl Attached {
     }
 
     /// Returns the current companion.
-    #[must_use]
     pub fn companion(&self) -> Option<Companion> {
         self.companion.lock().clone()
     }

@@ -3,7 +3,6 @@
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
 /// Returns the CRC32C of `bytes`.
-#[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)
 }
@@ -13,7 +12,6 @@ pub struct Crc32c(Digest);
 
 impl Crc32c {
     /// Begins before the first byte.
-    #[must_use]
     pub fn new() -> Self {
         Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
@@ -24,7 +22,6 @@ impl Crc32c {
     }
 
     /// Returns the CRC32C of all bytes added so far.
-    #[must_use]
     pub fn finish(&self) -> u32 {
         u32::try_from(self.0.finalize()).expect("a CRC of 32 bits fits 32 bits")
     }

@@ -109,31 +109,26 @@ impl Filling {
     }
 
     /// Returns the extent's id.
-    #[must_use]
     pub fn id(&self) -> ExtentId {
         self.id
     }
 
     /// Returns the places of everything in it.
-    #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// Returns the bytes of memory that the extent takes.
-    #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.layout.total_bytes()
     }
 
     /// Returns the parts, as they were given to [`create`](Filling::create).
-    #[must_use]
     pub fn parts(&self) -> &[PartSpec] {
         self.parts.specs()
     }
 
     /// Returns the number of parts that are not finished.
-    #[must_use]
     pub fn parts_missing(&self) -> usize {
         self.parts.missing()
     }
@@ -158,7 +153,6 @@ impl Filling {
     ///
     /// # Panics
     /// If the region does not have these bytes.
-    #[must_use]
     pub fn is_ready(&self, region: usize, range: Range<u64>) -> bool {
         let bytes = self.layout.region_bytes(region);
         let fits = range.start <= range.end && range.end <= bytes;
@@ -258,13 +252,11 @@ pub struct Part {
 
 impl Part {
     /// Returns the index of the part.
-    #[must_use]
     pub fn index(&self) -> usize {
         self.claim.index
     }
 
     /// Returns the region and the bytes of the part.
-    #[must_use]
     pub fn spec(&self) -> &PartSpec {
         &self.claim.filling.parts.specs()[self.claim.index]
     }
@@ -295,7 +287,6 @@ impl Part {
 
     /// Returns whether [`finish`](Part::finish) must read rows back to hash them. That may take
     /// seconds: rows that overlap much have many times the bytes of the part.
-    #[must_use]
     pub fn has_rows_to_hash(&self) -> bool {
         !self.hasher.left().is_empty()
     }

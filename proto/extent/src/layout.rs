@@ -60,7 +60,6 @@ pub enum Region {
 
 impl Region {
     /// Returns the number of rows (of [`Region::Blocks`]: blocks, the last may be short).
-    #[must_use]
     pub fn rows(&self) -> u64 {
         match *self {
             Self::Rows { rows, .. } => rows,
@@ -223,13 +222,11 @@ impl Layout {
 
     /// Returns the bytes of the file and of its mapping, for the budget to admit. A multiple of
     /// 4096.
-    #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
 
     /// Returns the number of regions.
-    #[must_use]
     pub fn region_count(&self) -> usize {
         self.regions.len()
     }
@@ -238,7 +235,6 @@ impl Layout {
     ///
     /// # Panics
     /// If there is no such region.
-    #[must_use]
     pub fn region(&self, index: usize) -> Region {
         self.regions[index].region
     }
@@ -247,7 +243,6 @@ impl Layout {
     ///
     /// # Panics
     /// If there is no such region.
-    #[must_use]
     pub fn region_bytes(&self, index: usize) -> u64 {
         self.regions[index].bytes
     }
@@ -256,7 +251,6 @@ impl Layout {
     ///
     /// # Panics
     /// If there is no such region.
-    #[must_use]
     pub fn region_offset(&self, index: usize) -> u64 {
         self.regions[index].offset
     }

@@ -69,13 +69,11 @@ pub struct ExtentId(pub [u8; 16]);
 
 impl ExtentId {
     /// Makes an id of these bytes.
-    #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
     /// Returns the bytes of the id.
-    #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -96,7 +94,6 @@ impl fmt::Debug for ExtentId {
 /// Returns a number that differs between a process and a child it forked, if both call this
 /// function. It replaces `getpid` without a system call, so that every read can check it. Notices
 /// only forks by the C library's `fork`.
-#[must_use]
 pub fn fork_count() -> u32 {
     sys::fork_count()
 }

@@ -67,7 +67,6 @@ impl<'a> RowSource<'a> {
     }
 
     /// Returns the bytes of a row.
-    #[must_use]
     pub fn bytes(&self, row: u64) -> &'a [u8] {
         self.slice(&self.placed.row_range(row))
     }
@@ -76,7 +75,6 @@ impl<'a> RowSource<'a> {
     /// value. For short rows that share a checksum, this computes the row's CRC and checks the
     /// shared one. If that check fails, it returns a value these bytes do not have, so that the
     /// receiver refuses them.
-    #[must_use]
     pub fn crc(&self, row: u64) -> u32 {
         if self.rows_per_unit == 1 {
             assert!(row < self.rows, "row {row} of {} rows", self.rows);
@@ -88,13 +86,11 @@ impl<'a> RowSource<'a> {
 
     /// Returns whether each row has its own checksum, so that [`RowSource::crc`] reads no row
     /// bytes.
-    #[must_use]
     pub fn has_own_crcs(&self) -> bool {
         self.rows_per_unit == 1
     }
 
     /// Returns whether a row still has the checksum it was filled with.
-    #[must_use]
     pub fn verify(&self, row: u64) -> bool {
         assert!(row < self.rows, "row {row} of {} rows", self.rows);
         self.unit_is_intact(self.unit_of(row))

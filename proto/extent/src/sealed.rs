@@ -45,14 +45,12 @@ impl Sealed {
     /// Returns the XXH3-64 of the checksums of all units, each as a little-endian `u32`. A manifest
     /// pins this digest, and nodes compare it between copies of one shard. Computed once, at
     /// sealing.
-    #[must_use]
     pub fn digest(&self) -> u64 {
         self.digest
     }
 
     /// Returns the read-only file, for `sendfile`. Do not hand it to another process: the process
     /// would share this description, and [`Retired::is_free`] could not notice it.
-    #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -66,7 +64,6 @@ impl Sealed {
     }
 
     /// Returns whether the mapping is locked in memory. If not, the host may swap it out.
-    #[must_use]
     pub fn is_locked(&self) -> bool {
         self.locked
     }
@@ -101,19 +98,16 @@ impl Retired {
     ///
     /// The exception is a child that *this* process forked and that has not yet executed another
     /// program. It shares this description, so the kernel does not count it.
-    #[must_use]
     pub fn is_free(&self) -> bool {
         sys::is_sole_description(self.file.as_fd())
     }
 
     /// Returns the extent's id.
-    #[must_use]
     pub fn id(&self) -> ExtentId {
         self.id
     }
 
     /// Returns the bytes of memory that the extent holds until it is free.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

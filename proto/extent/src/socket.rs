@@ -94,33 +94,28 @@ impl PeerProcess {
     }
 
     /// Returns the peer's effective user id.
-    #[must_use]
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
     /// Returns the peer's effective group id.
-    #[must_use]
     pub fn gid(&self) -> u32 {
         self.gid
     }
 
     /// Returns the peer's process id as seen from here; 0 if its PID namespace is not visible here.
-    #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
     /// Returns a handle to wait on for the peer's end, where the kernel gives one (Linux 6.5).
     /// Otherwise the peer must send its own: [`own_pidfd`].
-    #[must_use]
     pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.pidfd.as_ref().map(AsFd::as_fd)
     }
 }
 
 /// Returns whether the process behind `pidfd` has ended. Does not wait.
-#[must_use]
 pub fn has_exited(pidfd: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::new(pidfd, PollFlags::POLLIN)];
     poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)

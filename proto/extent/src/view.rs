@@ -30,37 +30,31 @@ impl ExtentView {
     }
 
     /// Returns the extent's id.
-    #[must_use]
     pub fn id(&self) -> ExtentId {
         self.id
     }
 
     /// Returns the places of everything in it.
-    #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// Returns the bytes of the whole extent.
-    #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.layout.total_bytes()
     }
 
     /// Returns the page size of this mapping.
-    #[must_use]
     pub fn page_size(&self) -> PageSize {
         self.page_size
     }
 
     /// Returns the offset of a region in the file, for `sendfile`.
-    #[must_use]
     pub fn file_offset(&self, region: usize) -> u64 {
         self.layout.region_offset(region)
     }
 
     /// Returns the range of a row in the file, for `sendfile`.
-    #[must_use]
     pub fn row_file_range(&self, region: usize, row: u64) -> Range<u64> {
         let placed = self.placed(region);
         let row = placed.row_range(row);
@@ -68,20 +62,17 @@ impl ExtentView {
     }
 
     /// Returns all bytes of the file, for DMA registration.
-    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.map.bytes()
     }
 
     /// Returns all bytes of a region.
-    #[must_use]
     pub fn region(&self, region: usize) -> &[u8] {
         let placed = self.placed(region);
         self.bytes_of(placed, &(0..placed.bytes))
     }
 
     /// Returns the bytes of a row (of [`Region::Blocks`](crate::Region::Blocks): of a block).
-    #[must_use]
     pub fn row(&self, region: usize, row: u64) -> &[u8] {
         let placed = self.placed(region);
         self.bytes_of(placed, &placed.row_range(row))
@@ -90,13 +81,11 @@ impl ExtentView {
     /// Returns where the mapping lies, for registering it and for asking the kernel about it. It
     /// cannot be written to; [`Attached::private_view`](crate::Attached::private_view) gives
     /// writable rows.
-    #[must_use]
     pub fn addresses(&self) -> Range<usize> {
         self.map.addresses()
     }
 
     /// Looks up a region once, to read many of its rows.
-    #[must_use]
     pub fn rows(&self, region: usize) -> RowSource<'_> {
         let placed = self.placed(region);
         let table = placed.crc_offset..placed.crc_offset + placed.units * 4;
@@ -105,13 +94,11 @@ impl ExtentView {
     }
 
     /// Returns the CRC32C to send along with a row: see [`RowSource::crc`].
-    #[must_use]
     pub fn row_crc(&self, region: usize, row: u64) -> u32 {
         self.rows(region).crc(row)
     }
 
     /// Returns whether a row still has the checksum it was filled with.
-    #[must_use]
     pub fn verify_row(&self, region: usize, row: u64) -> bool {
         self.rows(region).verify(row)
     }

@@ -53,13 +53,11 @@ impl BatchPlan {
     }
 
     /// Samples of a full global batch.
-    #[must_use]
     pub fn global_batch(&self) -> u64 {
         u64::from(self.batch_size.get()) * u64::from(self.world.get())
     }
 
     /// Global batches from the plan's start to the end of the epoch, the same for every rank.
-    #[must_use]
     pub fn batches_in_epoch(&self) -> u64 {
         let left = self.positions - self.start;
         match self.last {
@@ -70,13 +68,11 @@ impl BatchPlan {
 
     /// The positions that the plan's batches deliver, padding aside: all from its start on, but for
     /// what [`Last::Drop`] leaves out.
-    #[must_use]
     pub fn delivered(&self) -> Range<u64> {
         self.start..self.position_after_batches(self.batches_in_epoch())
     }
 
     /// The positions of global batch `batch`, padding aside, or `None` past the last.
-    #[must_use]
     pub fn batch(&self, batch: u64) -> Option<Range<u64>> {
         (batch < self.batches_in_epoch())
             .then(|| self.position_after_batches(batch)..self.position_after_batches(batch + 1))
@@ -84,13 +80,11 @@ impl BatchPlan {
 
     /// The position at which to resume once all ranks are done with `batch`, or `None` past the
     /// last.
-    #[must_use]
     pub fn position_after(&self, batch: u64) -> Option<u64> {
         Some(self.batch(batch)?.end)
     }
 
     /// The share of `rank` in global batch `batch`, or `None` past the last batch or rank.
-    #[must_use]
     pub fn share(&self, batch: u64, rank: u32) -> Option<Share> {
         if rank >= self.world.get() {
             return None;
@@ -146,25 +140,21 @@ pub struct Slot {
 
 impl Share {
     /// Rows, padding included.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.positions.end - self.positions.start + self.padding
     }
 
     /// Whether the rank gets nothing, as in the last batch of [`Last::Uneven`] it may.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The positions that count; the rows after them are padding.
-    #[must_use]
     pub fn positions(&self) -> Range<u64> {
         self.positions.clone()
     }
 
     /// Rows of padding at the end.
-    #[must_use]
     pub fn padding(&self) -> u64 {
         self.padding
     }

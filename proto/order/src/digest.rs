@@ -29,7 +29,6 @@ pub struct EpochDigest {
 
 impl EpochDigest {
     /// The digest of no sample yet.
-    #[must_use]
     pub fn new(plan: PlanId) -> Self {
         Self { plan, seed: plan.number(KeyUse::Digest), count: 0, sum: 0 }
     }
@@ -71,13 +70,11 @@ impl EpochDigest {
     /// merge spread it over threads.
     ///
     /// [`View::samples`]: super::View::samples
-    #[must_use]
     pub fn expected(order: &Order) -> Self {
         Self::of_samples(order.plan(), order.view().samples())
     }
 
     /// The digest of each sample of `samples` once.
-    #[must_use]
     pub fn of_samples(plan: PlanId, samples: impl IntoIterator<Item = u64>) -> Self {
         let mut digest = Self::new(plan);
         samples.into_iter().for_each(|sample| digest.add(sample));
@@ -89,7 +86,6 @@ impl EpochDigest {
     ///
     /// # Panics
     /// If `positions` runs past [`Order::len`].
-    #[must_use]
     pub fn of_positions(order: &Order, positions: Range<u64>) -> Self {
         const PIECE: u64 = 4096;
         let mut digest = Self::new(order.plan());
@@ -106,19 +102,16 @@ impl EpochDigest {
     }
 
     /// Plan of the samples that are counted.
-    #[must_use]
     pub fn plan(&self) -> PlanId {
         self.plan
     }
 
     /// Number of samples added.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
     /// Sum of the samples' hashes.
-    #[must_use]
     pub fn sum(&self) -> u128 {
         self.sum
     }

@@ -46,31 +46,26 @@ impl PlanId {
     }
 
     /// Digest of the [`View`](super::View) or [`Mixture`](super::Mixture) of the pass.
-    #[must_use]
     pub fn view(&self) -> [u8; 16] {
         self.view
     }
 
     /// The job's seed.
-    #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
     /// Which pass over the view this is, from 0.
-    #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
     /// How far samples are shuffled.
-    #[must_use]
     pub fn shuffle(&self) -> Shuffle {
         self.shuffle
     }
 
     /// Version of the order; see [`ORDER_VERSION`].
-    #[must_use]
     pub fn order_version(&self) -> u16 {
         self.order_version
     }
@@ -87,7 +82,6 @@ impl PlanId {
     ///     38      1  shuffle: 0 none, 1 window, 2 global
     ///     39      1  0
     /// ```
-    #[must_use]
     pub fn to_bytes(&self) -> [u8; PLAN_ID_BYTES] {
         const { assert!(PLAN_ID_BYTES == 16 + 8 + 8 + 4 + 2 + 1 + 1) };
         let (kind, shards) = match self.shuffle {
@@ -120,7 +114,6 @@ pub struct LocalityId(u128);
 
 impl LocalityId {
     /// The name with this hash.
-    #[must_use]
     pub fn from_u128(hash: u128) -> Self {
         Self(hash)
     }

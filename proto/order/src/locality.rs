@@ -43,7 +43,6 @@ pub struct Division<'a> {
 
 impl RankHosts {
     /// Of ranks 0, 1, 2, ... on these hosts.
-    #[must_use]
     pub fn new(hosts: impl IntoIterator<Item = u16>) -> Self {
         let hosts: Box<[u16]> = hosts.into_iter().collect();
         let count = hosts.iter().max().map_or(0, |&last| usize::from(last) + 1);
@@ -57,19 +56,16 @@ impl RankHosts {
     }
 
     /// Number of ranks.
-    #[must_use]
     pub fn world(&self) -> u32 {
         u32::try_from(self.hosts.len()).expect("ranks are counted in u32")
     }
 
     /// The host of each rank.
-    #[must_use]
     pub fn hosts(&self) -> &[u16] {
         &self.hosts
     }
 
     /// Whether a rank runs on this host.
-    #[must_use]
     pub fn has(&self, host: u16) -> bool {
         self.ranks.get(usize::from(host)).is_some_and(|&ranks| ranks > 0)
     }
@@ -129,7 +125,6 @@ impl Division<'_> {
     ///
     /// # Panics
     /// If there is no such rank.
-    #[must_use]
     pub fn rows_of(&self, rank: u32) -> Vec<u32> {
         let host = self.of.hosts[rank as usize];
         let (own, other) = (self.own(rank), self.other(rank));
@@ -157,7 +152,6 @@ impl Division<'_> {
     }
 
     /// How many rows are read on a host that holds them.
-    #[must_use]
     pub fn local(&self) -> u64 {
         self.kept.iter().copied().map(u64::from).sum()
     }

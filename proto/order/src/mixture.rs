@@ -94,13 +94,11 @@ impl Mixture {
     }
 
     /// Number of samples of an epoch: its positions.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.samples
     }
 
     /// Always `false`: there is no mixture without samples.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.samples == 0
     }
@@ -123,13 +121,11 @@ impl Mixture {
     ///     16      8  seed
     ///     24   24 n  of each source: digest of its view, draws an epoch u64
     /// ```
-    #[must_use]
     pub fn digest(&self) -> [u8; 16] {
         self.digest
     }
 
     /// The plan of an epoch, as [`PlanId::new`]; `shuffle` is that of each source.
-    #[must_use]
     pub fn plan(&self, seed: u64, epoch: u64, shuffle: Shuffle) -> PlanId {
         PlanId::of(self.digest, seed, epoch, shuffle)
     }
@@ -246,25 +242,21 @@ impl MixedOrder {
     }
 
     /// The plan's id.
-    #[must_use]
     pub fn plan(&self) -> PlanId {
         self.plan
     }
 
     /// The mixture of this order.
-    #[must_use]
     pub fn mixture(&self) -> &Mixture {
         &self.mixture
     }
 
     /// Number of positions.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.mixture.samples
     }
 
     /// Always `false`, as [`Mixture::is_empty`].
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.mixture.is_empty()
     }
@@ -332,7 +324,6 @@ impl MixedOrder {
 
     /// The digest of a whole epoch: of each source, all samples for each pass that lies in the
     /// epoch as a whole, and the samples of its order for a pass that lies in it in part.
-    #[must_use]
     pub fn expected_digest(&self) -> EpochDigest {
         let mut digest = EpochDigest::new(self.plan);
         for (source, drawn) in self.mixture.draws().enumerate() {
@@ -354,7 +345,6 @@ impl MixedOrder {
     ///
     /// # Panics
     /// If `positions` runs past [`len`](Self::len).
-    #[must_use]
     pub fn digest_of(&self, positions: Range<u64>) -> EpochDigest {
         const PIECE: u64 = 4096;
         let mut digest = EpochDigest::new(self.plan);

@@ -49,25 +49,21 @@ impl Order {
     }
 
     /// The plan's id.
-    #[must_use]
     pub fn plan(&self) -> PlanId {
         self.plan
     }
 
     /// Number of positions, which is the number of declared samples.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.view.len()
     }
 
     /// Whether the epoch has no position.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.view.is_empty()
     }
 
     /// The declared samples.
-    #[must_use]
     pub fn view(&self) -> &View {
         &self.view
     }
@@ -78,7 +74,6 @@ impl Order {
     ///
     /// # Panics
     /// If `position` is not below [`len`](Self::len), as a slice would.
-    #[must_use]
     pub fn sample_at(&self, position: u64) -> u64 {
         self.check(position..position.saturating_add(1));
         match &self.arrangement {
@@ -106,7 +101,6 @@ impl Order {
     }
 
     /// The position that brings `sample`, or `None` if the sample is not declared.
-    #[must_use]
     pub fn position_of(&self, sample: u64) -> Option<u64> {
         let index = self.view.index_of(sample)?;
         Some(match &self.arrangement {
@@ -122,7 +116,6 @@ impl Order {
     ///
     /// Without a shuffle these are exactly its rows, in a window shuffle its window, in a global
     /// one all that is left. Constant time.
-    #[must_use]
     pub fn next_use(&self, shard: u32, from: u64) -> Option<Range<u64>> {
         let declared = self.view.shape().shard_samples(shard).filter(|rows| !rows.is_empty())?;
         let used = match &self.arrangement {

@@ -38,7 +38,6 @@ pub struct Permutation {
 
 impl Permutation {
     /// The permutation of `0..len` that belongs to `key`.
-    #[must_use]
     pub fn new(len: u64, key: u128) -> Self {
         let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
         let rounds = if bits <= BITS_SMALL { ROUNDS_SMALL } else { ROUNDS };
@@ -61,13 +60,11 @@ impl Permutation {
     }
 
     /// Number of elements.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
     /// Whether there is nothing to permute.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -76,7 +73,6 @@ impl Permutation {
     ///
     /// # Panics
     /// If `index` is not below [`len`](Self::len), as a slice would.
-    #[must_use]
     pub fn at(&self, index: u64) -> u64 {
         assert!(index < self.len, "place {index} of a permutation of {}", self.len);
         let mut x = self.forward(index);
@@ -90,7 +86,6 @@ impl Permutation {
     ///
     /// # Panics
     /// If `element` is not below [`len`](Self::len).
-    #[must_use]
     pub fn position_of(&self, element: u64) -> u64 {
         assert!(element < self.len, "element {element} of a permutation of {}", self.len);
         let mut x = self.backward(element);

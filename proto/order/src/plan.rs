@@ -29,7 +29,6 @@ pub(super) enum KeyUse {
 
 impl PlanId {
     /// The plan of pass `epoch` (0, 1, 2, ...) over `view`, in this build's order.
-    #[must_use]
     pub fn new(view: &View, seed: u64, epoch: u64, shuffle: Shuffle) -> Self {
         Self::of(view.digest(), seed, epoch, shuffle)
     }
@@ -108,19 +107,16 @@ pub struct PassName {
 
 impl PassName {
     /// The name of a pass with batches divided by `locality`, or without one in consecutive slices.
-    #[must_use]
     pub fn new(plan: PlanId, locality: Option<LocalityId>) -> Self {
         Self { plan, locality }
     }
 
     /// The order.
-    #[must_use]
     pub fn plan(&self) -> PlanId {
         self.plan
     }
 
     /// The locality that divides batches.
-    #[must_use]
     pub fn locality(&self) -> Option<LocalityId> {
         self.locality
     }

@@ -66,26 +66,22 @@ impl DatasetShape {
     }
 
     /// Number of samples.
-    #[must_use]
     pub fn samples(&self) -> u64 {
         self.first[self.first.len() - 1]
     }
 
     /// Number of shards.
-    #[must_use]
     pub fn shard_count(&self) -> u32 {
         u32::try_from(self.first.len() - 1).expect("checked when the shape was made")
     }
 
     /// The samples of `shard`, or `None` past the last shard.
-    #[must_use]
     pub fn shard_samples(&self, shard: u32) -> Option<Range<u64>> {
         let shard = shard as usize;
         Some(*self.first.get(shard)?..*self.first.get(shard + 1)?)
     }
 
     /// Whether `shard` exists and has a sample.
-    #[must_use]
     pub fn has(&self, shard: u32) -> bool {
         self.shard_samples(shard).is_some_and(|samples| !samples.is_empty())
     }
@@ -101,7 +97,6 @@ impl DatasetShape {
     }
 
     /// The shard that holds `sample`, or `None` past the last sample. A binary search.
-    #[must_use]
     pub fn shard_of(&self, sample: u64) -> Option<u32> {
         if sample >= self.samples() {
             return None;

@@ -22,19 +22,16 @@ pub struct LoaderState {
 
 impl LoaderState {
     /// The state before any delivery (`next_position` 0) or after those below `next_position`.
-    #[must_use]
     pub fn new(plan: PlanId, next_position: u64) -> Self {
         Self { plan, next_position }
     }
 
     /// The plan under way: seed, epoch and shuffle are to be taken from it.
-    #[must_use]
     pub fn plan(&self) -> PlanId {
         self.plan
     }
 
     /// The first position not yet delivered.
-    #[must_use]
     pub fn next_position(&self) -> u64 {
         self.next_position
     }

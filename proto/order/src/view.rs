@@ -42,7 +42,6 @@ pub struct View {
 
 impl View {
     /// The view of all samples of a snapshot, with shards of the rows in `shape`.
-    #[must_use]
     pub fn all(snapshot: [u8; 16], shape: DatasetShape) -> Self {
         let digest = digest(&snapshot, None);
         Self { snapshot, whole: shape.clone(), shape, steps: Arc::new([]), digest }
@@ -112,19 +111,16 @@ impl View {
     }
 
     /// Number of samples declared: the positions of an epoch.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.shape.samples()
     }
 
     /// Whether no sample is declared.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The snapshot's id.
-    #[must_use]
     pub fn snapshot(&self) -> [u8; 16] {
         self.snapshot
     }
@@ -136,7 +132,6 @@ impl View {
     }
 
     /// How many rows of each shard are declared. Shards are those of the snapshot.
-    #[must_use]
     pub fn shape(&self) -> &DatasetShape {
         &self.shape
     }
@@ -146,7 +141,6 @@ impl View {
     ///
     /// # Panics
     /// If `index` is not below [`len`](Self::len), as a slice would.
-    #[must_use]
     pub fn sample_at(&self, index: u64) -> u64 {
         assert!(index < self.len(), "sample {index} of a view of {}", self.len());
         if let Some(first) = self.contiguous_from() {
@@ -157,7 +151,6 @@ impl View {
     }
 
     /// The index of a sample of the snapshot, or `None` if it is not declared.
-    #[must_use]
     pub fn index_of(&self, sample: u64) -> Option<u64> {
         let shard = self.whole.shard_of(sample)?;
         let row = sample - self.whole.first_sample(shard);
@@ -189,7 +182,6 @@ impl View {
     ///                indices: count u64, each u64
     ///                part: seed u64, samples of the first side u64, side u8 (0 first, 1 rest)
     /// ```
-    #[must_use]
     pub fn digest(&self) -> [u8; 16] {
         self.digest
     }

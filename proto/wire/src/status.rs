@@ -10,7 +10,6 @@ use tonic::{Code, Status};
 const HINT_METADATA: &str = "larder-hint-bin";
 
 /// Returns the status that carries an error's kind, message and hint.
-#[must_use]
 #[expect(clippy::needless_pass_by_value, reason = "callers write `map_err(to_status)`")]
 pub fn to_status(error: Error) -> Status {
     let message = head(error.message(), limits::ERROR_MESSAGE_BYTES_MAX);
@@ -23,14 +22,12 @@ pub fn to_status(error: Error) -> Status {
 }
 
 /// Returns the error behind a status, which becomes its source.
-#[must_use]
 pub fn from_status(status: Status) -> Error {
     let error = Error::new(kind(status.code()), status.message()).with_hint(hint(&status));
     error.with_source(status)
 }
 
 /// Returns the hint that a status carries, if any.
-#[must_use]
 pub fn hint(status: &Status) -> Option<String> {
     let bytes = status.metadata().get_bin(HINT_METADATA)?.to_bytes().ok()?;
     let text = String::from_utf8(bytes.to_vec()).ok()?;
@@ -38,7 +35,6 @@ pub fn hint(status: &Status) -> Option<String> {
 }
 
 /// The gRPC code of a kind. No two kinds share one.
-#[must_use]
 pub const fn code(kind: ErrorKind) -> Code {
     match kind {
         ErrorKind::InvalidArgument => Code::InvalidArgument,
@@ -57,7 +53,6 @@ pub const fn code(kind: ErrorKind) -> Code {
 
 /// The kind behind a gRPC code. The transport sends the codes that no Larder process sends: the
 /// connection broke or a deadline passed.
-#[must_use]
 pub fn kind(of: Code) -> ErrorKind {
     let own = ErrorKind::ALL.iter().copied().find(|kind| code(*kind) == of);
     own.unwrap_or(match of {

@@ -28,7 +28,6 @@ fn encode(ranks: &RankHosts, tables: &[Table]) -> Vec<u8> {
 impl Locality {
     /// Returns the bytes to hand to the other ranks. At most 3 bytes for each rank, and 3 for each
     /// replica of each shard.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         encode(&self.inner.ranks, &self.inner.tables)
     }

@@ -23,7 +23,6 @@ pub struct PrivateView {
 impl PrivateView {
     /// Returns where they begin, for [`len`](Self::len) bytes. Only the holder reads or writes
     /// there until this is dropped.
-    #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         let base = self.private_views().map.base().as_ptr();
         let first = base.wrapping_add(self.range.start);
@@ -31,13 +30,11 @@ impl PrivateView {
     }
 
     /// Returns the number of bytes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
     /// Returns false: no view is empty.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
@@ -91,7 +88,6 @@ impl Attached {
     ///
     /// # Panics
     /// If there are no such rows.
-    #[must_use]
     pub fn rows_back_to_back(&self, region: usize, rows: &Range<u64>) -> Option<&[u8]> {
         let (range, offset) = (self.dense(region, rows)?, self.placed(region).offset);
         Some(&self.region(region)[indices(&(range.start - offset..range.end - offset))])
@@ -147,7 +143,6 @@ impl Attached {
     ///
     /// # Panics
     /// As [`bytes_verified`](Self::bytes_verified).
-    #[must_use]
     pub fn bytes_of_blocks(&self, region: usize, bytes: &Range<u64>) -> &[u8] {
         let has_rows = matches!(self.placed(region).region, Region::Rows { .. });
         assert!(!has_rows, "region {region} has rows, which are not looked at as bytes");
@@ -159,7 +154,6 @@ impl Attached {
     ///
     /// # Panics
     /// As [`bytes_verified`](Self::bytes_verified).
-    #[must_use]
     pub fn private_view_bytes(
         self: &Arc<Self>,
         region: usize,
