@@ -14,6 +14,8 @@ mod markdown;
 mod modules;
 #[path = "tidy/prose.rs"]
 mod prose;
+#[path = "tidy/size.rs"]
+mod size;
 #[path = "tidy/source.rs"]
 mod source;
 
@@ -131,6 +133,11 @@ fn pages_name_only_paths_that_exist() {
 #[test]
 fn comments_and_pages_follow_the_prose_rules() {
     report(&prose::problems(), "prose to mend: see `docs/glossary.md` for the words");
+}
+
+#[test]
+fn product_is_within_the_size_limits() {
+    report(&size::excess(), "larger than it may be: what can go?");
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Tally {
 pub(crate) fn problems() -> Vec<String> {
     let (mut headers, mut comments) = (Tally::default(), Tally::default());
     let mut found = Vec::new();
-    for source in sources().iter() {
+    for source in &sources() {
         for (number, line) in source.comment_lines() {
             let tally = if line.starts_with("//!") { &mut headers } else { &mut comments };
             tally.add(line);

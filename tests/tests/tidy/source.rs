@@ -43,7 +43,9 @@ impl Source {
     pub(crate) fn production_lines(&self) -> Vec<&str> {
         let lines: Vec<&str> = self.text.lines().collect();
         let tests = lines.windows(2).position(|pair| {
-            pair[0].trim() == "#[cfg(test)]" && pair[1].trim_start().starts_with("mod ")
+            pair[0].trim() == "#[cfg(test)]"
+                && pair[1].trim_start().starts_with("mod ")
+                && pair[1].ends_with('{')
         });
         lines[..tests.unwrap_or(lines.len())].to_vec()
     }
@@ -73,6 +75,20 @@ impl Source {
     /// Whether all of the file is tests, where a table of cases may be as long as it must.
     pub(crate) fn is_test(&self) -> bool {
         self.path.contains("/tests/") || self.path.ends_with("/tests.rs")
+    }
+
+    /// Paths, without `.rs`, of the modules that this file declares for tests alone.
+    pub(crate) fn test_modules(&self) -> Vec<String> {
+        let path = self.path.trim_end_matches(".rs");
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let home = if ["lib", "main"].contains(&name) { folder } else { path };
+        let lines: Vec<&str> = self.text.lines().collect();
+        let pairs = lines.windows(2).filter(|pair| pair[0].trim() == "#[cfg(test)]");
+        let declared = pairs.filter_map(|pair| {
+            let (_, name) = pair[1].split_once("mod ")?;
+            name.strip_suffix(';')
+        });
+        declared.map(|name| format!("{home}/{name}")).collect()
     }
 
     /// Length and name of each function outside tests.
