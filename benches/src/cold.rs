@@ -67,7 +67,7 @@ fn uri(format: Format) -> String {
 
 /// The count of plain GETs in flight with the highest rate.
 fn best_parallelism(plain: &Plain, garage: &Garage) -> Result<usize, Error> {
-    let mut best = (0.0, limits::FILL_WORKERS);
+    let mut best = (0.0, limits::FILL_GETS_MAX);
     for in_flight in PARALLELISM {
         let rate = plain.round(in_flight, garage)?.rate();
         best = if rate > best.0 { (rate, in_flight) } else { best };
@@ -88,7 +88,7 @@ fn compare(
     let results = alternate(
         report.rounds().min(ROUNDS_MAX),
         &mut [
-            &mut || plain.round(limits::FILL_WORKERS, garage),
+            &mut || plain.round(limits::FILL_GETS_MAX, garage),
             &mut || plain.round(best, garage),
             &mut || epochs.fill(),
             &mut || epochs.cold(),
@@ -97,7 +97,7 @@ fn compare(
         ],
     )?;
     let names = [
-        &format!("plain GETs, {} in flight as a node", limits::FILL_WORKERS),
+        &format!("plain GETs, {} in flight as a node", limits::FILL_GETS_MAX),
         &format!("plain GETs, {best} in flight (its best)"),
         "larder, fills alone",
         "larder, cold epoch, shuffle auto",

@@ -144,7 +144,7 @@ impl Lot {
 
 impl Drop for Lot {
     fn drop(&mut self) {
-        // No thread could be started to sweep, and the copies may still run.
+        // The rest had no thread to sweep it, and its copies may still run.
         mem::forget(mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner)));
     }
 }

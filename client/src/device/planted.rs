@@ -3,7 +3,7 @@
 //! A test names a bug in an environment variable, which only builds with the feature `testing`
 //! read.
 //!
-//! Thread rule: read once. Non-goals: released builds, which contain none of them.
+//! Thread rule: the variable is read once a process. Released builds contain no such bug.
 
 use std::{mem, sync::Arc};
 

@@ -54,7 +54,7 @@ pub(super) struct Gathering<'a, 'b> {
     wanted: Wanted<'a, 'b>,
     deadline: Deadline,
     gathered: Gathered,
-    /// Rows to fetch that no node has been asked for.
+    /// Rows still missing that no request in flight covers.
     work: Vec<Job>,
     /// By node. Reset when the ring changes.
     policy: Vec<FailurePolicy>,
@@ -103,8 +103,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 None => std::mem::take(&mut self.work),
             };
             match &self.lost {
-                // If a node found bytes damaged, the origin is not read instead: no checksum would
-                // notice here.
+                // If a node found bytes damaged, the origin is not read instead. The snapshot may
+                // have no row checksums, so that damage would pass unnoticed here.
                 Some(error) if !orphans.is_empty() => {
                     self.work.extend(orphans);
                     self.again = Some(error.clone());
@@ -237,8 +237,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
         Ok(())
     }
 
-    /// Opens the dataset on nodes of this host that get no request but could be mapped. Does not
-    /// wait.
+    /// Opens the dataset on nodes of this host that get no request but whose shards could be
+    /// mapped. Does not wait.
     fn open_lenders(&self, routes: &Routes, plan: &Plan) {
         let Means { target, session, .. } = self.means;
         if !routes.are_lenders_new() {

@@ -5,7 +5,7 @@
 //! the snapshot was indexed with checksums, those of the rows are checked too.
 //!
 //! Thread rule: blocks its caller. A bounded number of reads run side by side on the runtime.
-//! Non-goals: retries (the caller repeats the call) and caching.
+//! Non-goals: caching, and retries beyond one confirmation (the caller repeats the call).
 
 mod plan;
 

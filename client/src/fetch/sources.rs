@@ -24,7 +24,7 @@ pub struct Sources {
     pub wait_queue: Duration,
     /// Time of asking nodes and receiving rows from their memory.
     pub wait_nodes: Duration,
-    /// Time until the last node finished that had to read from the origin.
+    /// Time until the last node that read from the origin had finished.
     pub wait_node_origin: Duration,
     /// Time of reading from the origin in this process.
     pub wait_origin: Duration,

@@ -24,7 +24,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// A ring to install, and the one before it.
 type Wanted = Option<(RingOf, Option<RingOf>)>;
 
-/// Installs rings one after the other, and only the latest.
+/// Installs the latest ring. A newer one ends an installation under way.
 pub(super) struct Installer(watch::Sender<Wanted>);
 
 impl Installer {
@@ -84,7 +84,7 @@ impl Fitter {
         }
     }
 
-    /// Retries until the ring is in use.
+    /// Retries once a second until the ring is in use, or a newer one comes.
     async fn fit(&self, ring: RingOf, previous: Option<RingOf>) {
         loop {
             match self.assemble(&ring, previous.as_ref()).await {
@@ -111,8 +111,8 @@ impl Fitter {
     }
 
     /// Returns the placements before the ring, which are most often those in use. If they can't be
-    /// assembled, the ring is installed without them: their owners are only asked before the
-    /// origin.
+    /// assembled, the ring is installed without them. Asking the previous owners only saves reads
+    /// of the origin.
     async fn before(&self, of: &RingOf) -> Option<Arc<Placements>> {
         let in_use = self.in_use.load();
         if in_use.ring().version() == of.version {

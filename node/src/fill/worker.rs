@@ -44,7 +44,7 @@ impl Filler {
             counters: Arc::clone(counters),
             throttle: Arc::clone(throttle),
             memory: Semaphore::new(limits::FILLS_TAKING_MEMORY_MAX),
-            gets: Semaphore::new(limits::FILL_WORKERS),
+            gets: Semaphore::new(limits::FILL_GETS_MAX),
             hashing: Arc::new(Semaphore::new(limits::FILL_PARTS_HASHED_MAX)),
         })
     }
@@ -142,7 +142,7 @@ impl Filler {
         let peer = if may_borrow { self.find_peer(job, plan, filling).await } else { None };
         let read = |index| self.read_part(job, plan, filling, peer.as_ref(), index);
         let parts = stream::iter((0..plan.reads.len()).map(read));
-        parts.buffer_unordered(limits::FILL_WORKERS).try_collect::<()>().await
+        parts.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await
     }
 
     /// Reads the first missing part from a peer. Returns the peer that gave it.

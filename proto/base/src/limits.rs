@@ -1,7 +1,8 @@
 //! Every limit, each with its reason.
 //!
-//! A number that bounds memory, a queue, a count or a wait stands here and nowhere else. So a
-//! reader can sum up the most memory a process can be made to hold. The limits of clients are in
+//! A number that bounds memory, a queue, a count or a wait across modules stands here. So a reader
+//! can sum up the most memory a process can be made to hold. A limit that one file alone uses may
+//! stand in that file. The limits of clients are in
 //! `client`, those of datasets in `dataset`. The durations that membership waits by are `Timing` of
 //! larder-membership.
 
@@ -350,11 +351,12 @@ pub const RECORD_HISTORY_MAX: usize = 64;
 /// Bytes of the words of one change in the history.
 pub const RECORD_WORDS_BYTES_MAX: usize = 256;
 
-/// Most doublings: a grace of 16 minutes.
+/// How often the grace of a flapping member is doubled at most: up to 16 minutes.
 pub const FLAP_DOUBLINGS_MAX: u32 = 5;
 
-/// Share of the ring's weight, in percent. If more is lost at once, that looks like a fault of the
-/// observer or of the network: nothing is removed without an operator's command.
+/// Share of the ring's weight, in percent, whose loss stops removals. A greater loss at once looks
+/// like a fault of the observer or of the network. Nothing is then removed without an operator's
+/// command.
 pub const BRAKE_PERCENT: u64 = 25;
 
 /// Time that a plan waits for datasets to be opened; it is then made without the missing ones.
@@ -423,9 +425,9 @@ pub const LAST_USES_ASKED_MAX: usize = 8;
 /// it. Small enough that a reader of a cold shard soon gets its rows.
 pub const FILL_PART_BYTES: u64 = 8 << 20;
 
-/// Fill workers that read parts from the origin, each with one GET in flight. A single GET yields
-/// about 50-100 MB/s, so 32 can fill 25 Gbit/s.
-pub const FILL_WORKERS: usize = 32;
+/// GETs of parts in flight at once, over all fills. A single GET yields about 50-100 MB/s, so 32
+/// can fill 25 Gbit/s.
+pub const FILL_GETS_MAX: usize = 32;
 
 /// Shards that wait for a fill, over all priorities. Each is a small entry. A request that finds
 /// the queue full gets "resource exhausted" and reads by range or elsewhere.

@@ -33,8 +33,9 @@
 //! request, never the connection, unless it answers HELLO. After a [`WireError`] other than
 //! [`WireError::Idle`] the place in the stream is lost: close the connection.
 //!
-//! The format of a body never changes within a protocol version. A receiver refuses set bits and
-//! bytes that are drawn as zero. A newer peer sets them only after HELLO has agreed on it.
+//! The format of a body never changes within a protocol version. A receiver refuses a body
+//! with other values where the layout says 0. A newer peer sets them only after HELLO has agreed on
+//! it. `Kind` lists all frames.
 //!
 //! Thread rule: plain values. Non-goals: no sockets, no file descriptors, no flow control. Payload
 //! is neither held nor checked here; the caller gets its checksums.

@@ -3,11 +3,11 @@
 //! An old copy is dropped when all of these hold:
 //!
 //! - the ring that gives the shard to another owner is committed and in use here,
-//! - the new owner announces *now* that it has everything,
+//! - the new owner announces *now* that it has everything, without gaps,
 //! - no change in flight brings the shard back,
 //! - the record was the newest within `drop_freshness`.
 //!
-//! Otherwise the copy stays. It is then a foreign shard, and the store evicts it first.
+//! Otherwise the copy stays. It gives way like a replica when the node needs memory.
 
 use super::{
     Agent, Effect, Shard,

@@ -299,7 +299,7 @@ impl<R: Rules> Agent<R> {
         edits
     }
 
-    /// Whether the last joiner has waited for others, or the first for `join_wait_max`.
+    /// Whether every joiner has waited for `join_window`, or one of them for `join_wait_max`.
     fn window_closed(&self, waits: &[Duration]) -> bool {
         waits.iter().all(|wait| *wait >= self.timing.join_window)
             || waits.iter().any(|wait| *wait >= self.timing.join_wait_max)

@@ -1,5 +1,5 @@
 //! The safety rules of the agent, each by name. A simulation breaks one rule at a time, and its
-//! checks must notice.
+//! checks must notice. Each rule says what it forbids, then what would happen without it.
 
 /// A safety rule of the agent. The code asks for it by name wherever it applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,11 +60,11 @@ pub enum Rule {
     PullWithinRate,
     /// No more than `PULLS_IN_FLIGHT_MAX` pulls run at once: a change would flood the node.
     PullFewAtOnce,
-    /// No shard is skipped because its source did not list it: the change would never end.
+    /// No shard stays unpulled because its source did not list it: the change would never end.
     UnlistedComeToo,
     /// No failed pull counts as verified: the old owner would drop the only copy.
     FailedIsNotMoved,
-    /// No failed pull is left at that: the change would wait for the shard without end.
+    /// No failed pull stays without a retry: the change would wait for the shard without end.
     FailedIsTriedAgain,
     /// No shard that found no room counts as verified: its old owner would drop the only copy.
     GapsAreSaid,

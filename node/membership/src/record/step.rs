@@ -256,7 +256,7 @@ impl Record {
         step(record, words)
     }
 
-    /// Limits the change in flight to this many bytes a second.
+    /// Limits the change in flight to this many bytes a second. `None` lifts the limit.
     ///
     /// # Errors
     /// [`Refused`] when there is none, or the rate is zero.

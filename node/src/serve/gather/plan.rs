@@ -92,12 +92,12 @@ impl<'a> Plan<'a> {
         Resident { shards: &self.shards, first, sources }
     }
 
-    /// Returns the state of the `index`-th row's shard at the last look.
+    /// Returns the state of the shard of row `row` at the last look.
     pub(super) fn found(&self, row: usize) -> &Found {
         &self.found[self.shards.of_row(row)]
     }
 
-    /// Notes that the shard of the `index`-th row is in.
+    /// Notes that the shard of row `row` is in.
     pub(super) fn came_in(&mut self, row: usize, sealed: Arc<Sealed>) {
         self.found[self.shards.of_row(row)] = Found::Resident(sealed);
     }

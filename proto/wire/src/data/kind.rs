@@ -65,7 +65,7 @@ frame_kinds! {
     Release = 37, 24;
     /// Node: asks for this shard's map to be dropped if nothing uses it.
     Recall = 38, 24;
-    /// Client: adds a prefix that may be read, too.
+    /// Client: asks the node to admit one more prefix.
     Admit = 39, limits::ADMIT_BYTES_MAX;
     /// Node: the prefix is accepted; carries the node's address.
     Admitted = 40, 32 + limits::CONTROL_ADDRESS_BYTES_MAX;

@@ -22,7 +22,7 @@ use crate::{
 const TICK: Duration = Duration::from_secs(1);
 /// Gives up after the cluster has not answered for this time.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Without bars, a line is written at least this often.
+/// In a pipe, a line is written at least this often.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// The window over which the speed is measured.
 const SPEED_WINDOW: Duration = Duration::from_secs(15);

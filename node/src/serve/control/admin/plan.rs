@@ -58,8 +58,9 @@ fn edits(
 ) -> Result<Vec<Edit>, Error> {
     let PlanChangeRequest { add, drain, remove, weights, .. } = request;
     let named = add.len() + drain.len() + remove.len() + weights.len();
-    if named == 0 || named > limits::RING_MEMBERS_MAX {
-        return Err(invalid(format!("{named} nodes to change; name at least one")));
+    let max = limits::RING_MEMBERS_MAX;
+    if named == 0 || named > max {
+        return Err(invalid(format!("{named} nodes to change; name 1 to {max}")));
     }
     let find = |id: &String| {
         let id = name(id.clone())?;
