@@ -136,8 +136,9 @@ fn comments_and_pages_follow_the_prose_rules() {
 }
 
 #[test]
-fn product_is_within_the_size_limits() {
-    report(&size::excess(), "larger than it may be: what can go?");
+fn folders_are_within_the_file_limit() {
+    size::print();
+    report(&size::full_folders(), "folders with too many files: part them by subject");
 }
 
 #[test]
