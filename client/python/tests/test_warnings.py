@@ -132,8 +132,14 @@ def test_data_beyond_the_memory_is_told_once_a_loader(
         "rest from the origin; {}LARDER_MEMORY=24MiB would hold it all from the cache's next start"
     )
     assert warned(caplog) == [told.format("shuffle 'auto' is 'window:3'; ")]
-    for _ in range(2):
+    read = []
+    for _ in range(3):
         assert len(list(loader)) == 10
+        read.append(loader.stats()["origin_bytes"])
+    image = 1 << 16
+    assert read[0] >= 300 * image
+    # The shards that do not fit, row by row.
+    assert read[2] - read[1] == pytest.approx(150 * image, abs=50 * image)
     dataset.loader(30, rank=1, world_size=2)
     assert warned(caplog) == []
     dataset.loader(30, shuffle="global")
