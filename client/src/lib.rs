@@ -54,7 +54,7 @@ pub use larder_dataset::{Dtype, Manifest, Tensor};
 pub use larder_wire::data::RowRef;
 pub use loader::{
     Batch, BatchTensor, DeviceTensor, Epoch, Loader, LoaderBuilder, LoaderStats, Locality,
-    OnDevice, OnHost, PreparedEpoch, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
+    OnDevice, OnHost, PreparedEpoch, RankHosts, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
 };
 pub use memory::{CallerMemory, CopyStats, HostTensor, Memory};
 pub use process::Owned;

@@ -6,7 +6,7 @@ import os
 import warnings
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
@@ -53,6 +53,9 @@ class Settings(TypedDict):
     tensors: list[str] | None
     prefetch: int
     locality: Locality | None
+    rank_hosts: _distributed.RankHosts
+    #: Whether the native loader warns of nothing.
+    quiet: bool
 
 
 def settings_of(
@@ -81,6 +84,8 @@ def settings_of(
         "tensors": _arguments.names("tensors", tensors),
         "prefetch": _arguments.integer("prefetch", prefetch, 1, _arguments.PREFETCH_MAX),
         "locality": locality,
+        "rank_hosts": _distributed.rank_hosts(coordinates),
+        "quiet": False,
     }
 
 
@@ -279,6 +284,11 @@ class Loader:
         """The number of the epoch that was begun last."""
         return self._epoch
 
+    @property
+    def shuffle(self) -> str:
+        """The shuffle in use: as set, or the one that ``"auto"`` became."""
+        return self._native.shuffle
+
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch."""
         return self._native.batches_per_epoch
@@ -395,12 +405,19 @@ class Loader:
         return _copy, (self._source, self.state_dict())
 
     def __repr__(self) -> str:
-        return f"<larder.Loader of {len(self)} batches an epoch, shuffle {self._native.shuffle!r}>"
+        shuffle = shown_shuffle(self._source.settings["shuffle"], self.shuffle)
+        batches = f"{len(self)} batches an epoch"
+        return f"<larder.Loader of {batches}, shuffle {shuffle}, {self._coordinates}>"
+
+
+def shown_shuffle(said: str, shuffle: str) -> str:
+    """The shuffle in use, and whether ``"auto"`` chose it."""
+    return f"{shuffle!r} by 'auto'" if said == "auto" else repr(shuffle)
 
 
 def _copy(source: _Source, state: dict[str, Any]) -> Loader:
     """Makes the copy of a pickled loader."""
-    loader = Loader(source)
+    loader = Loader(replace(source, settings={**source.settings, "quiet": True}))
     loader._owner = None
     loader.load_state_dict(state)
     return loader
@@ -464,9 +481,9 @@ class Loads:
                 64 shards at a time, ``"none"`` nothing. ``"auto"`` takes ``"global"`` if the
                 dataset and a quarter more fit the memory of the nodes. Otherwise it takes a window
                 of 64 shards, or of as many as fill a quarter of that memory. Without nodes, and for
-                several ranks on hosts with a node of their own each, it takes ``"window:64"``. For
-                several ranks of a named cluster all its nodes must answer. True is ``"auto"``,
-                False ``"none"``.
+                ranks on several hosts with a node of their own each, it takes ``"window:64"``. For
+                several ranks of a named cluster all its nodes must answer. :attr:`Loader.shuffle`
+                is the result. True is ``"auto"``, False ``"none"``.
             seed: names the order, together with the epoch. The same on all ranks.
             rank: the number of this rank, from 0. Each sample comes on one rank. The default is
                 the rank by torch.distributed, jax.distributed or the launcher, else 0 of 1.

@@ -32,6 +32,7 @@ from larder._loader import (
     Settings,
     Shuffle,
     settings_of,
+    shown_shuffle,
     state_after,
     warn_if_empty,
 )
@@ -92,9 +93,10 @@ class _Plan:
         self.dataset = dataset
         self.coordinates = coordinates
         self.settings = settings
+        self.said = settings["shuffle"]
         native = self.native(0, 1)
         # "auto" is resolved here, once: workers could find other nodes alive.
-        self.settings = {**settings, "shuffle": native.shuffle}
+        self.settings = {**settings, "shuffle": native.shuffle, "quiet": True}
         self.batches = native.batches_per_epoch
         warn_if_empty(self.batches, len(dataset._native), settings, stacklevel=4)
 
@@ -118,9 +120,9 @@ class _Plan:
         return (self.batches - 1) * self.settings["batch_size"] + len(last)
 
     def __repr__(self) -> str:
-        said = ("batch_size", "shuffle", "seed", "last")
-        chosen = ((name, value) for name, value in self.settings.items() if name in said)
-        settings = ", ".join(f"{name}={value!r}" for name, value in chosen)
+        shown = {name: repr(self.settings[name]) for name in ("batch_size", "seed", "last")}
+        shown["shuffle"] = shown_shuffle(self.said, self.settings["shuffle"])
+        settings = ", ".join(f"{name}={value}" for name, value in shown.items())
         return f"{self.dataset!r}, {settings}, {self.coordinates}"
 
 
@@ -339,6 +341,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     def epoch(self) -> int:
         """The number of the next epoch, unless a loaded state names another."""
         return self._shared.epoch
+
+    @property
+    def shuffle(self) -> str:
+        """The shuffle in use: as set, or the one that ``"auto"`` became."""
+        return self._plan.settings["shuffle"]
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch.
@@ -607,6 +614,11 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         self._resume: _Stand | None = None
         #: The position of the iteration begun last.
         self._stand: _Stand | None = None
+
+    @property
+    def shuffle(self) -> str:
+        """The shuffle in use: as set, or the one that ``"auto"`` became."""
+        return self._plan.settings["shuffle"]
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch.
