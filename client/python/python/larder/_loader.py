@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self, TypedDict, get_args
 
 from larder import _arguments, _distributed, _locality, _pinned
 from larder._device import DeviceWay, Place, Target, place_of, refuse_in_worker
@@ -511,6 +511,7 @@ class Loads:
         pin_memory: PinMemory = "auto",
         device: Any = None,
         device_way: DeviceWay = "auto",
+        **unknown: Never,
     ) -> Loader:
         """A loader of batches, each a dict of arrays: every sample once an epoch.
 
@@ -574,6 +575,7 @@ class Loads:
             NotFound: there is no such tensor.
             Unavailable: ``"auto"`` needs a node that does not answer.
         """
+        _arguments.refuse_others(unknown)
         output = resolve(output, on_device=device is not None)
         target = Target.of(device, device_way, output=output, pin_memory=pin_memory)
         if target is not None:
