@@ -169,3 +169,25 @@ def test_data_beyond_the_memory_is_told_once_a_loader(
     assert warned(caplog) == []
     dataset.loader(30, shuffle="global")
     assert warned(caplog) == [told.format("")]
+
+
+@pytest.mark.usefixtures("s3")
+def test_dropped_samples_of_unshuffled_epochs_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    dataset = larder.open(URI)
+    caplog.clear()
+    dataset.loader(125, shuffle=False)
+    assert warned(caplog) == [
+        "each epoch drops the last 50 of 300 samples, which do not fill a batch of 125: say "
+        "last='uneven' to get them, or last='drop' to be told nothing"
+    ]
+    dataset.loader(64, shuffle="none", rank=0, world_size=2)
+    assert warned(caplog) == [
+        "each epoch drops the last 44 of 300 samples, which do not fill a batch of 128: say "
+        "last='pad', or 'uneven' without DDP, to get them, or last='drop' to be told nothing"
+    ]
+    dataset.loader(64, shuffle="none", rank=1, world_size=2)
+    dataset.loader(125, shuffle="none", last="drop")
+    dataset.loader(125, shuffle="none", last="uneven")
+    dataset.loader(100, shuffle="none")
+    dataset.loader(125, shuffle="global")
+    assert warned(caplog) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from contextlib import closing
@@ -9,10 +10,11 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self, TypedDict, get_args
 
 from larder import _arguments, _distributed, _locality, _pinned
 from larder._device import DeviceWay, Place, Target, place_of, refuse_in_worker
+from larder._errors import InvalidArgument
 from larder._explain import Explanation
 from larder._larder import Iteration
 from larder._output import Convert, Output, convert_all, converter, resolve
@@ -35,6 +37,8 @@ Shuffle = Literal["auto", "none", "window", "global"] | str
 #: The treatment of a last batch that is not full.
 Last = Literal["drop", "pad", "uneven"]
 
+
+_log = logging.getLogger("larder")
 
 _SHUFFLES = "True, False, 'auto', 'none', 'window', 'window:SHARDS' or 'global'"
 
@@ -64,7 +68,7 @@ def settings_of(
     batch_size: int,
     shuffle: Shuffle | bool,
     seed: int,
-    last: Last,
+    last: Last | None,
     tensors: Sequence[str] | None = None,
     prefetch: int = 2,
     locality: Locality | None = None,
@@ -80,7 +84,7 @@ def settings_of(
         "world_size": coordinates.world_size,
         "worker": 0,
         "workers": 1,
-        "last": _arguments.choice("last", last, get_args(Last)),
+        "last": _arguments.choice("last", "drop" if last is None else last, get_args(Last)),
         "tensors": _arguments.names("tensors", tensors),
         "prefetch": _arguments.integer("prefetch", prefetch, 1, _arguments.PREFETCH_MAX),
         "locality": locality,
@@ -102,6 +106,24 @@ def warn_if_empty(batches: int, samples: int, settings: Settings, *, stacklevel:
     )
 
 
+def warn_if_dropped(batches: int, samples: int, settings: Settings, last: Last | None) -> None:
+    """Warns if an unshuffled epoch leaves samples out, and the user has not asked for that.
+
+    A shuffled epoch leaves other samples out each time, as training loaders usually do.
+    """
+    if last is not None or settings["shuffle"] != "none" or settings["rank"] > 0 or batches == 0:
+        return
+    ranks = settings["world_size"]
+    row_count = settings["batch_size"] * ranks
+    dropped = samples - batches * row_count
+    if dropped > 0:
+        remedy = "last='uneven'" if ranks == 1 else "last='pad', or 'uneven' without DDP,"
+        _log.warning(
+            f"each epoch drops the last {dropped:,} of {samples:,} samples, which do not fill a "
+            f"batch of {row_count:,}: say {remedy} to get them, or last='drop' to be told nothing"
+        )
+
+
 def state_after(native: _larder.Loader, epoch: int) -> str:
     """The state at the end of an epoch: the start of the next epoch."""
     return native.state_at((epoch + 1) & _arguments.COUNT_MAX)
@@ -121,6 +143,9 @@ class Batch(dict[str, Any]):
             metrics.
         sources: in a mixture, for each row the index of its dataset (int64); else None.
     """
+
+    #: A warning that the main process gives when it gets this batch from a worker.
+    _warning: str | None = None
 
     samples: np.ndarray[Any, Any]
     padding: int
@@ -161,6 +186,12 @@ class Batch(dict[str, Any]):
     def state_dict(self) -> dict[str, Any]:
         """The state of the job after this batch, for :meth:`Loader.load_state_dict`."""
         return {"larder": self._state}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # torch also copies a batch in the worker.
+        if self._warning is not None and _distributed.worker_info() is None:
+            _log.warning(self.__dict__.pop("_warning"))
 
     def __repr__(self) -> str:
         """Its rows, its place in the epoch, and the type and shape of each array."""
@@ -292,6 +323,16 @@ class Loader:
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch."""
         return self._native.batches_per_epoch
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Refuses batches by number, for which a torch ``DataLoader`` asks."""
+        raise InvalidArgument(
+            f"a larder.Loader has no item {index!r}",
+            "it hands out whole batches in its own order, and needs no DataLoader",
+            "iterate it directly: it fetches ahead by itself; for worker processes use DataLoader("
+            f"larder.torch.IterableDataset(ds, batch_size={self._source.settings['batch_size']}), "
+            "batch_size=None, num_workers=...)",
+        )
 
     def __iter__(self) -> Iteration[Batch]:
         """The batches of the next epoch.
@@ -459,7 +500,7 @@ class Loads:
         rank: int | None = None,
         world_size: int | None = None,
         group: Any = None,
-        last: Last = "drop",
+        last: Last | None = None,
         tensors: Sequence[str] | None = None,
         prefetch: int = 2,
         locality: Locality | bool = False,
@@ -470,6 +511,7 @@ class Loads:
         pin_memory: PinMemory = "auto",
         device: Any = None,
         device_way: DeviceWay = "auto",
+        **unknown: Never,
     ) -> Loader:
         """A loader of batches, each a dict of arrays: every sample once an epoch.
 
@@ -491,7 +533,8 @@ class Loads:
             group: instead of both, a torch ``DeviceMesh`` or ``ProcessGroup`` of data parallelism.
                 Ranks that are replicas in its other dimensions get the same batches.
             last: the treatment of a last batch that is not full: ``"drop"`` it, ``"pad"`` it, or
-                deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever).
+                deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever). The
+                default is ``"drop"``, with a warning if nothing is shuffled.
             tensors: names of the wanted tensors; by default all.
             prefetch: batches fetched ahead, 1 to 64.
             locality: whether ranks divide each global batch by the hosts that hold its rows. Each
@@ -532,6 +575,7 @@ class Loads:
             NotFound: there is no such tensor.
             Unavailable: ``"auto"`` needs a node that does not answer.
         """
+        _arguments.refuse_others(unknown)
         output = resolve(output, on_device=device is not None)
         target = Target.of(device, device_way, output=output, pin_memory=pin_memory)
         if target is not None:
@@ -562,4 +606,5 @@ class Loads:
             )
         )
         warn_if_empty(len(loader), len(self._native), settings)
+        warn_if_dropped(len(loader), len(self._native), settings, last)
         return loader
