@@ -21,6 +21,7 @@ mod operate;
 mod owners;
 mod proximity;
 mod refresh;
+mod same_cluster;
 
 use std::{
     fmt, iter,
@@ -182,7 +183,8 @@ impl Cluster {
     /// As [`new`](Self::new), but a node must answer now.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and `Unavailable` if no node answers.
+    /// As [`new`](Self::new), `Unavailable` if no node answers, and `InvalidArgument` if the
+    /// addresses name nodes of two clusters.
     pub fn connect(addresses: &str) -> Result<Arc<Self>, Error> {
         let cluster = Self::new(addresses)?;
         cluster.learn()?;

@@ -113,6 +113,26 @@ LAUNCHER = ("LOCAL_WORLD_SIZE", "WORLD_SIZE", "MASTER_ADDR", "SLURM_JOB_ID", "RA
 
 
 @pytest.mark.usefixtures("s3")
+def test_other_memory_than_that_of_the_running_node_is_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = larder.open(URI)
+    monkeypatch.setenv("LARDER_MEMORY", "0.25GiB")
+    larder.open(URI)
+    assert caplog.messages == [], "it is the same memory"
+    monkeypatch.setenv("LARDER_MEMORY", "512MiB")
+    for _ in range(2):
+        larder.open(URI)
+    (warning,) = caplog.messages
+    pattern = (
+        r"the cache of this host has 256\.0 MiB since its start \d+ s ago; LARDER_MEMORY=512MiB "
+        r"takes effect when it starts again, 1 s after its last process has ended"
+    )
+    assert re.fullmatch(pattern, warning), warning
+    del held
+
+
+@pytest.mark.usefixtures("s3")
 @pytest.mark.parametrize(
     ("variables", "shuffle", "said"),
     [

@@ -68,12 +68,37 @@ def test_open_that_indexes_warns_of_left_out_files(
     said = record.getMessage()
     manifest = f"{uri}/.larder/{dataset.snapshot}.manifest"
     assert said.startswith(
-        f"{uri} had no manifest and was indexed now: 1 file; manifest {manifest}"
+        f"{uri} had no manifest and was indexed now: 5 samples (label int64)"
+        f" from 1 file; manifest {manifest}"
     )
     assert "tensor 'scale' of a.safetensors has 2 rows where there are 5 samples" in said
     assert "notes.txt is not of a kind that can be indexed" in said
     larder.open(uri, cluster=cluster)
     assert caplog.records == [record]
+
+
+@pytest.mark.parametrize("cluster", [None, "none"])
+def test_first_open_warns_if_each_file_may_be_one_sample(
+    cluster: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for folder in ("train", "val"):
+        (tmp_path / folder).mkdir()
+        for number in range(5):
+            np.save(tmp_path / folder / f"img_{number}.npy", np.zeros((16, 16, 3), np.uint8))
+    uri = f"file://{tmp_path}"
+    assert len(larder.open(uri, cluster=cluster)) == 160
+    formed, warned = (record.getMessage() for record in caplog.records)
+    assert (
+        "160 samples (img uint8 [16,3]) from 10 files of 16 rows each in 2 folders: train/, val/;"
+        in formed
+    )
+    assert warned == (
+        f"{uri}: each file may be one sample: 10 files like train/img_0.npy hold [16,16,3], and the"
+        " first dimension counts samples, so that each has 16; if each file is one sample, save"
+        " array[None], or join many files with numpy.stack"
+    )
+    larder.open(uri, cluster=cluster)
+    assert len(caplog.records) == 2
 
 
 class _Slow(BaseHTTPRequestHandler):

@@ -377,7 +377,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
         match self.policy[index].judge(failure, used) {
             Verdict::Fatal => {
                 let cluster = self.means.target.cluster.iter();
-                return Err(cluster.fold(error, |error, cluster| cluster.hint_at_owner(error)));
+                return Err(
+                    cluster.fold(error, |error, cluster| cluster.hint_at_credentials(error))
+                );
             }
             Verdict::Reconnect => node.pool.clear(),
             Verdict::Reopen => node.forget(),

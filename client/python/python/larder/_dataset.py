@@ -80,7 +80,8 @@ def open(
 
     Args:
         uri: the prefix, with or without ``@tag`` or ``@snapshot``. A prefix that was never indexed
-            is indexed now. A warning names the manifest and the files that were left out.
+            is indexed now. A warning says how samples are formed of the files, and names the
+            manifest and the files that were left out.
         cluster: nodes to read through, ``http://host:port``, several separated by commas. The
             default is ``LARDER_CLUSTER``, else the node of this host. The first process that needs
             the host's node starts it. The node stops a minute after its last process has ended.

@@ -68,7 +68,7 @@ frame_kinds! {
     /// Client: asks the node to admit one more prefix.
     Admit = 39, limits::ADMIT_BYTES_MAX;
     /// Node: the prefix is accepted; carries the node's address.
-    Admitted = 40, 32 + limits::CONTROL_ADDRESS_BYTES_MAX;
+    Admitted = 40, 40 + limits::CONTROL_ADDRESS_BYTES_MAX;
     /// Node to node: requests bytes of an extent.
     ReadPart = 48, 40;
     /// Node: the bytes, as payload.

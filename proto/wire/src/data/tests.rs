@@ -32,7 +32,15 @@ fn hello() -> Hello {
 
 fn admitted() -> Admitted {
     let control = "http://127.0.0.1:7070".to_owned();
-    Admitted { ticket: Ticket::from_bytes([9; 16]), memory_bytes: 8 << 30, pid: 4321, control }
+    Admitted {
+        ticket: Ticket::from_bytes([9; 16]),
+        memory_bytes: 8 << 30,
+        pid: 4321,
+        memory_percent: 50,
+        uptime_seconds: 720,
+        linger_seconds: 60,
+        control,
+    }
 }
 
 const PART_BYTES: u32 = 1_234;
