@@ -108,6 +108,31 @@ def test_training_survives_a_killed_host_node_without_leaks(
     held.check()
 
 
+@pytest.mark.usefixtures("wide")
+def test_loss_of_the_host_node_and_its_return_are_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wait_until_no_node_runs()
+    loader = larder.open("s3://data/wide").loader(10, shuffle="none", output="numpy")
+    batches = iter(loader)
+    next(batches)
+    (lost,) = nodes()
+    os.kill(lost, signal.SIGKILL)
+    list(batches)
+    until = time.monotonic() + 60
+    while len(caplog.messages) < 2 and time.monotonic() < until:
+        list(loader)
+    list(loader)
+    (found,) = nodes()
+    gone, back = caplog.messages
+    assert gone.startswith(
+        f"the cache of this host (pid {lost}) does not answer: until it serves again, "
+        "s3://data/wide is read from the origin, which is slower; if it was killed for want of "
+        "memory, set a smaller LARDER_MEMORY (why: "
+    )
+    assert back == f"the cache of this host serves again (pid {found})"
+
+
 @pytest.mark.usefixtures("s3")
 def test_other_memory_than_that_of_the_running_node_is_warned_of_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
