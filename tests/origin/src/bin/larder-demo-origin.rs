@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Serves the buckets in a directory over S3 on 127.0.0.1, until standard input closes. To keep it
-/// in the background, give it an input that stays open: sleep infinity | larder-demo-origin --dir DIR &
+/// in the background, give it an input that stays open: sleep infinity | larder-demo-origin ... &
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
