@@ -21,6 +21,7 @@
 //! Thread rule: starting and attaching block the caller, for up to a minute if a node is stopping.
 //! A forked child attaches for itself. Non-goals: nodes for other hosts ([`serve`] starts one).
 
+mod daemon;
 mod folder;
 mod launch;
 mod messages;
@@ -41,6 +42,7 @@ use larder_wire::data::Admitted;
 use crate::{Error, local::Lease, process, remote::Failure};
 use folder::Folder;
 
+pub use daemon::{daemon_address, daemon_sockets};
 pub use served::{ServeOptions, ServedNode, serve};
 
 /// How often to check whether a node has started or stopped.

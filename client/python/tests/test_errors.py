@@ -1,53 +1,60 @@
-"""The words of errors and warnings: those of Python, without flags of the command line."""
+"""The table of errors in docs/python/README.md and the exceptions agree."""
 
 from __future__ import annotations
 
+import builtins
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import larder
-from larder._errors import in_words_of_python
+from harness import ROOT, Node
 
 
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        (
-            "index it again: larder dataset index s3://b/data",
-            'index it again: larder.index("s3://b/data")',
-        ),
-        (
-            "make one: larder dataset index s3://b/data --tag v3; or wait",
-            'make one: larder.index("s3://b/data", tag="v3"); or wait',
-        ),
-        (
-            "larder dataset index s3://b/x --manifest file:///m --shard-bytes 4096",
-            'larder.index("s3://b/x", manifest="file:///m", shard_bytes=4096)',
-        ),
-        ("index it again with --checksum", "index it again with checksum=True"),
-        ("give it more --memory, or read less", "give it more memory, or read less"),
-        ("and 3 more (larder dataset index lists them)",) * 2,
-        ("--listen 10.0.0.1:70 and --memory-x stay",) * 2,
-    ],
-)
-def test_messages_name_arguments_instead_of_flags(said: str, told: str) -> None:
-    assert in_words_of_python(said) == told
+def table() -> dict[str, tuple[str | None, str]]:
+    """For each class of the page: its builtin base, and when it is raised."""
+    page = (ROOT / "docs/python/README.md").read_text()
+    section = page.split("\n## Errors\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (?:`(\w+)`)? ?\| (.+) \|$", section, re.MULTILINE)
+    return {name: (base or None, when) for name, base, when in rows}
 
 
-@pytest.mark.usefixtures("s3")
-def test_errors_of_the_host_node_name_neither_its_address_nor_flags(tmp_path: Path) -> None:
-    (tmp_path / "tokens.bin").write_bytes(bytes(4096))
+def test_table_of_errors_has_every_class_and_its_base() -> None:
+    classes = {
+        name: found
+        for name, found in vars(larder).items()
+        if isinstance(found, type) and issubclass(found, larder.Error)
+    }
+    assert table().keys() == classes.keys()
+    for name, (base, _) in table().items():
+        bases = {one.__name__ for one in classes[name].__bases__} - {"Error"}
+        assert bases == ({base} if base else set()), name
+        assert base is None or hasattr(builtins, base)
+
+
+def raised(when: str, call: object) -> str:
+    """Checks that a call raises the class whose row has these words; returns its text."""
+    (name,) = [name for name, (_, row) in table().items() if when in row]
+    with pytest.raises(larder.Error) as caught:
+        call()  # type: ignore[operator]
+    assert type(caught.value).__name__ == name, str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("cluster", [None, "none"])
+def test_errors_are_those_of_the_table(cluster: str | None, node: Node, tmp_path: Path) -> None:
+    dataset = larder.open("s3://data/images", cluster=node.address)
+    raised("dataset, tag, snapshot or tensor", lambda: dataset.loader(10, tensors=["no"]))
+    raised("dataset, tag, snapshot or tensor", lambda: dataset.rows(0, 1, tensors=["no"]))
+    raised("dataset, tag, snapshot or tensor", lambda: larder.open("s3://data/images@no"))
+    raised("makes no sense", lambda: dataset.loader(0))
+    save_file({"x": np.zeros(5)}, tmp_path / "a.safetensors")
+    (tmp_path / "b.safetensors").write_bytes(b"\xff" * 100)
     uri = f"file://{tmp_path}"
-    with pytest.raises(larder.Error) as raised:
-        larder.open(uri)
-    said = str(raised.value)
-    assert said.startswith(f"cannot open {uri}: "), said
-    assert f'larder.index("{uri}", dtype="uint16", window=2048)' in said
-    assert "127.0.0.1" not in said, said
-    assert "--" not in said, said
-    with pytest.raises(larder.NotFound) as raised:
-        larder.open("s3://data/images@never")
-    said = str(raised.value)
-    assert 'larder.index("s3://data/images", tag="TAG")' in said, said
-    assert "the call to" not in said, said
+    raised("a file is damaged", lambda: larder.index(uri))
+    said = raised("a file is damaged", lambda: larder.open(uri, cluster=cluster))
+    assert "b.safetensors: " in said
+    assert "no node" not in said

@@ -84,7 +84,9 @@ impl OpenOptions {
             None => from_origin(&name)?,
         };
         if let Some(indexed) = &indexed_now {
-            tracing::warn!("{} {indexed}", name.reference.uri());
+            let uri = name.reference.uri();
+            tracing::warn!("{uri} {indexed}");
+            indexed.warning.iter().for_each(|warning| tracing::warn!("{uri}: {warning}"));
         }
         let view = all_samples(&manifest)?;
         let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);

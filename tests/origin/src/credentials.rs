@@ -54,7 +54,7 @@ impl Valid {
             return Err(s3_error!(AccessDenied, "Signature is required"));
         }
         let token = request.headers().get("x-amz-security-token");
-        if token.map(|token| token.as_bytes())
+        if token.map(hyper::header::HeaderValue::as_bytes)
             == self.get().session_token.as_deref().map(str::as_bytes)
         {
             Ok(())

@@ -82,12 +82,13 @@ fn control_calls_need_the_ticket_from_the_socket() {
 }
 
 #[test]
-fn shared_node_accepts_no_prefixes_and_needs_no_ticket() {
+fn shared_node_tells_its_address_and_accepts_no_prefixes() {
     let (folder, other) =
         (Folder::new(40, 1000, 10_000, false), Folder::new(40, 1000, 10_000, false));
     let node = TestNode::unmanned(&folder, ROOMY);
     let refused = node.local().admit(&other.uri().to_string()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{refused}");
+    assert_eq!(node.local().admit("").unwrap().control, format!("http://{}", node.listen));
     open(&node, &folder, None).unwrap();
     let outside = open(&node, &other, None).unwrap_err();
     assert_eq!(outside.kind(), ErrorKind::PermissionDenied, "{outside}");

@@ -1,11 +1,12 @@
-//! Frames by which the processes of one user share a private node over its unix socket.
+//! Frames by which the processes of one user share a private node over its unix socket, and by which
+//! a process of a host finds the control address of any node behind its socket.
 
 use larder_base::{Ticket, head, limits};
 
 use super::{Kind, WireError, codec, header};
 
 /// ADMIT: adds a prefix that may be read, too. Answered by ADMITTED or ERROR: only a node that was
-/// started to take prefixes from its owner accepts it.
+/// started to take prefixes from its owner accepts one.
 ///
 /// ```text
 /// offset width

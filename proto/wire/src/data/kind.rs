@@ -50,7 +50,7 @@ frame_kinds! {
     /// Node: a run of rows of one tensor, which follow as payload.
     Data = 17, 16 + 8 * limits::GATHER_ROWS_MAX;
     /// Node: the end of a gather.
-    GatherEnd = 18, 24;
+    GatherEnd = 18, 32;
     /// Client: requests this shard's extent.
     Attach = 32, 24;
     /// Client: requests this snapshot's manifest.

@@ -63,7 +63,7 @@ fn one_of_each() -> Vec<Vec<u8>> {
     let pending = Pending { state: PendingState::Queued };
     let release = Release { snapshot, shard };
     let recall = Recall { snapshot, shard };
-    let end = GatherEnd { rows_memory: 5, rows_origin: 6, ring_version: 7 };
+    let end = GatherEnd { rows_memory: 5, rows_origin: 6, ring_version: 7, origin_bytes: 8 };
     let error = ErrorReply::from(Error::new(ErrorKind::NotFound, "no such shard"));
     let ok = HelloOk::answer(&hello(), BootId::from_bytes([8; 16]), "node-a").unwrap();
     let ragged = DataRun {
