@@ -52,8 +52,7 @@ const TICK: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostOptions {
     /// Memory for shards, such as `8GiB`, or `50%` of the memory available at its start. Default:
-    /// `LARDER_MEMORY`, or half. If the node runs already, it keeps its memory, and one warning says
-    /// so.
+    /// `LARDER_MEMORY`, or half. A node that runs already keeps its memory, and a warning says so.
     pub memory: Option<String>,
     /// How long the node keeps running without users, so that a restarted job finds its data warm.
     /// Default: `LARDER_HOST_NODE_LINGER`, or a minute.
@@ -151,7 +150,7 @@ impl HostNode {
         self
     }
 
-    /// Warns if the node runs with other memory than this process asks for. Once for each node, as a
+    /// Warns if the node runs with other memory than this process asks for. Once for each node: a
     /// process may open many datasets.
     fn warn_of_other_memory(&self, options: &HostOptions) {
         static TOLD_OF: AtomicU32 = AtomicU32::new(0);

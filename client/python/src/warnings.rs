@@ -77,7 +77,10 @@ pub(crate) fn hand_over(py: Python<'_>) -> PyResult<()> {
     let left_out = LEFT_OUT.swap(0, Ordering::AcqRel);
     let logging = py.import(intern!(py, "logging"))?;
     let logger = logging.call_method1(intern!(py, "getLogger"), ("larder",))?;
-    let log = |level, text: &str| logger.call_method1(intern!(py, "log"), (level, "%s", text));
+    let words = py.import("larder._errors")?.getattr("in_words_of_python")?;
+    let log = |level, text: &str| {
+        logger.call_method1(intern!(py, "log"), (level, "%s", words.call1((text,))?))
+    };
     for warning in waiting {
         log(if warning.level == Level::ERROR { 40 } else { 30 }, &warning.text)?;
     }

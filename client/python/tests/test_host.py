@@ -108,6 +108,36 @@ def test_training_survives_a_killed_host_node_without_leaks(
     held.check()
 
 
+def told_of_the_cache(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings about the node of this host."""
+    return [told for told in caplog.messages if told.startswith("the cache of this host")]
+
+
+@pytest.mark.usefixtures("wide")
+def test_loss_of_the_host_node_and_its_return_are_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wait_until_no_node_runs()
+    loader = larder.open("s3://data/wide").loader(10, shuffle="none", output="numpy")
+    batches = iter(loader)
+    next(batches)
+    (lost,) = nodes()
+    os.kill(lost, signal.SIGKILL)
+    list(batches)
+    until = time.monotonic() + 60
+    while len(told_of_the_cache(caplog)) < 2 and time.monotonic() < until:
+        list(loader)
+    list(loader)
+    (found,) = nodes()
+    gone, back = told_of_the_cache(caplog)
+    assert gone.startswith(
+        f"the cache of this host (pid {lost}) does not answer: until it serves again, "
+        "s3://data/wide is read from the origin, which is slower; if it was killed for want of "
+        "memory, set a smaller LARDER_MEMORY (why: "
+    )
+    assert back == f"the cache of this host serves again (pid {found})"
+
+
 #: The variables of launchers and schedulers, which this test must not inherit.
 LAUNCHER = ("LOCAL_WORLD_SIZE", "WORLD_SIZE", "MASTER_ADDR", "SLURM_JOB_ID", "RAY_JOB_ID")
 
@@ -119,11 +149,11 @@ def test_other_memory_than_that_of_the_running_node_is_warned_of_once(
     held = larder.open(URI)
     monkeypatch.setenv("LARDER_MEMORY", "0.25GiB")
     larder.open(URI)
-    assert caplog.messages == [], "it is the same memory"
+    assert told_of_the_cache(caplog) == [], "it is the same memory"
     monkeypatch.setenv("LARDER_MEMORY", "512MiB")
     for _ in range(2):
         larder.open(URI)
-    (warning,) = caplog.messages
+    (warning,) = told_of_the_cache(caplog)
     pattern = (
         r"the cache of this host has 256\.0 MiB since its start \d+ s ago; LARDER_MEMORY=512MiB "
         r"takes effect when it starts again, 1 s after its last process has ended"

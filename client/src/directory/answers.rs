@@ -13,6 +13,10 @@ use tonic::{Response, Status, Streaming};
 
 use crate::Error;
 
+/// The name of the private node of this host in place of its address. The user did not choose that
+/// node, so its answers stand without its address.
+pub(super) const OF_THIS_HOST: &str = "of this host";
+
 /// Waits for the answer to a call, at most `limit`.
 pub(super) async fn within<T>(
     address: &str,
@@ -37,7 +41,10 @@ fn from_status(address: &str, status: &Status) -> Error {
     }
     let said = status.message();
     let why = if said.is_empty() { status.code().description() } else { said };
-    let error = Error::new(kind, format!("the call to node {address} failed")).because(why);
+    let error = match address {
+        OF_THIS_HOST => Error::new(kind, why),
+        _ => Error::new(kind, format!("the call to node {address} failed")).because(why),
+    };
     match status::hint(status) {
         Some(hint) => error.hint(hint),
         None => error,
@@ -118,5 +125,18 @@ impl<'a, P: Piece> Pieces<'a, P> {
             next = self.next().await?;
         }
         Ok(bytes.freeze())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_of_the_host_node_stands_without_its_address() {
+        let status = Status::not_found("there is no tag v3");
+        let remote = from_status("http://10.0.0.1:7070", &status).to_string();
+        assert_eq!(remote, "the call to node http://10.0.0.1:7070 failed: there is no tag v3");
+        assert_eq!(from_status(OF_THIS_HOST, &status).to_string(), "there is no tag v3");
     }
 }

@@ -29,7 +29,7 @@ use tonic::{
 
 use super::{
     DatasetName, OpenDataset,
-    answers::{Pieces, within},
+    answers::{OF_THIS_HOST, Pieces, within},
 };
 use crate::{Error, process::PerProcess, remote};
 
@@ -41,6 +41,7 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Control {
     channels: PerProcess<Mutex<HashMap<String, Channel>>>,
     pass: ArcSwap<Pass>,
+    is_of_host: bool,
 }
 
 /// Adds a ticket to every call, for nodes that serve one user only.
@@ -86,12 +87,16 @@ type Client = NodeClient<InterceptedService<Channel, Pass>>;
 impl Control {
     /// For nodes that need no ticket.
     pub(super) fn new() -> Self {
-        Self { channels: PerProcess::new(), pass: ArcSwap::from_pointee(Pass(None)) }
+        Self::with_pass(Pass(None), false)
     }
 
-    /// For the private node that issued this ticket.
+    /// For the private node of this host, which issued this ticket.
     pub(super) fn with_ticket(ticket: Ticket) -> Self {
-        Self { channels: PerProcess::new(), pass: ArcSwap::from_pointee(Pass::showing(ticket)) }
+        Self::with_pass(Pass::showing(ticket), true)
+    }
+
+    fn with_pass(pass: Pass, is_of_host: bool) -> Self {
+        Self { channels: PerProcess::new(), pass: ArcSwap::from_pointee(pass), is_of_host }
     }
 
     /// Fetches the ring of a private node that replaced an earlier one. Forgets the earlier node's
@@ -103,17 +108,22 @@ impl Control {
         self.ring(address).await
     }
 
+    /// The name of a node in errors: its address, unless it is the private node of this host.
+    fn named<'a>(&self, address: &'a str) -> &'a str {
+        if self.is_of_host { OF_THIS_HOST } else { address }
+    }
+
     pub(super) async fn ring(&self, address: &str) -> Result<Ring, Error> {
         let mut client = self.client(address)?;
         let call = client.get_ring(GetRingRequest {});
-        let ring = within(address, limits::OWNER_SILENT_TIMEOUT, call).await?;
+        let ring = within(self.named(address), limits::OWNER_SILENT_TIMEOUT, call).await?;
         Ok(Ring::try_from(ring)?)
     }
 
     pub(super) async fn describe(&self, address: &str) -> Result<NodeDescription, Error> {
         let mut client = self.client(address)?;
         let call = client.describe(DescribeRequest {});
-        within(address, limits::OWNER_SILENT_TIMEOUT, call).await
+        within(self.named(address), limits::OWNER_SILENT_TIMEOUT, call).await
     }
 
     pub(super) async fn open_dataset(
@@ -128,7 +138,7 @@ impl Control {
         };
         let mut client = self.client(address)?;
         let call = client.open_dataset(request);
-        let open = within(address, limits::OPEN_DATASET_TIMEOUT, call).await?;
+        let open = within(self.named(address), limits::OPEN_DATASET_TIMEOUT, call).await?;
         Ok(OpenDataset {
             snapshot: schema::snapshot_id(&open.snapshot)?,
             samples: open.samples,
@@ -153,9 +163,9 @@ impl Control {
         let snapshot = Bytes::copy_from_slice(open.snapshot.as_bytes());
         let mut client = self.client(address)?;
         let call = client.fetch_manifest(FetchManifestRequest { snapshot });
-        let pieces = within(address, limits::CONTROL_CALL_TIMEOUT, call).await?;
+        let pieces = within(self.named(address), limits::CONTROL_CALL_TIMEOUT, call).await?;
         let max = open.manifest_bytes.min(limits::MANIFEST_BYTES_MAX);
-        let mut pieces = Pieces::new(address, pieces);
+        let mut pieces = Pieces::new(self.named(address), pieces);
         let first = pieces.next().await?;
         let bytes = pieces.collect(first, max).await?;
         let manifest = Manifest::parse(bytes)
@@ -188,8 +198,8 @@ impl Control {
         };
         let mut client = self.client(address)?;
         let call = client.get_exceptions(request);
-        let pieces = within(address, limits::OWNER_SILENT_TIMEOUT, call).await?;
-        let mut pieces = Pieces::new(address, pieces);
+        let pieces = within(self.named(address), limits::OWNER_SILENT_TIMEOUT, call).await?;
+        let mut pieces = Pieces::new(self.named(address), pieces);
         let Some(first) = pieces.next().await? else {
             return Ok(Placement::of_ring(Arc::clone(ring)));
         };

@@ -105,7 +105,6 @@ impl Cluster {
         let node =
             attached.unwrap_or_else(|death| std::panic::resume_unwind(death.into_panic()))?;
         let ring = self.control.meet(node.address(), node.ticket()).await?;
-        tracing::info!(pid = node.pid(), "the cache of this host answers again");
         let known = self.view();
         let known = known.as_deref().map_or(&[][..], |view| &view.members);
         let view = View::new(Arc::new(ring), node.address(), known);
@@ -113,6 +112,7 @@ impl Cluster {
         host.node.store(Arc::new(node));
         self.asked_at.store(process::uptime_millis(), Release);
         self.view.store(Some(Arc::new(view)));
+        self.report_service();
         Ok(())
     }
 }

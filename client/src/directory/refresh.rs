@@ -66,13 +66,28 @@ impl Cluster {
             return;
         }
         let why = why.map_or("all are down".to_owned(), ToString::to_string);
-        tracing::warn!(%what, why, "no node answers: it is read from the origin, which is slower");
+        match self.host() {
+            Some(node) => tracing::warn!(
+                why,
+                "the cache of this host (pid {}) does not answer: until it serves again, {what} is read from the \
+                 origin, which is slower; if it was killed for want of memory, set a smaller LARDER_MEMORY",
+                node.pid()
+            ),
+            None => tracing::warn!(
+                %what, why, "no node answers: it is read from the origin, which is slower"
+            ),
+        }
     }
 
-    /// Notes that a node served rows.
+    /// Notes that a node served rows, or that the node of this host answers again.
     pub(crate) fn report_service(&self) {
         if self.outage.load(Relaxed) && self.outage.swap(false, AcqRel) {
-            tracing::info!("nodes answer again: rows come from them");
+            match self.host() {
+                Some(node) => {
+                    tracing::warn!("the cache of this host serves again (pid {})", node.pid());
+                }
+                None => tracing::info!("nodes answer again: rows come from them"),
+            }
         }
     }
 

@@ -395,7 +395,11 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 node.forget();
                 if node.member.health.fail(process::uptime()) {
                     metrics::counter!("larder_client_nodes_passed_over").increment(1);
-                    tracing::warn!(%error, "the next node on the ring is asked");
+                    let cluster = self.means.target.cluster.as_ref();
+                    // The node of this host is alone on its ring: `ask_origin` reports its loss.
+                    if cluster.and_then(|cluster| cluster.host()).is_none() {
+                        tracing::warn!(%error, "the next node on the ring is asked");
+                    }
                 }
                 self.last = Some(error);
             }

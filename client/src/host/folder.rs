@@ -7,7 +7,7 @@
 
 use std::{
     env,
-    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError},
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -42,25 +42,21 @@ impl Folder {
         let salt = settings::make_salt(&base).map_err(|why| unusable(&base, why))?;
         let path = base.join(folder_name(options, &salt)?);
         make(&path)?;
-        open(&path, ANYTHING_OF_OTHERS)?;
+        open_if_there(&path, ANYTHING_OF_OTHERS)?;
         Ok(Self { path })
     }
 
     /// The folder, if it exists.
     pub(super) fn find(options: &HostOptions) -> Result<Option<Self>, Error> {
         let base = base();
-        if base.symlink_metadata().is_err() {
+        if open_if_there(&base, WRITE_OF_OTHERS)?.is_none() {
             return Ok(None);
         }
-        open(&base, WRITE_OF_OTHERS)?;
         let salt = settings::find_salt(&base).map_err(|why| unusable(&base, why))?;
         let Some(salt) = salt else { return Ok(None) };
         let path = base.join(folder_name(options, &salt)?);
-        if path.symlink_metadata().is_err() {
-            return Ok(None);
-        }
-        open(&path, ANYTHING_OF_OTHERS)?;
-        Ok(Some(Self { path }))
+        let there = open_if_there(&path, ANYTHING_OF_OTHERS)?;
+        Ok(there.map(|_| Self { path }))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -78,13 +74,23 @@ impl Folder {
     }
 
     /// Takes the lock if it is free. The lock is held until the last process with this file ends.
+    ///
+    /// A node that ends removes its folder while it holds the lock. So this makes the folder again,
+    /// and takes no lock on a folder that is no longer at the path.
     pub(super) fn try_lock(&self) -> Result<Option<File>, Error> {
-        let file = open(&self.path, ANYTHING_OF_OTHERS)?;
+        make(&self.path)?;
+        let Some(file) = open_if_there(&self.path, ANYTHING_OF_OTHERS)? else { return Ok(None) };
         match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
+            Ok(()) => Ok(self.is_at_path(&file).then_some(file)),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(why)) => Err(unusable(&self.path, why)),
         }
+    }
+
+    fn is_at_path(&self, folder: &File) -> bool {
+        let identity = |found: Metadata| (found.dev(), found.ino());
+        let at_path = self.path.symlink_metadata().map(identity);
+        matches!((folder.metadata().map(identity), at_path), (Ok(ours), Ok(there)) if ours == there)
     }
 }
 
@@ -127,11 +133,19 @@ fn make(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Opens a folder that this user owns and that gives other users none of these permissions.
+/// As [`open_if_there`], for a folder that must exist.
 fn open(path: &Path, refused_mode: u32) -> Result<File, Error> {
+    let there = open_if_there(path, refused_mode)?;
+    there.ok_or_else(|| unusable(path, "it does not exist"))
+}
+
+/// Opens a folder that this user owns and that gives other users none of these permissions.
+fn open_if_there(path: &Path, refused_mode: u32) -> Result<Option<File>, Error> {
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
-    let folder = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
-    let folder = folder.map_err(|why| unusable(path, why))?;
+    let folder = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|why| unusable(path, why))?,
+    };
     let found = folder.metadata().map_err(|why| unusable(path, why))?;
     let (owner, mode, us) = (found.uid(), found.mode() & 0o777, geteuid().as_raw());
     if owner != us {
@@ -140,7 +154,7 @@ fn open(path: &Path, refused_mode: u32) -> Result<File, Error> {
     if mode & refused_mode != 0 {
         return Err(unusable(path, format!("its mode {mode:03o} lets others in")));
     }
-    Ok(folder)
+    Ok(Some(folder))
 }
 
 fn unusable(path: &Path, why: impl std::fmt::Display) -> Error {
@@ -168,6 +182,21 @@ mod tests {
         let refused = open(&path, ANYTHING_OF_OTHERS).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
         assert!(refused.to_string().contains("711"), "{refused}");
+    }
+
+    #[test]
+    fn lock_is_taken_on_the_folder_at_the_path_only() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = Folder { path: root.path().join("own") };
+        let ending = folder.try_lock().unwrap().unwrap();
+        let starter = open(folder.path(), ANYTHING_OF_OTHERS).unwrap();
+        assert!(folder.is_at_path(&starter));
+        // The node that ends removes its folder.
+        fs::remove_dir(folder.path()).unwrap();
+        drop(ending);
+        assert!(!folder.is_at_path(&starter));
+        let _lock = folder.try_lock().unwrap().expect("a new folder is made and locked");
+        assert!(folder.path().is_dir() && !folder.is_at_path(&starter));
     }
 
     #[test]

@@ -281,7 +281,10 @@ async fn tensor_plan(
     if candidates.is_empty() {
         let mut why = "there is no .safetensors or .npy file with samples".to_owned();
         if bin > 0 {
-            why += "; for token files (.bin) say --dtype, --window and --stride";
+            why += &format!(
+                "; for token files (.bin) give the type of a token and the length of a sample: \
+                 larder dataset index {uri} --dtype uint16 --window 2048"
+            );
         }
         let named = left_out.iter().take(limits::LEFT_OUT_TOLD_MAX).map(|left| format!("; {left}"));
         why.extend(named);

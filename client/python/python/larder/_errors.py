@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 _BY_KIND: dict[str, type[Error]] = {}
 
 
@@ -93,6 +95,36 @@ class TransformError(Error, kind="transform"):
 Error.__module__ = "larder"
 
 
+#: A command that indexes an address, with its flags.
+_INDEX = re.compile(r"larder dataset index (\w+://[^\s;,)]+)((?: --[a-z-]+ [^\s;,)-][^\s;,)]*)*)")
+
+#: Flags of the command line that a message names alone, and the arguments of Python.
+_FLAGS = {
+    "--checksum": "checksum=True",
+    "--cluster": "cluster=",
+    "--memory": "memory",
+    "--shard-bytes": "shard_bytes=",
+}
+
+
+def in_words_of_python(text: str) -> str:
+    """A message of the native module, with calls and arguments in place of commands and flags."""
+
+    def call(command: re.Match[str]) -> str:
+        words = command[2].split()
+        arguments = [f'"{command[1]}"']
+        for flag, value in zip(words[::2], words[1::2], strict=True):
+            name = flag[2:].replace("-", "_")
+            arguments.append(f"{name}={value}" if value.isdigit() else f'{name}="{value}"')
+        return f"larder.index({', '.join(arguments)})"
+
+    text = _INDEX.sub(call, text)
+    for flag, argument in _FLAGS.items():
+        text = re.sub(rf"{flag}(?![\w-])", argument, text)
+    return text
+
+
 def from_kind(kind: str, what: str, why: str | None, hint: str | None) -> Error:
     """The exception for an error of the native module."""
-    return _BY_KIND.get(kind, InternalError)(what, why, hint)
+    why, hint = (text and in_words_of_python(text) for text in (why, hint))
+    return _BY_KIND.get(kind, InternalError)(in_words_of_python(what), why, hint)

@@ -90,8 +90,11 @@ fn run(args: Args) -> Result<(), Refused> {
     notify(&[sd_notify::NotifyState::Stopping]);
     tracing::info!("stopping: requests in flight have {} s", DRAIN_GRACE.as_secs());
     node.shutdown(DRAIN_GRACE);
-    // If the file can't be removed, there is no remedy here.
-    let _ = remove_when_done.map(std::fs::remove_file);
+    // If they can't be removed, there is no remedy here.
+    if let Some(file) = remove_when_done {
+        let _ = std::fs::remove_file(&file);
+        let _ = file.parent().map(std::fs::remove_dir);
+    }
     Ok(())
 }
 

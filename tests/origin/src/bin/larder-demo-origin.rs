@@ -14,7 +14,8 @@ use larder_origin::{ACCESS_KEY, Options, REGION, S3Server, SECRET_KEY, demo_data
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Serves the buckets in a directory over S3 on 127.0.0.1.
+/// Serves the buckets in a directory over S3 on 127.0.0.1, until standard input closes. To keep it
+/// in the background, give it an input that stays open: sleep infinity | larder-demo-origin ... &
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {

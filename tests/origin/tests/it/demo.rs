@@ -9,6 +9,14 @@ use serde_json::Value;
 use crate::support::{PATIENCE, talk};
 
 #[test]
+fn help_says_that_it_ends_with_its_input() {
+    let help =
+        Command::new(env!("CARGO_BIN_EXE_larder-demo-origin")).arg("--help").output().unwrap();
+    let said = String::from_utf8(help.stdout).unwrap();
+    assert!(said.contains("until standard input closes"), "{said}");
+}
+
+#[test]
 fn program_prints_its_address_and_ends_with_its_input() {
     let directory = tempfile::tempdir().unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_larder-demo-origin"))
