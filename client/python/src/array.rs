@@ -32,7 +32,6 @@ use crate::error::OrRaise;
 use dlpack::{Export, Unversioned, Versioned};
 
 pub(crate) use device::DeviceTensor;
-pub(crate) use dtype::name as dtype_name;
 pub(crate) use given::{BlockMemory, TensorMemory, let_go};
 
 /// A tensor: elements of one type in C order, little-endian, in writable memory of this host.
@@ -109,7 +108,7 @@ impl Array {
     /// The type of an element, as numpy and ml_dtypes call it.
     #[getter]
     fn dtype(&self) -> &'static str {
-        dtype_name(self.dtype)
+        self.dtype.name()
     }
 
     /// Bytes of all elements.

@@ -6,7 +6,7 @@ use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, HostTensor,
 use pyo3::{buffer::PyBuffer, prelude::*, types::PyDict};
 
 use crate::{
-    array::{arrays, dtype_name},
+    array::arrays,
     error::OrRaise,
     host::{StartedNode, started},
     loader::{Loader, Settings},
@@ -32,9 +32,8 @@ pub(crate) type TensorFacts = (String, &'static str, Vec<Option<u64>>);
 
 /// The facts of each tensor of a snapshot.
 pub(crate) fn facts(tensors: &[Tensor]) -> Vec<TensorFacts> {
-    let facts = |tensor: &Tensor| {
-        (tensor.name().to_owned(), dtype_name(tensor.dtype()), tensor.sample_shape())
-    };
+    let facts =
+        |tensor: &Tensor| (tensor.name().to_owned(), tensor.dtype().name(), tensor.sample_shape());
     tensors.iter().map(facts).collect()
 }
 

@@ -13,7 +13,7 @@ use pyo3::{
 };
 
 use crate::{
-    array::{BlockMemory, DeviceTensor, dtype_name},
+    array::{BlockMemory, DeviceTensor},
     error::OrRaise,
 };
 
@@ -151,7 +151,7 @@ fn add(listed: &Bound<'_, PyDict>, tensor: InnerTensor) -> PyResult<()> {
 fn part<'py>(py: Python<'py>, tensor: &InnerTensor, base: u64) -> PyResult<Bound<'py, PyAny>> {
     let InnerTensor { dtype, shape, memory, offsets, .. } = tensor;
     let shape = PyTuple::new(py, shape)?;
-    let elements = (memory.address() - base, memory.len(), dtype_name(*dtype), shape);
+    let elements = (memory.address() - base, memory.len(), dtype.name(), shape);
     let Some(offsets) = offsets else { return Ok(elements.into_pyobject(py)?.into_any()) };
     let length = PyTuple::new(py, [offsets.len() / size_of::<i64>()])?;
     let offsets = (offsets.address() - base, offsets.len(), "int64", length);

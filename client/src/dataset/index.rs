@@ -13,8 +13,10 @@ use crate::{CancelToken, Error, ErrorKind, OpenDataset, runtime};
 /// The report of indexing an opened prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedNow {
-    /// Files with samples.
-    pub files: u32,
+    /// How samples are formed of the files, as [`Manifest::summary`].
+    pub samples: String,
+    /// As [`Manifest::one_sample_per_file`].
+    pub warning: Option<String>,
     /// The address of the new manifest.
     pub manifest: String,
     /// The first files that were left out, each with the reason.
@@ -28,7 +30,8 @@ impl IndexedNow {
     pub fn of(opened: &Opened) -> Option<Self> {
         let left_out = opened.left_out.iter().map(ToString::to_string);
         opened.indexed_now.then(|| Self {
-            files: opened.manifest.object_count(),
+            samples: opened.manifest.summary(),
+            warning: opened.manifest.one_sample_per_file(),
             manifest: opened.location.uri().to_string(),
             left_out: first(left_out),
             left_out_count: opened.left_out.len() as u64,
@@ -38,7 +41,8 @@ impl IndexedNow {
     /// The report of indexing by a node. `None` if there was a manifest.
     pub(super) fn by_node(manifest: &Manifest, opened: OpenDataset) -> Option<Self> {
         opened.indexed_now.then(|| Self {
-            files: manifest.object_count(),
+            samples: manifest.summary(),
+            warning: manifest.one_sample_per_file(),
             manifest: opened.manifest_uri,
             left_out: first(opened.left_out.into_iter()),
             left_out_count: opened.left_out_count,
@@ -52,15 +56,11 @@ fn first(left_out: impl Iterator<Item = String>) -> Vec<String> {
     named.map(|one| printable_line(&one).into_owned()).collect()
 }
 
-/// For example `had no manifest and was indexed now: 2 files, ...`.
+/// For example `had no manifest and was indexed now: 80 samples (...) from 5 files; manifest ...`.
 impl fmt::Display for IndexedNow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { files, manifest, left_out, left_out_count } = self;
-        let plural = if *files == 1 { "" } else { "s" };
-        write!(
-            f,
-            "had no manifest and was indexed now: {files} file{plural}; manifest {manifest}"
-        )?;
+        let Self { samples, manifest, left_out, left_out_count, .. } = self;
+        write!(f, "had no manifest and was indexed now: {samples}; manifest {manifest}")?;
         if left_out.is_empty() {
             return Ok(());
         }
@@ -73,7 +73,8 @@ impl fmt::Display for IndexedNow {
 }
 
 /// Indexes a prefix, as [`index()`], and waits for it. Threads of this library call `progress`.
-/// After cancellation it ends soon, and publishes only if it had already begun to.
+/// After cancellation it ends soon, and publishes only if it had already begun to. Warns if each
+/// file looks like one sample.
 ///
 /// # Errors
 /// - `InvalidArgument` for an invalid prefix or data that can't be indexed, with the object and
@@ -91,7 +92,10 @@ pub fn index_prefix(
         let origin = Origin::connect(prefix).await.map_err(DatasetError::from)?;
         Box::pin(index(&origin, prefix, options, progress)).await
     }))??;
-    indexed.map_err(|error| index_error(prefix, error))
+    let indexed = indexed.map_err(|error| index_error(prefix, error))?;
+    let warning = indexed.manifest.one_sample_per_file();
+    warning.iter().for_each(|warning| tracing::warn!("{prefix}: {warning}"));
+    Ok(indexed)
 }
 
 /// The client's error for a prefix that could not be indexed.
@@ -107,12 +111,15 @@ mod tests {
 
     fn indexed(left_out: &[&str], left_out_count: u64) -> IndexedNow {
         let left_out = first(left_out.iter().map(ToString::to_string));
-        IndexedNow { files: 2, manifest: "s3://b/p/.larder/x".to_owned(), left_out, left_out_count }
+        let samples = "8 samples (x uint8) from 2 files".to_owned();
+        let manifest = "s3://b/p/.larder/x".to_owned();
+        IndexedNow { samples, warning: None, manifest, left_out, left_out_count }
     }
 
     #[test]
     fn lists_some_left_out_files_with_reasons_and_counts_the_others() {
-        let said = "had no manifest and was indexed now: 2 files; manifest s3://b/p/.larder/x";
+        let said = "had no manifest and was indexed now: 8 samples (x uint8) from 2 files; \
+                    manifest s3://b/p/.larder/x";
         assert_eq!(indexed(&[], 0).to_string(), said);
         let one = indexed(&["a\nb is empty"], 1).to_string();
         assert_eq!(one, format!("{said}; left out: a\\nb is empty"));

@@ -84,7 +84,9 @@ impl OpenOptions {
             None => from_origin(&name)?,
         };
         if let Some(indexed) = &indexed_now {
-            tracing::warn!("{} {indexed}", name.reference.uri());
+            let uri = name.reference.uri();
+            tracing::warn!("{uri} {indexed}");
+            indexed.warning.iter().for_each(|warning| tracing::warn!("{uri}: {warning}"));
         }
         let view = all_samples(&manifest)?;
         let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
@@ -111,7 +113,7 @@ fn through_cluster(
     name: &DatasetName,
     local: bool,
 ) -> Result<Option<Opened>, Error> {
-    let opened = cluster.open_dataset(name).map_err(|error| cluster.hint_at_owner(error));
+    let opened = cluster.open_dataset(name).map_err(|error| cluster.hint_at_credentials(error));
     let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
         let indexed = IndexedNow::by_node(&manifest, opened);

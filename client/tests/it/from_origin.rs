@@ -49,7 +49,10 @@ fn unindexed_folder_is_indexed_once_and_read() {
     let dataset = Dataset::open(&uri, None).unwrap();
     let indexed = dataset.indexed_now().expect("it had no manifest").to_string();
     let manifest = format!("manifest {uri}/.larder/{}.manifest", dataset.snapshot());
-    assert!(indexed.contains(&manifest) && indexed.contains("3 files"), "{indexed}");
+    assert!(
+        indexed.contains(&manifest) && indexed.contains("from 3 files of 40 rows each"),
+        "{indexed}"
+    );
     assert!(
         indexed.ends_with("left out: notes.txt is not of a kind that can be indexed"),
         "{indexed}"

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use larder_base::Bytes;
 use larder_dataset::{Origin, OriginUri, Scheme};
 use larder_extent::pages;
 use tokio::{task, time};
@@ -29,7 +30,7 @@ pub(crate) fn look(shared: &Arc<Shared>) {
     let budget_bytes = shared.cache.usage().limit_bytes;
     match pages::probe() {
         Ok(report) => {
-            tracing::info!("shards come in pages of {} bytes", report.page_size.bytes());
+            tracing::info!("shards come in pages of {}", Bytes(report.page_size.bytes()));
             if let Some(warning) = locking(report.lock_bytes_max, budget_bytes)
                 && has_swap()
             {
@@ -81,9 +82,11 @@ fn has_swap() -> bool {
 fn locking(lock_bytes_max: Option<u64>, budget_bytes: u64) -> Option<String> {
     let limit = lock_bytes_max.filter(|&limit| limit < budget_bytes)?;
     Some(format!(
-        "only {limit} bytes of the {budget_bytes} for shards may be locked in memory: under pressure \
-         the rest may be swapped out, and reads then wait for the disk; raise the limit \
-         (LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited), or run without swap"
+        "only {} of the {} for shards may be locked in memory: under pressure the \
+         rest may be swapped out, and reads then wait for the disk; raise the limit \
+         (LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited), or run without swap",
+        Bytes(limit),
+        Bytes(budget_bytes)
     ))
 }
 
@@ -117,7 +120,10 @@ mod tests {
         assert_eq!(locking(None, 1 << 30), None);
         assert_eq!(locking(Some(1 << 30), 1 << 30), None);
         let warning = locking(Some(65_536), 1 << 30).expect("a warning");
-        assert!(warning.contains("65536") && warning.contains("LimitMEMLOCK"), "{warning}");
+        assert!(
+            warning.contains("only 64 KiB of the 1.0 GiB") && warning.contains("LimitMEMLOCK"),
+            "{warning}"
+        );
     }
 
     #[tokio::test]

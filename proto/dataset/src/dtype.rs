@@ -95,25 +95,36 @@ impl Dtype {
         TABLE.iter().find(|f| f.safetensors == name).map(|f| f.dtype)
     }
 
+    /// Returns the name in numpy and ml_dtypes, and in torch if it has the type: `float32`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "bool",
+            Self::U8 => "uint8",
+            Self::U16 => "uint16",
+            Self::U32 => "uint32",
+            Self::U64 => "uint64",
+            Self::I8 => "int8",
+            Self::I16 => "int16",
+            Self::I32 => "int32",
+            Self::I64 => "int64",
+            Self::F16 => "float16",
+            Self::F32 => "float32",
+            Self::F64 => "float64",
+            Self::C64 => "complex64",
+            Self::Bf16 => "bfloat16",
+            Self::F8E4M3 => "float8_e4m3fn",
+            Self::F8E4M3Fnuz => "float8_e4m3fnuz",
+            Self::F8E5M2 => "float8_e5m2",
+            Self::F8E5M2Fnuz => "float8_e5m2fnuz",
+            Self::F8E8M0 => "float8_e8m0fnu",
+        }
+    }
+
     /// Returns the type with this little-endian numpy code or numpy name (`<u2`, `u2`, `uint16`).
     pub fn from_numpy(text: &str) -> Option<Self> {
-        let long = match text {
-            "bool" => "b1",
-            "uint8" => "u1",
-            "int8" => "i1",
-            "uint16" => "u2",
-            "int16" => "i2",
-            "float16" => "f2",
-            "uint32" => "u4",
-            "int32" => "i4",
-            "float32" => "f4",
-            "uint64" => "u8",
-            "int64" => "i8",
-            "float64" => "f8",
-            "complex64" => "c8",
-            other => other.strip_prefix(['<', '|']).unwrap_or(other),
-        };
-        TABLE.iter().find(|f| &f.numpy[1..] == long && !long.starts_with('V')).map(|f| f.dtype)
+        let code = text.strip_prefix(['<', '|']).unwrap_or(text);
+        let known = TABLE.iter().filter(|f| !f.numpy[1..].starts_with('V'));
+        known.map(|f| f.dtype).find(|d| d.name() == text || &d.numpy_descr()[1..] == code)
     }
 
     /// Returns the number that stands for this type in a manifest.

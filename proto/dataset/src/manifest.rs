@@ -12,6 +12,7 @@ mod format;
 mod locate;
 mod parse;
 mod plan;
+mod summary;
 
 use std::sync::Arc;
 

@@ -103,7 +103,7 @@ impl DeviceTensor {
     /// The type of an element, as numpy and ml_dtypes call it.
     #[getter]
     fn dtype(&self) -> &'static str {
-        dtype::name(self.dtype)
+        self.dtype.name()
     }
 
     /// Its device, such as `cuda:0`.

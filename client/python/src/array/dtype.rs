@@ -102,28 +102,3 @@ pub(super) fn array_interface(dtype: Dtype) -> Option<&'static str> {
         | Dtype::F8E8M0 => return None,
     })
 }
-
-/// The name in numpy and ml_dtypes, and in torch if it has the type.
-pub(crate) fn name(dtype: Dtype) -> &'static str {
-    match dtype {
-        Dtype::Bool => "bool",
-        Dtype::U8 => "uint8",
-        Dtype::U16 => "uint16",
-        Dtype::U32 => "uint32",
-        Dtype::U64 => "uint64",
-        Dtype::I8 => "int8",
-        Dtype::I16 => "int16",
-        Dtype::I32 => "int32",
-        Dtype::I64 => "int64",
-        Dtype::F16 => "float16",
-        Dtype::F32 => "float32",
-        Dtype::F64 => "float64",
-        Dtype::C64 => "complex64",
-        Dtype::Bf16 => "bfloat16",
-        Dtype::F8E4M3 => "float8_e4m3fn",
-        Dtype::F8E4M3Fnuz => "float8_e4m3fnuz",
-        Dtype::F8E5M2 => "float8_e5m2",
-        Dtype::F8E5M2Fnuz => "float8_e5m2fnuz",
-        Dtype::F8E8M0 => "float8_e8m0fnu",
-    }
-}

@@ -78,6 +78,8 @@ struct IndexReport {
     description: Description,
     tag: String,
     uri: String,
+    /// How samples are formed of the files.
+    summary: String,
     /// Whether each shard's checksum is pinned.
     checksums: bool,
     left_out: Vec<LeftOut>,
@@ -100,6 +102,9 @@ pub(super) fn run(context: &Context, arguments: Arguments) -> Result<(), Failure
             "the prefix can't be written, so the manifest is in this user's cache and other hosts do \
              not see it\nwhy: {why}\ngive a place all can read with --manifest URI"
         ));
+    }
+    if let Some(warning) = indexed.manifest.one_sample_per_file() {
+        context.output.warn(&warning);
     }
     context.output.print(&report(&uri, arguments, indexed))
 }
@@ -143,6 +148,7 @@ fn report(uri: &OriginUri, arguments: Arguments, indexed: Indexed) -> IndexRepor
         description: Description::new(&indexed.manifest, &indexed.location),
         tag: arguments.tag,
         uri: uri.to_string(),
+        summary: indexed.manifest.summary(),
         checksums: arguments.checksum,
         left_out: indexed.left_out,
     }
@@ -152,6 +158,7 @@ impl Report for IndexReport {
     fn show(&self, page: &mut Page) {
         let name = format!("{}@{}", self.uri, self.tag);
         page.line(&format!("{} {name}", page.ink(Ink::Green, "indexed")));
+        page.line(&self.summary);
         page.line("");
         let mut fields = self.description.fields();
         let pinned = if self.checksums { "pinned" } else { "not pinned (see --checksum)" };

@@ -54,7 +54,7 @@ pub(crate) fn open(
     drop(progress);
     let indexed = opened.as_ref().ok().and_then(|(_, opened)| IndexedNow::of(opened));
     if let Some(indexed) = indexed {
-        context.output.note(&format!("{} {indexed}", reference.uri()));
+        tell(context, reference.uri(), &indexed);
     }
     opened
 }
@@ -78,9 +78,15 @@ pub(crate) fn open_through_nodes(
             .hint("larder doctor says why; with --cluster none the origin itself is read"));
     }
     if let Some(indexed) = dataset.indexed_now() {
-        context.output.note(&format!("{} {indexed}", dataset.name().reference.uri()));
+        tell(context, dataset.name().reference.uri(), indexed);
     }
     Ok(dataset)
+}
+
+/// Says that the prefix was indexed for this command.
+fn tell(context: &Context, uri: &OriginUri, indexed: &IndexedNow) {
+    context.output.note(&format!("{uri} {indexed}"));
+    indexed.warning.iter().for_each(|warning| context.output.warn(warning));
 }
 
 /// Tries of one read before it counts as failed.
