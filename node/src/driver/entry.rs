@@ -22,8 +22,8 @@ impl Driver {
     /// Waits until this node may enter.
     ///
     /// # Errors
-    /// `Unavailable` if the cluster does not answer a newcomer in time. `InvalidArgument` if another
-    /// process has the node's name.
+    /// `Unavailable` if the cluster does not answer a newcomer in time. `InvalidArgument` if
+    /// another process has the node's name.
     pub(super) async fn enter(&mut self) -> Result<(), Error> {
         self.yield_to_successor().await;
         let mut tick = time::interval(self.shared.config.timing.tick);

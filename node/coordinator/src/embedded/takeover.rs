@@ -29,7 +29,8 @@
 //! The fence. Every call names the greatest generation that its caller knows, and every answer
 //! names that of its coordinator. An old coordinator that comes back is refused by all nodes that
 //! know the greater generation. It asks them when it starts, so it learns of that generation before
-//! its node acts. Otherwise it learns it from their first call, or from this node's repeated message. From then on it refuses all calls and names the new coordinator.
+//! its node acts. Otherwise it learns it from their first call, or from this node's repeated
+//! message. From then on it refuses all calls and names the new coordinator.
 //!
 //! One gap remains: a new node may join the cluster at the old place before that message. It sees
 //! the old record until the message arrives. No other node uses anything that it has.
@@ -93,7 +94,7 @@ impl EmbeddedCoordinator {
         taken.unwrap_or_else(|death| Err(Error::new(ErrorKind::Internal, death.to_string())))
     }
 
-    /// Follows the coordinator that took over while this one was down, if another node knows of one.
+    /// Follows the coordinator that took over while this one was down, if another node knows it.
     /// Asks the other nodes once, all at once.
     pub async fn yield_to_successor(self: &Arc<Self>, nodes: &[Peer]) {
         if !self.serves() {
