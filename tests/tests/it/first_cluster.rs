@@ -1,5 +1,6 @@
 //! The first cluster of an operator: the tool and the nodes say what is wrong, and what helps.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -147,8 +148,16 @@ fn node_tells_of_an_origin_that_does_not_answer() {
     let server = S3Server::start(home.path(), &Options::default()).expect("an S3 server");
     let mut deaf = server.env();
     deaf.retain(|(name, _)| !name.starts_with("AWS_ENDPOINT_URL"));
+    let mut mute = deaf.clone();
     deaf.push(("AWS_ENDPOINT_URL".to_owned(), "http://127.0.0.1:1".to_owned()));
-    for (name, env) in [("unknown", server.env()), ("deaf", deaf)] {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    mute.push(("AWS_ENDPOINT_URL".to_owned(), format!("http://{address}")));
+    for (name, env, reason) in [
+        ("unknown", server.env(), "was not found"),
+        ("deaf", deaf, "failed"),
+        ("mute", mute, "did not answer within 1.5s"),
+    ] {
         let mut options = NodeOptions::new(name, "s3://nothing/data");
         options.env = env;
         let node = NodeProcess::start(&logging(options, home.path()));
@@ -156,9 +165,10 @@ fn node_tells_of_an_origin_that_does_not_answer() {
         let told = log(home.path(), name);
         assert!(told.contains("--origin: ") && told.contains("s3://nothing/data"), "{told}");
         assert!(told.contains("larder doctor s3://nothing/data"), "{told}");
+        assert!(told.contains(reason), "{reason:?} is not in\n{told}");
         let shown = larder(&node.address(), &["node", "show", name]);
         let page = stdout(&shown);
-        let line = page.lines().find(|line| line.starts_with("no answer"));
+        let line = page.lines().find(|line| line.starts_with("unusable"));
         assert!(line.is_some_and(|line| line.contains("s3://nothing/data")), "{page}");
     }
 }
