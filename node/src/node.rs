@@ -99,8 +99,8 @@ impl Node {
         Ok(Self { shared, servers, addresses, part, refused, runtime })
     }
 
-    /// Runs `then` if the cluster does not take the node: no node answers its first join, or another
-    /// process has its name. The node serves until it is shut down.
+    /// Runs `then` if the cluster does not take the node: no node answers its first join, or
+    /// another process has its name. The node serves until it is shut down.
     pub fn when_refused(&mut self, then: impl FnOnce(Error) + Send + 'static) {
         let Some(refused) = self.refused.take() else { return };
         self.runtime.spawn(async move {

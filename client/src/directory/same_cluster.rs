@@ -1,7 +1,7 @@
 //! Refuses addresses that name nodes of two clusters: each call would reach one of them by chance.
 //!
-//! An address that the ring names belongs to its cluster. Other addresses are asked, all at once. An
-//! address that does not answer is ignored.
+//! An address that the ring names belongs to its cluster. Other addresses are asked, all at once.
+//! An address that does not answer is ignored.
 
 use std::{fmt, iter, sync::Arc};
 

@@ -5,13 +5,14 @@
 //! node that was in the cluster before waits for ever, because it serves reads meanwhile.
 
 use larder_base::{Error, ErrorKind, Member, limits};
-use larder_coordinator::View;
+use larder_coordinator::{Peer, View};
 use larder_membership::Record;
 use larder_wire::control::{DescribeRequest, NodeDescription, node_client::NodeClient};
 use tokio::time::{self, MissedTickBehavior};
 use tonic::transport::Endpoint;
 
 use super::Driver;
+use crate::membership::Cluster;
 
 /// The answer to an operator before the entry.
 const NO_RECORD: &str =
@@ -21,9 +22,10 @@ impl Driver {
     /// Waits until this node may enter.
     ///
     /// # Errors
-    /// `Unavailable` if the cluster does not answer a newcomer in time. `InvalidArgument` if another
-    /// process has the node's name.
+    /// `Unavailable` if the cluster does not answer a newcomer in time. `InvalidArgument` if
+    /// another process has the node's name.
     pub(super) async fn enter(&mut self) -> Result<(), Error> {
+        self.yield_to_successor().await;
         let mut tick = time::interval(self.shared.config.timing.tick);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -48,6 +50,19 @@ impl Driver {
         }
     }
 
+    /// Lets a coordinator that another one replaced follow it, before its agent goes by an old
+    /// record: a member that sees itself removed stays out until its next start.
+    async fn yield_to_successor(&mut self) {
+        let view = self.watch.view();
+        let seat = self.shared.cluster.as_ref().and_then(Cluster::seat);
+        if let (Some(seat), Some(record)) = (seat, recorded(&view)) {
+            let peers = record.members.into_iter().map(|entry| entry.member);
+            let peers =
+                peers.map(|Member { id, control, .. }| Peer { node_id: id, address: control });
+            seat.yield_to_successor(&peers.collect::<Vec<_>>()).await;
+        }
+    }
+
     /// Tells the log, once, why the coordinator does not answer. Refuses a newcomer that has waited
     /// for too long.
     fn wait_on(&mut self, why: &str) -> Result<(), Error> {
@@ -66,7 +81,7 @@ impl Driver {
 
     /// Refuses this node if another process answers under its name at another address.
     async fn check_name(&self, view: &View) -> Result<(), Error> {
-        let record = view.record.as_ref().and_then(|stored| Record::decode(&stored.record).ok());
+        let record = recorded(view);
         let known = record.as_ref().and_then(|record| record.entry(&self.me.id));
         let Some(Member { id, control, .. }) = known.map(|entry| &entry.member) else {
             return Ok(());
@@ -85,6 +100,10 @@ impl Driver {
             Err(Error::new(ErrorKind::InvalidArgument, what))
         })
     }
+}
+
+fn recorded(view: &View) -> Option<Record> {
+    view.record.as_ref().and_then(|stored| Record::decode(&stored.record).ok())
 }
 
 /// Asks the node at an address for its description. `None` if no answer comes in time.

@@ -12,6 +12,7 @@ mod demo;
 mod deploy;
 mod docs;
 mod faults;
+mod first_cluster;
 mod first_light;
 mod garage;
 mod host_node;

@@ -28,8 +28,9 @@
 //!
 //! The fence. Every call names the greatest generation that its caller knows, and every answer
 //! names that of its coordinator. An old coordinator that comes back is refused by all nodes that
-//! know the greater generation. It learns of that generation from their first call, or from this
-//! node's repeated message. From then on it refuses all calls and names the new coordinator.
+//! know the greater generation. It asks them when it starts, so it learns of that generation before
+//! its node acts. Otherwise it learns it from their first call, or from this node's repeated
+//! message. From then on it refuses all calls and names the new coordinator.
 //!
 //! One gap remains: a new node may join the cluster at the old place before that message. It sees
 //! the old record until the message arrives. No other node uses anything that it has.
@@ -38,16 +39,18 @@
 
 use std::sync::{Arc, Weak};
 
+use futures_util::future::join_all;
 use larder_base::{Error, ErrorKind, limits};
 use larder_wire::control::{
     FollowRequest, LocateResponse, PromiseGenerationRequest, coordinator_client::CoordinatorClient,
 };
+use tokio::time::timeout;
 use tonic::transport::Channel;
 
 use super::durable_state::DurableState;
 use super::{EmbeddedCoordinator, EmbeddedOptions};
 use crate::message::{PersistedState, Promise, alive_message};
-use crate::peer::{Caller, Effect};
+use crate::peer::{Caller, Effect, LeaderAddress};
 use crate::token::JoinToken;
 use crate::types::{CoordinatorError, Revision};
 
@@ -89,6 +92,29 @@ impl EmbeddedCoordinator {
         let taken =
             tokio::spawn(async move { coordinator.take_over_now(&nodes, &lost).await }).await;
         taken.unwrap_or_else(|death| Err(Error::new(ErrorKind::Internal, death.to_string())))
+    }
+
+    /// Follows the coordinator that took over while this one was down, if another node knows it.
+    /// Asks the other nodes once, all at once.
+    pub async fn yield_to_successor(self: &Arc<Self>, nodes: &[Peer]) {
+        if !self.serves() {
+            return;
+        }
+        let known = self.generation();
+        let ask = async |peer: &Peer| {
+            let caller = Caller::new(&peer.address, &self.options.token).ok()?;
+            let asked = timeout(limits::OWNER_SILENT_TIMEOUT, caller.locate(known)).await;
+            asked.ok()?.ok().map(|(theirs, _)| theirs)
+        };
+        let others = nodes.iter().filter(|peer| peer.node_id != self.options.node_id);
+        let answers = join_all(others.map(ask)).await.into_iter().flatten();
+        let newest = answers.max_by_key(|theirs| theirs.generation);
+        if let Some(LocateResponse { generation, coordinator, .. }) =
+            newest.filter(|theirs| theirs.generation > known)
+            && let Err(why) = self.follow(LeaderAddress { generation, coordinator }).await
+        {
+            tracing::warn!("the coordinator of generation {generation} is not followed: {why}");
+        }
     }
 
     async fn take_over_now(&self, nodes: &[Peer], lost: &[String]) -> Result<Takeover, Error> {

@@ -1,5 +1,5 @@
-//! Frames by which the processes of one user share a private node over its unix socket, and by which
-//! a process of a host finds the control address of any node behind its socket.
+//! Frames by which the processes of one user share a private node over its unix socket. By the same
+//! frames a process finds the control address of any node of its host.
 
 use larder_base::{Ticket, head, limits};
 

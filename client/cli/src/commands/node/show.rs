@@ -76,7 +76,7 @@ impl Report for NodeReport {
             ("socket", said.socket_path.clone()),
             ("origins", said.origins.join(", ")),
         ];
-        fields.extend(said.origin_faults.iter().map(|fault| ("no answer", fault.clone())));
+        fields.extend(said.origin_faults.iter().map(|fault| ("unusable", fault.clone())));
         let ring = format!("version {}, digest {:016x}", said.ring_version, said.ring_digest);
         fields.push(("ring", ring));
         page.fields(&fields);
