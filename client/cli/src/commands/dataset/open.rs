@@ -132,6 +132,16 @@ mod tests {
     }
 
     #[test]
+    fn web_address_and_pattern_are_refused_with_the_prefix() {
+        let failure = parse_reference("https://bucket.s3.amazonaws.com/images").unwrap_err();
+        assert_eq!(failure.hint.as_deref(), Some("write s3://bucket/images"));
+        let failure = parse_reference("s3://bucket/images/*.npy").unwrap_err();
+        assert!(failure.what.ends_with("patterns are not understood"), "{}", failure.what);
+        let hint = "name the prefix that the files lie under: s3://bucket/images";
+        assert_eq!(failure.hint.as_deref(), Some(hint));
+    }
+
+    #[test]
     fn a_prefix_has_no_tag() {
         let failure = parse_prefix("s3://b/p@v3", "--tag").unwrap_err();
         assert_eq!(failure.hint.as_deref(), Some("write s3://b/p --tag v3"));
