@@ -1,11 +1,14 @@
-//! Requests about whole objects: lists them, reads a small one, writes one under a condition.
+//! Requests about whole objects: lists them, reads a small one, writes one under a condition, deletes
+//! one.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use larder_base::limits;
-use object_store::{GetOptions, GetResultPayload, ObjectMeta, PutMode, PutOptions, UpdateVersion};
+use object_store::{
+    GetOptions, GetResultPayload, ObjectMeta, ObjectStoreExt, PutMode, PutOptions, UpdateVersion,
+};
 
 use super::{Origin, OriginError, store_path};
 use crate::OriginUri;
@@ -173,6 +176,24 @@ impl Origin {
             Ok(()) => Ok(true),
             Err(OriginError::Conflict { .. }) => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes an object. It need not exist.
+    ///
+    /// # Errors
+    /// If the store refuses or cannot be reached.
+    pub async fn delete(&self, object: &OriginUri) -> Result<(), OriginError> {
+        let (place, folder) = self.place_of(object).await?;
+        let store = Arc::clone(&self.store);
+        let delete = async move {
+            let result = store.delete(&place).await;
+            drop(folder);
+            result
+        };
+        match self.ask(object, delete).await.map_err(failed(object)) {
+            Err(OriginError::NotFound { .. }) => Ok(()),
+            done => done,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The origin: tests whether it can be reached, listed, read and written.
 
-use std::{env, path::Path, time::Instant};
+use std::{env, fs, path::Path, time::Instant};
 
 use larder_client::admin::{Origin, OriginError, OriginUri, Scheme};
 
@@ -8,7 +8,7 @@ use super::Check;
 use crate::{error::Failure, output::units};
 
 /// The content of the object that tests whether a prefix can be written.
-const MARKER: &[u8] = b"larder doctor wrote this to see whether it may write here\n";
+const PROBE: &[u8] = b"larder doctor wrote this to see whether it may write here\n";
 
 const REACH: &str = "origin";
 const LIST: &str = "origin list";
@@ -32,9 +32,11 @@ pub(super) async fn checks(uri: &OriginUri) -> Vec<Check> {
     };
     let mut checks = vec![Check::ok(REACH, settings(uri), REACH_WHY)];
     let begun = now();
+    let mut is_empty = false;
     match origin.list(uri).await {
         Err(error) => checks.push(failed(LIST, LIST_WHY, error)),
         Ok(objects) => {
+            is_empty = objects.is_empty();
             let data = objects.iter().filter(|object| !object.key.contains(".larder/"));
             let count = units::counted(data.clone().count() as u64, "object");
             let time = units::duration(begun.elapsed());
@@ -53,7 +55,11 @@ pub(super) async fn checks(uri: &OriginUri) -> Vec<Check> {
             }
         }
     }
-    checks.push(write(&origin, uri).await);
+    checks.push(match is_empty {
+        // A write would make a mistyped prefix look like a real one.
+        true => Check::ok(WRITE, "not tried: there is nothing under this prefix", WRITE_WHY),
+        false => write(&origin, uri).await,
+    });
     checks
 }
 
@@ -72,15 +78,14 @@ async fn read(origin: &Origin, uri: &OriginUri, key: &str) -> Check {
     }
 }
 
-/// Writes the marker on condition that it does not exist. The origin checks rights before the
-/// condition. So the object is written once, and later calls only test the rights.
+/// Writes the probe on condition that it does not exist, and deletes it again. The origin checks
+/// rights before the condition, so a probe that an interrupted run left there does no harm.
 async fn write(origin: &Origin, uri: &OriginUri) -> Check {
     let Ok(object) = uri.join(".larder/doctor") else {
         return Check::warn(WRITE, "the prefix is too long", WRITE_WHY, "use a shorter one");
     };
-    match origin.put_if_absent(&object, MARKER.into()).await {
-        Ok(true) => Check::ok(WRITE, format!("{object} was written to see"), WRITE_WHY),
-        Ok(false) => Check::ok(WRITE, format!("{object} could be written before"), WRITE_WHY),
+    match origin.put_if_absent(&object, PROBE.into()).await {
+        Ok(_) => delete(origin, uri, &object).await,
         Err(OriginError::Denied { .. }) => Check::warn(
             WRITE,
             "not allowed: manifests go to this user's cache, where other hosts do not see them",
@@ -94,6 +99,19 @@ async fn write(origin: &Origin, uri: &OriginUri) -> Check {
         ),
         Err(error) => failed(WRITE, WRITE_WHY, error),
     }
+}
+
+async fn delete(origin: &Origin, uri: &OriginUri, object: &OriginUri) -> Check {
+    if let Err(error) = origin.delete(object).await {
+        let found = format!("allowed, but {object} can't be deleted again: {error}");
+        let hint = "delete it, or leave it: no other command reads it";
+        return Check::warn(WRITE, found, WRITE_WHY, hint);
+    }
+    if uri.scheme() == Scheme::File {
+        // Fails if the folder has a manifest, and must: only an empty folder goes.
+        let _ = fs::remove_dir(Path::new("/").join(uri.path()).join(".larder"));
+    }
+    Check::ok(WRITE, format!("allowed: {object} was written and deleted"), WRITE_WHY)
 }
 
 fn failed(name: &'static str, why: &'static str, error: OriginError) -> Check {
@@ -154,7 +172,32 @@ mod tests {
         assert!(missing[0].found.ends_with("imagenet is no folder"), "{}", missing[0].found);
         assert!(!path.exists());
         std::fs::create_dir(&path).unwrap();
-        assert!(checks(&uri).await.iter().all(|check| check.state != State::Fail));
-        assert!(path.join(".larder/doctor").exists());
+        let empty = checks(&uri).await;
+        assert!(empty.iter().all(|check| check.state != State::Fail));
+        let write = empty.last().unwrap();
+        assert_eq!(write.found, "not tried: there is nothing under this prefix");
+        assert!(!path.join(".larder").exists());
+    }
+
+    #[tokio::test]
+    async fn probe_of_a_writable_prefix_is_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let uri = OriginUri::parse(&format!("file://{}", folder.path().display())).unwrap();
+        fs::write(folder.path().join("x.npy"), b"data").unwrap();
+        let probe = folder.path().join(".larder/doctor");
+        let said = format!("allowed: {uri}/.larder/doctor was written and deleted");
+        for left_by_another_run in [false, true] {
+            if left_by_another_run {
+                fs::create_dir(folder.path().join(".larder")).unwrap();
+                fs::write(&probe, b"").unwrap();
+            }
+            assert_eq!(checks(&uri).await.last().unwrap().found, said);
+            assert!(!probe.exists() && !folder.path().join(".larder").exists());
+        }
+        let manifest = folder.path().join(".larder/x.manifest");
+        fs::create_dir(folder.path().join(".larder")).unwrap();
+        fs::write(&manifest, b"").unwrap();
+        assert_eq!(checks(&uri).await.last().unwrap().found, said);
+        assert!(manifest.exists() && !probe.exists());
     }
 }
