@@ -171,7 +171,7 @@ mod tests {
         assert_eq!((missing.len(), missing[0].state), (1, State::Fail));
         assert!(missing[0].found.ends_with("imagenet is no folder"), "{}", missing[0].found);
         assert!(!path.exists());
-        std::fs::create_dir(&path).unwrap();
+        fs::create_dir(&path).unwrap();
         let empty = checks(&uri).await;
         assert!(empty.iter().all(|check| check.state != State::Fail));
         let write = empty.last().unwrap();
