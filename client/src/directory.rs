@@ -303,6 +303,8 @@ impl Cluster {
         let mut failed = None;
         for member in order {
             match call(member) {
+                // Damaged data is no fault of the node.
+                Err(error) if error.kind() == ErrorKind::DataLoss => failed = Some(error),
                 Err(error) if error.advice() == Advice::TryNextNode => {
                     member.health.fail(process::uptime());
                     failed = Some(error);
@@ -310,7 +312,11 @@ impl Cluster {
                 answer => return answer,
             }
         }
-        Err(failed.expect("a ring has members").context("no node of the cluster answers"))
+        let failed = failed.expect("a ring has members");
+        match failed.kind() {
+            ErrorKind::DataLoss => Err(failed),
+            _ => Err(failed.context("no node of the cluster answers")),
+        }
     }
 }
 

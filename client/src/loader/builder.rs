@@ -182,8 +182,9 @@ impl LoaderBuilder {
     /// Reads no row.
     ///
     /// # Errors
-    /// - `InvalidArgument` for a setting out of range, a missing tensor, no tensor, a locality of
-    ///   other ranks or datasets, or a state of another dataset or selection.
+    /// - `InvalidArgument` for a setting out of range, no tensor, a locality of other ranks or
+    ///   datasets, or a state of another dataset or selection.
+    /// - `NotFound` for a missing tensor.
     /// - `Unavailable` if `auto` can't be decided.
     pub fn build(self) -> Result<Loader, Error> {
         let (batch_size, world, lane) = self.check()?;

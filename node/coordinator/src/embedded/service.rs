@@ -71,9 +71,12 @@ const REFUSAL_TOLD_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct TokenInterceptor {
     coordinator: Arc<EmbeddedCoordinator>,
-    /// The host refused last, and when the log told of it.
-    refused: Arc<Mutex<Option<(Option<IpAddr>, Instant)>>>,
+    /// The last one that the log told of.
+    refused: Arc<Mutex<Option<Refusal>>>,
 }
+
+/// A refused host, and when the log told of it.
+type Refusal = (Option<IpAddr>, Instant);
 
 impl TokenInterceptor {
     /// Tells the log of a refused caller, once a minute for each host.
