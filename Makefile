@@ -89,7 +89,7 @@ python: $(READY) ## the Python package, built and importable in target/venv
 	ln -sf $(abspath $(BUILD)/debug/lib_larder.so) client/python/python/larder/_larder.abi3.so
 	@$(PY) -c "import sysconfig; open(sysconfig.get_path('purelib') + '/larder.pth', 'w').write('$(abspath client/python/python)\n')"
 
-PYTEST_ENV = LARDER_TEST_BINARIES=$(abspath $(BUILD)/debug)
+PYTEST_ENV = LARDER_TEST_BINARIES=$(abspath $(BUILD)/debug) LARDER_ETCD_SERVER=$(abspath $(ETCD))
 
 pytest: python ## the tests of the Python package
 	cd client/python && $(PYTEST_ENV) $(abspath $(PY)) -m pytest $(PYTEST_ARGS)

@@ -21,6 +21,7 @@ mod operate;
 mod owners;
 mod proximity;
 mod refresh;
+mod same_cluster;
 
 use std::{
     fmt, iter,
@@ -182,7 +183,8 @@ impl Cluster {
     /// As [`new`](Self::new), but a node must answer now.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and `Unavailable` if no node answers.
+    /// As [`new`](Self::new), `Unavailable` if no node answers, and `InvalidArgument` if the
+    /// addresses name nodes of two clusters.
     pub fn connect(addresses: &str) -> Result<Arc<Self>, Error> {
         let cluster = Self::new(addresses)?;
         cluster.learn()?;
@@ -301,6 +303,8 @@ impl Cluster {
         let mut failed = None;
         for member in order {
             match call(member) {
+                // Damaged data is no fault of the node.
+                Err(error) if error.kind() == ErrorKind::DataLoss => failed = Some(error),
                 Err(error) if error.advice() == Advice::TryNextNode => {
                     member.health.fail(process::uptime());
                     failed = Some(error);
@@ -308,7 +312,11 @@ impl Cluster {
                 answer => return answer,
             }
         }
-        Err(failed.expect("a ring has members").context("no node of the cluster answers"))
+        let failed = failed.expect("a ring has members");
+        match failed.kind() {
+            ErrorKind::DataLoss => Err(failed),
+            _ => Err(failed.context("no node of the cluster answers")),
+        }
     }
 }
 

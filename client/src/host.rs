@@ -21,6 +21,7 @@
 //! Thread rule: starting and attaching block the caller, for up to a minute if a node is stopping.
 //! A forked child attaches for itself. Non-goals: nodes for other hosts ([`serve`] starts one).
 
+mod daemon;
 mod folder;
 mod launch;
 mod messages;
@@ -30,16 +31,18 @@ mod settings;
 use std::{
     fmt,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
     thread,
     time::Duration,
 };
 
-use larder_base::{ErrorKind, Ticket, limits};
+use larder_base::{ErrorKind, Ticket, limits, parse_size};
 use larder_wire::data::Admitted;
 
 use crate::{Error, local::Lease, process, remote::Failure};
 use folder::Folder;
 
+pub use daemon::{daemon_address, daemon_sockets};
 pub use served::{ServeOptions, ServedNode, serve};
 
 /// How often to check whether a node has started or stopped.
@@ -49,7 +52,8 @@ const TICK: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostOptions {
     /// Memory for shards, such as `8GiB`, or `50%` of the memory available at its start. Default:
-    /// `LARDER_MEMORY`, or half. Ignored if the node runs already.
+    /// `LARDER_MEMORY`, or half. If the node runs already, it keeps its memory, and one warning says
+    /// so.
     pub memory: Option<String>,
     /// How long the node keeps running without users, so that a restarted job finds its data warm.
     /// Default: `LARDER_HOST_NODE_LINGER`, or a minute.
@@ -92,7 +96,10 @@ impl HostNode {
         let mut started = false;
         loop {
             match Self::try_attach(&folder, prefixes) {
-                Ok(node) => return Ok(node.announced(started)),
+                Ok(node) => {
+                    node.warn_of_other_memory(options);
+                    return Ok(node.announced(started));
+                }
                 Err(NotYet::Refused(error)) => return Err(error),
                 Err(NotYet::Nobody) => {}
             }
@@ -142,6 +149,20 @@ impl HostNode {
             );
         }
         self
+    }
+
+    /// Warns if the node runs with other memory than this process asks for. Once for each node, as a
+    /// process may open many datasets.
+    fn warn_of_other_memory(&self, options: &HostOptions) {
+        static TOLD_OF: AtomicU32 = AtomicU32::new(0);
+        let variable = launch::setting("LARDER_MEMORY").map(|size| format!("LARDER_MEMORY={size}"));
+        let option = options.memory.as_ref().map(|size| format!("HostOptions.memory {size}"));
+        let Some(asked) = option.or(variable) else { return };
+        if let Some(text) = other_memory(&self.admitted, &asked)
+            && TOLD_OF.swap(self.pid(), Relaxed) != self.pid()
+        {
+            tracing::warn!("{text}");
+        }
     }
 
     /// Its control address, `http://host:port`. Calls need its ticket.
@@ -198,6 +219,32 @@ impl From<Failure> for NotYet {
     }
 }
 
+/// The warning about a node that was started with other memory than a process asks for. `asked` is
+/// the setting: its name, `=` or a space, and its value.
+fn other_memory(node: &Admitted, asked: &str) -> Option<String> {
+    let (_, size) = asked.split_once(['=', ' '])?;
+    let same = match size.trim().strip_suffix('%') {
+        Some(percent) => percent.trim().parse() == Ok(node.memory_percent),
+        None => node.memory_percent == 0 && parse_size(size) == Ok(node.memory_bytes),
+    };
+    let (uptime, linger) = (node.uptime_seconds, node.linger_seconds);
+    let has = match node.memory_bytes {
+        bytes if bytes < 1 << 30 => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+        bytes => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
+    };
+    let ago = match uptime {
+        0..120 => format!("{uptime} s"),
+        120..7200 => format!("{} min", uptime / 60),
+        _ => format!("{} h", uptime / 3600),
+    };
+    (!same).then(|| {
+        format!(
+            "the cache of this host has {has} since its start {ago} ago; {asked} takes effect when it starts again, \
+             {linger} s after its last process has ended"
+        )
+    })
+}
+
 fn nobody_came(folder: &Folder) -> Error {
     let waited = limits::HOST_NODE_TIMEOUT.as_secs();
     let (path, log) = (folder.path().display(), folder.log());
@@ -207,4 +254,42 @@ fn nobody_came(folder: &Folder) -> Error {
             "see {}; 'fuser {path}' names the processes that hold the lock: end the one that hangs",
             log.display()
         ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(memory_bytes: u64, memory_percent: u32, uptime_seconds: u32) -> Admitted {
+        Admitted {
+            ticket: Ticket::from_bytes([1; 16]),
+            memory_bytes,
+            pid: 7,
+            memory_percent,
+            uptime_seconds,
+            linger_seconds: 60,
+            control: String::new(),
+        }
+    }
+
+    #[test]
+    fn node_with_other_memory_is_told_with_size_and_time() {
+        let told = other_memory(&node(8 << 30, 0, 750), "LARDER_MEMORY=16GiB").unwrap();
+        assert_eq!(
+            told,
+            "the cache of this host has 8.0 GiB since its start 12 min ago; LARDER_MEMORY=16GiB takes effect when \
+             it starts again, 60 s after its last process has ended"
+        );
+        let told = other_memory(&node(192 << 20, 50, 7300), "LARDER_MEMORY=192MiB").unwrap();
+        assert!(told.starts_with("the cache of this host has 192.0 MiB since its start 2 h ago;"));
+        assert!(other_memory(&node(8 << 30, 50, 9), "LARDER_MEMORY=30%").is_some());
+    }
+
+    #[test]
+    fn same_memory_in_other_words_is_not_told() {
+        for asked in ["LARDER_MEMORY=8GiB", "LARDER_MEMORY=8192MiB", "HostOptions.memory 8 GiB"] {
+            assert_eq!(other_memory(&node(8 << 30, 0, 9), asked), None, "{asked}");
+        }
+        assert_eq!(other_memory(&node(8 << 30, 50, 9), "LARDER_MEMORY=50%"), None);
+    }
 }

@@ -54,7 +54,7 @@ pub use larder_dataset::{Dtype, Manifest, Tensor};
 pub use larder_wire::data::RowRef;
 pub use loader::{
     Batch, BatchTensor, DeviceTensor, Epoch, Loader, LoaderBuilder, LoaderStats, Locality,
-    OnDevice, OnHost, PreparedEpoch, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
+    OnDevice, OnHost, PreparedEpoch, RankHosts, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
 };
 pub use memory::{CallerMemory, CopyStats, HostTensor, Memory};
 pub use process::Owned;
@@ -65,8 +65,8 @@ pub use process::Owned;
 /// Training code does not need them.
 pub mod admin {
     pub use crate::directory::{Answer, Operator, PlannedChange, Seen, ShardCounts};
+    pub use larder_base::{Bytes, SizeError, limits::PLANNED_BYTES_MAX, parse_size};
     pub use larder_base::{ShardId, SnapshotId};
-    pub use larder_base::{SizeError, limits::PLANNED_BYTES_MAX, parse_size};
     pub use larder_dataset::{
         DatasetError, DatasetRef, Dtype, FetchError, FillPlan, IndexOptions, IndexProgress,
         Indexed, LeftOut, Manifest, ManifestLocation, Opened, Origin, OriginError, OriginUri,

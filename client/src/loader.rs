@@ -51,7 +51,7 @@ pub(crate) use layout::{common_tensors, tensor_index};
 pub use locality::Locality;
 pub use pass::{Schedule, ScheduledBatch};
 pub use send::{DeviceTensor, OnDevice};
-pub use shuffle::ShuffleMode;
+pub use shuffle::{RankHosts, ShuffleMode};
 pub use stats::{LoaderStats, SlowBatch};
 
 /// Iterates a dataset in batches. Each declared sample comes once per epoch. Seed and epoch alone

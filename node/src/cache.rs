@@ -19,6 +19,7 @@ mod queue;
 mod reaper;
 mod show;
 mod state;
+mod unreported;
 
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ use crate::dataset::Dataset;
 use manifest::Admission;
 use reaper::{Reaper, Reclaimable};
 use state::{CacheState, Discarded};
+use unreported::UnreportedReads;
 
 pub(crate) use find::{Awaited, Found};
 pub(crate) use in_flight::Working;
@@ -73,6 +75,7 @@ pub(crate) struct Cache {
     recall: OnceLock<Recall>,
     on_evicted: OnceLock<OnEvicted>,
     counters: Arc<Counters>,
+    unreported: UnreportedReads,
 }
 
 impl Cache {
@@ -98,6 +101,7 @@ impl Cache {
             recall: OnceLock::new(),
             on_evicted: OnceLock::new(),
             counters,
+            unreported: UnreportedReads::default(),
         });
         cache.reaper.start(Arc::downgrade(&cache))?;
         Ok(cache)
@@ -112,6 +116,11 @@ impl Cache {
     /// Sets the function to call when a shard was evicted. Only the first call has an effect.
     pub(crate) fn on_evicted(&self, told: OnEvicted) {
         let _ = self.on_evicted.set(told);
+    }
+
+    /// Returns the bytes that fills of these shards read from the origin. Each is returned once.
+    pub(crate) fn take_origin_bytes(&self, shards: impl Iterator<Item = ShardId>) -> u64 {
+        self.unreported.take(shards)
     }
 
     /// Evicts a shard. Returns true if it is gone. Asks clients that hold it to release it, and

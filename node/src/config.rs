@@ -277,7 +277,7 @@ fn host_name() -> String {
 fn default_socket() -> PathBuf {
     let run =
         std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
-    run.join("larder/larder.sock")
+    run.join(larder_wire::data::DEFAULT_SOCKET)
 }
 
 /// Parses `60s`, `500ms`, `10m` or `2h`: whole numbers with a required unit.

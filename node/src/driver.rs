@@ -14,6 +14,7 @@
 
 mod agreement;
 mod announced;
+mod entry;
 mod holdings;
 mod install;
 mod opener;
@@ -23,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures_util::{StreamExt, future, stream};
-use larder_base::{BootId, Member, SnapshotId, limits};
+use larder_base::{BootId, Error, Member, SnapshotId, limits};
 use larder_coordinator::{Revision, Watch};
 use larder_membership::agent::{
     Alive, Answer, Bootstrap, Effect, Event, Identity, LastUses, Shard, Ticket,
@@ -49,8 +50,20 @@ const EVENTS_MAX: usize = 256;
 /// Where results of effects are reported.
 type Report = mpsc::Sender<Event>;
 
+/// A node's part in its cluster.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// Ends, and takes back that the node lives, when the node stops.
+    pub(crate) task: JoinHandle<()>,
+    /// Why the node may not take part, if it may not.
+    pub(crate) refused: oneshot::Receiver<Error>,
+}
+
 /// One node's shell.
 struct Driver {
+    me: Member,
+    /// Whether this node joins its cluster for the first time.
+    newcomer: bool,
     agent: Agent,
     started: Instant,
     shared: Arc<Shared>,
@@ -79,12 +92,11 @@ struct Seen {
 }
 
 /// Begins to take part in the cluster, as `me`: from here on the node is announced, joins, and goes
-/// by the cluster's ring. The task ends, and takes back that the node lives, when the node stops.
-/// Nothing where the node is in no cluster.
+/// by the cluster's ring. Nothing where the node is in no cluster.
 ///
 /// # Panics
 /// When done twice.
-pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> {
+pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<Part> {
     let cluster = shared.cluster.as_ref()?;
     let (inbox, founds) = cluster.take_inbox();
     let coordinator = cluster.coordinator();
@@ -94,6 +106,8 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> 
     let _runtime = shared.runtime.enter();
     let planning = Arc::new(Planning::new(shared, coordinator));
     let driver = Driver {
+        me: me.clone(),
+        newcomer: cluster.is_newcomer(),
         started: Instant::now(),
         watch: coordinator.watch(),
         seen: Seen::default(),
@@ -128,12 +142,27 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<JoinHandle<()>> 
         report,
         shared: Arc::clone(shared),
     };
-    Some(shared.runtime.spawn(driver.run()))
+    let (refuse, refused) = oneshot::channel();
+    Some(Part { task: shared.runtime.spawn(driver.run(refuse)), refused })
 }
 
 impl Driver {
-    async fn run(mut self) {
+    async fn run(mut self, refuse: oneshot::Sender<Error>) {
         let stopping = self.shared.stopping.clone();
+        match stopping.run_until_cancelled(self.enter()).await {
+            Some(Ok(())) => self.take_part().await,
+            Some(Err(why)) => {
+                // At a stop the receiver is gone.
+                let _ = refuse.send(why);
+            }
+            None => {}
+        }
+    }
+
+    /// Serves the agent until the node stops.
+    async fn take_part(mut self) {
+        let stopping = self.shared.stopping.clone();
+        self.look_at_coordinator();
         let mut tick = time::interval(self.shared.config.timing.tick);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

@@ -31,6 +31,8 @@ pub(crate) struct Cluster {
     seat: Option<Arc<EmbeddedCoordinator>>,
     /// True if this node may found a cluster where there is none.
     founds: bool,
+    /// True if this node has never seen the cluster that it joins.
+    newcomer: bool,
     requests: mpsc::Sender<Request>,
     standing: watch::Receiver<Arc<Standing>>,
     inbox: Mutex<Option<Inbox>>,
@@ -47,7 +49,7 @@ impl Cluster {
             None => Ok(None),
             Some(ClusterConfig::Etcd { options, .. }) => {
                 let coordinator: Arc<dyn Coordinator> = Arc::new(Etcd::start(options)?);
-                Ok(Some(Self::new(coordinator, None, true)))
+                Ok(Some(Self::new(coordinator, None, true, false)))
             }
             Some(ClusterConfig::EmbeddedCoordinator { state, token, join }) => {
                 let options = EmbeddedOptions {
@@ -60,8 +62,8 @@ impl Cluster {
                 let seat = EmbeddedCoordinator::start(options).await?;
                 // Also true for a node started with `--join` that coordinates: it may have ended
                 // before it founded.
-                let founds = seat.serves();
-                Ok(Some(Self::new(Arc::clone(&seat) as _, Some(seat), founds)))
+                let (founds, newcomer) = (seat.serves(), seat.is_newcomer());
+                Ok(Some(Self::new(Arc::clone(&seat) as _, Some(seat), founds, newcomer)))
             }
         }
     }
@@ -70,11 +72,12 @@ impl Cluster {
         coordinator: Arc<dyn Coordinator>,
         seat: Option<Arc<EmbeddedCoordinator>>,
         founds: bool,
+        newcomer: bool,
     ) -> Self {
         let (send, requests) = mpsc::channel(limits::COMMANDS_QUEUED_MAX);
         let (publish, standing) = watch::channel(Arc::default());
         let inbox = Mutex::new(Some(Inbox { requests, standing: publish }));
-        Self { coordinator, seat, founds, requests: send, standing, inbox }
+        Self { coordinator, seat, founds, newcomer, requests: send, standing, inbox }
     }
 
     /// Returns the inbox for the agent's shell, and whether the agent may found a cluster.
@@ -84,6 +87,11 @@ impl Cluster {
     pub(crate) fn take_inbox(&self) -> (Inbox, bool) {
         let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
         (inbox.expect("a node takes part once"), self.founds)
+    }
+
+    /// Returns true if this node has never seen the cluster that it joins.
+    pub(crate) fn is_newcomer(&self) -> bool {
+        self.newcomer
     }
 
     /// Returns the coordinator of the cluster.

@@ -15,6 +15,7 @@ use arc_swap::ArcSwap;
 use larder_base::{Error, ErrorKind, Member, Ring, limits, root_cause};
 use larder_store::{Budget, BudgetError};
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +61,8 @@ pub struct Node {
     addresses: Addresses,
     /// The task that takes part in the cluster, if the node has one.
     part: Option<JoinHandle<()>>,
+    /// Why the cluster does not take the node, if it does not.
+    refused: Option<oneshot::Receiver<Error>>,
     runtime: Runtime,
 }
 
@@ -91,8 +94,21 @@ impl Node {
         let servers = Servers::start(&shared, listeners)?;
         preflight::look(&shared);
         let part = driver::start(&shared, weighed(me, &shared)?);
+        let (part, refused) = part.map(|part| (part.task, part.refused)).unzip();
         Copier::start(&shared);
-        Ok(Self { shared, servers, addresses, part, runtime })
+        Ok(Self { shared, servers, addresses, part, refused, runtime })
+    }
+
+    /// Runs `then` if the cluster does not take the node: no node answers its first join, or another
+    /// process has its name. The node serves until it is shut down.
+    pub fn when_refused(&mut self, then: impl FnOnce(Error) + Send + 'static) {
+        let Some(refused) = self.refused.take() else { return };
+        self.runtime.spawn(async move {
+            // Without a sender the node takes part, or stops.
+            if let Ok(why) = refused.await {
+                then(why);
+            }
+        });
     }
 
     /// Returns the addresses it listens on, with real ports in place of 0.
@@ -152,6 +168,7 @@ fn share(
     Ok(Shared {
         boot_id: std::array::from_fn(|_| fastrand::u8(..)),
         catalog,
+        origin_faults: ArcSwap::default(),
         read_through: ReadThrough::new(handle.clone(), reader, Arc::clone(&counters)),
         config,
         cache,

@@ -121,7 +121,11 @@ impl Servers {
     }
 
     /// Runs `then` on a thread of its own once no client has been connected to the unix socket for
-    /// `span`. From then on no client is admitted. The first client may take longer to connect.
+    /// `span`. From then on no client is admitted.
+    ///
+    /// - The first client may take longer to connect.
+    /// - A client with refused opens only does not count.
+    /// - Until an open succeeds, the node ends with its last client: its credentials may be wrong.
     ///
     /// # Errors
     /// The system refuses a thread.

@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) boot_id: [u8; 16],
     /// The datasets that are open.
     pub(crate) catalog: Catalog,
+    /// Why prefixes of the configuration can't be read, by the last look at them.
+    pub(crate) origin_faults: ArcSwap<Vec<String>>,
     /// The shards.
     pub(crate) cache: Arc<Cache>,
     /// Reads rows of shards that are not kept.

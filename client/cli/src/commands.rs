@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::{
     context::Context,
-    error::Failure,
+    error::{EXIT_CODES, Failure},
     output::{Page, Report, Table},
 };
 
@@ -93,21 +93,6 @@ fn completions(
     }
     context.output.write(&script)
 }
-
-/// Every exit code and its meaning.
-const EXIT_CODES: [(u8, &str); 8] = [
-    (0, "done"),
-    (
-        1,
-        "failed, for a reason that has no code of its own; also: a check of 'larder doctor' failed",
-    ),
-    (2, "wrong usage: what was typed can't be meant"),
-    (3, "not found: no such bucket, dataset, tag, tensor, sample, node or file"),
-    (4, "not allowed: credentials are missing, or the origin or a node refuses"),
-    (5, "not reachable now: a node or the origin does not answer; the same command may work later"),
-    (6, "data changed since it was indexed, or is corrupt"),
-    (130, "interrupted"),
-];
 
 /// The text of [`EXIT_CODES`] for the help of the command.
 fn exit_codes_text() -> String {

@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, sync::Arc, time::Instant};
 
-use larder_client::{Cluster, Dataset, HostNode, HostOptions, OpenOptions};
+use larder_client::{Cluster, Dataset, HostNode, HostOptions, OpenOptions, host};
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
@@ -49,9 +49,34 @@ impl Context {
         })
     }
 
-    /// The same nodes as a cluster, for commands that need a cluster.
+    /// The nodes to inspect: those to read through, else the daemon of this host. A dataset may lie
+    /// outside of a daemon's prefixes, so it is not read through unless it is named.
+    pub(crate) fn nodes_to_inspect(&self) -> Result<Option<Nodes>, Failure> {
+        match self.nodes()? {
+            None => self.daemon(),
+            nodes => Ok(nodes),
+        }
+    }
+
+    /// The daemon of this host, unless the user named nodes, or none.
+    fn daemon(&self) -> Result<Option<Nodes>, Failure> {
+        let wanted = self.cluster.is_none();
+        let address = if wanted { host::daemon_address()? } else { None };
+        Ok(address.map(Nodes::Named))
+    }
+
+    /// The cluster whose members change: that of the daemon, if there is one, because a private
+    /// node of this host is alone for ever.
+    pub(crate) fn cluster_to_operate(&self) -> Result<Arc<Cluster>, Failure> {
+        match self.daemon()?.as_ref().map(Nodes::connect).transpose()?.flatten() {
+            Some(cluster) => Ok(cluster),
+            None => self.cluster(),
+        }
+    }
+
+    /// The nodes to inspect as a cluster, for commands that need a cluster.
     pub(crate) fn cluster(&self) -> Result<Arc<Cluster>, Failure> {
-        let nodes = self.nodes()?;
+        let nodes = self.nodes_to_inspect()?;
         let cluster = nodes.as_ref().map(Nodes::connect).transpose()?.flatten();
         cluster.ok_or_else(|| {
             Failure::new(Exit::Usage, "no cluster is named, and no node of this host runs")

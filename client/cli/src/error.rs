@@ -15,7 +15,7 @@ pub(crate) struct Failure {
     pub(crate) hint: Option<String>,
 }
 
-/// The exit codes. Scripts rely on the numbers; see `larder help exit-codes`.
+/// The exit codes. Scripts rely on the numbers; [`EXIT_CODES`] gives the meanings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Failed for a reason without its own code.
@@ -33,6 +33,25 @@ pub(crate) enum Exit {
     /// Stopped by the user.
     Interrupted = 130,
 }
+
+/// Every exit code and its meaning: the table of `larder exit-codes` and of `docs/operating.md`.
+pub(crate) const EXIT_CODES: [(u8, &str); 8] = [
+    (0, "done"),
+    (
+        Exit::Failed as u8,
+        "failed, for a reason that has no code of its own; also: the state of the cluster does not allow the command, \
+         or a check of 'larder doctor' failed",
+    ),
+    (Exit::Usage as u8, "wrong usage: what was typed can't be meant"),
+    (Exit::NotFound as u8, "not found: no such bucket, dataset, tag, tensor, sample, node or file"),
+    (Exit::Denied as u8, "not allowed: credentials are missing, or the origin or a node refuses"),
+    (
+        Exit::Unavailable as u8,
+        "not reachable now: a node, the cluster or the origin does not answer; the same command may work later",
+    ),
+    (Exit::Data as u8, "data changed since it was indexed, or is corrupt"),
+    (Exit::Interrupted as u8, "interrupted"),
+];
 
 impl Failure {
     pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Self {
@@ -76,5 +95,18 @@ impl Failure {
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         (exit as u8).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operating_guide_has_the_table_of_exit_codes() {
+        let guide = include_str!("../../../docs/operating.md");
+        let rows = EXIT_CODES.iter().map(|(code, meaning)| format!("| {code} | {meaning} |"));
+        let missing: Vec<String> = rows.filter(|row| !guide.contains(row)).collect();
+        assert!(missing.is_empty(), "docs/operating.md lacks:\n{}", missing.join("\n"));
     }
 }

@@ -11,7 +11,8 @@ pub(crate) struct Global {
     pub(crate) output: Format,
 
     /// Nodes to ask, any of the cluster: http://host:port[,http://host:port]; by default the node
-    /// of this host, if one runs; 'none' asks no node
+    /// of this host, if one runs: that of its training processes, or a larder-node on its default
+    /// socket; 'none' asks no node
     #[arg(
         long,
         global = true,

@@ -8,7 +8,7 @@ use std::{
 
 use larder_client::{
     Batch as InnerBatch, Device, DeviceWay, Epoch as OnHostEpoch, Error, ErrorKind,
-    Loader as Inner, LoaderBuilder, OnDevice, ScheduledBatch, ShuffleMode,
+    Loader as Inner, LoaderBuilder, OnDevice, RankHosts, ScheduledBatch, ShuffleMode,
     sampler::{self, Last, LoaderState},
 };
 use pyo3::{
@@ -42,6 +42,8 @@ pub(crate) struct Settings {
     tensors: Option<Vec<String>>,
     prefetch: usize,
     locality: Option<Py<Locality>>,
+    rank_hosts: String,
+    quiet: bool,
 }
 
 impl Settings {
@@ -54,7 +56,9 @@ impl Settings {
             .rank(self.rank, self.world_size)
             .worker(self.worker, self.workers)
             .last(last(&self.last).or_raise(py)?)
+            .rank_hosts(rank_hosts(&self.rank_hosts).or_raise(py)?)
             .prefetch(self.prefetch);
+        let builder = if self.quiet { builder.quiet() } else { builder };
         let builder = match &self.locality {
             Some(locality) => builder.locality(locality.get().inner().clone()),
             None => builder,
@@ -76,6 +80,15 @@ fn last(text: &str) -> Result<Last, Error> {
             Err(Error::new(ErrorKind::InvalidArgument, what)
                 .hint("say last='drop', 'pad' or 'uneven'"))
         }
+    }
+}
+
+fn rank_hosts(text: &str) -> Result<RankHosts, Error> {
+    match text {
+        "unknown" => Ok(RankHosts::Unknown),
+        "this" => Ok(RankHosts::This),
+        "presumed this" => Ok(RankHosts::PresumedThis),
+        _ => Err(Error::new(ErrorKind::Internal, format!("'{text}' names no hosts of ranks"))),
     }
 }
 

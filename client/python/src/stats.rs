@@ -32,6 +32,9 @@ pub(crate) fn of_loader<'py>(
         stats.set_item(name, count)?;
     }
     add_copies(&stats, &sources.copies)?;
+    // By nodes for this loader, and by this process.
+    let origin_bytes = sources.node_origin_bytes.saturating_add(sources.copies.origin_bytes);
+    stats.set_item("origin_bytes", origin_bytes)?;
     stats.set_item("fetching_seconds", fetching.as_secs_f64())?;
     stats.set_item("waiting_seconds", waiting.as_secs_f64())?;
     for (hop, time) in sources.hops() {
@@ -45,7 +48,7 @@ fn add_copies(stats: &Bound<'_, PyDict>, copies: &CopyStats) -> PyResult<()> {
         ("viewed_bytes", copies.viewed_bytes),
         ("local_bytes", copies.local_bytes),
         ("remote_bytes", copies.remote_bytes),
-        ("origin_bytes", copies.origin_bytes),
+        ("direct_bytes", copies.origin_bytes),
         ("copied_bytes", copies.copied_bytes),
         ("device_bytes", copies.device_bytes),
         ("staged_bytes", copies.staged_bytes),

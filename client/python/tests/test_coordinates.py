@@ -177,3 +177,32 @@ def test_processes_of_jax_distributed_are_ranks() -> None:
         out, _ = process.communicate(timeout=120)
         assert process.returncode == 0
         assert json.loads(out) == [[0, 1], [index, 2]]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "variables"),
+    [
+        ("presumed this", {}),
+        ("presumed this", {"MASTER_ADDR": "127.0.0.1"}),
+        ("unknown", {"MASTER_ADDR": "localhost", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}),
+        ("unknown", {"MASTER_ADDR": "node0"}),
+        ("unknown", {"JOB_COMPLETION_INDEX": "1"}),
+        ("this", {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "node0"}),
+        ("unknown", {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "localhost"}),
+        ("this", {"LOCAL_WORLD_SIZE": "4"}),
+        ("this", {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_JOB_ID": "7"}),
+        (
+            "unknown",
+            {"SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_JOB_ID": "7"},
+        ),
+        (
+            "unknown",
+            {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_JOB_ID": "7"},
+        ),
+        ("this", {"OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_SIZE": "4"}),
+        ("unknown", {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "4"}),
+    ],
+)
+def test_ranks_share_a_host_if_the_launcher_says_so(hosts: str, variables: dict[str, str]) -> None:
+    four = _distributed.resolve(1, 4)
+    assert _distributed.rank_hosts(four, environ=variables) == hosts

@@ -44,7 +44,7 @@ def test_a_selection_is_a_dataset(dataset: larder.Dataset) -> None:
     odd = dataset.select(range(1, 300, 2))
     assert labels(odd.select(slice(2, 4))) == [5, 7]
     assert int(odd[-1]["label"]) == 299
-    for wrong in (np.zeros(7, bool), [[1]], [0.5], [3, 2], [[1], [2, 3]], ["a"], None):
+    for wrong in (np.zeros(7, bool), [[1]], [0.5], [3, 3], [[1], [2, 3]], ["a"], None):
         with pytest.raises(larder.InvalidArgument):
             dataset.select(wrong)
 
@@ -271,3 +271,44 @@ def test_errors_are_subclasses_of_python_errors(tmp_path: Path) -> None:
     assert "hint: write s3://" in str(caught.value)
     assert str(caught.value).count("imagenet") == 1
     assert pickle.loads(pickle.dumps(caught.value)).hint == caught.value.hint
+
+
+def test_split_takes_a_list_of_fractions(dataset: larder.Dataset) -> None:
+    assert dataset.split([0.8, 0.1, 0.1]) == dataset.split(0.8, 0.1, 0.1)
+    assert [len(part) for part in dataset.split(np.array([0.5]))] == [150, 150]
+    with pytest.raises(larder.InvalidArgument, match="a list of numbers that sum to 1 is needed"):
+        dataset.split("half")
+
+
+def test_unsorted_selection_is_sorted_with_a_warning(
+    dataset: larder.Dataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.clear()
+    assert labels(dataset.select([-1, 7, 3])) == [3, 7, 299]
+    assert caplog.messages == [
+        "select() has put the indices in ascending order: sample 0 of the selection is sample 3, "
+        "not 299; sort them first, and let the loader shuffle"
+    ]
+    caplog.clear()
+    assert labels(dataset.select([3, 7])) == [3, 7]
+    assert caplog.messages == []
+    with pytest.raises(larder.InvalidArgument, match="each once"):
+        dataset.select([3, 7, 3])
+
+
+@pytest.mark.parametrize("dtype", ["uint16", np.uint16, np.dtype("<u2")])
+def test_dtype_of_tokens_may_be_of_numpy(dtype: object, tmp_path: Path) -> None:
+    np.arange(100, dtype=np.uint16).tofile(tmp_path / "a.bin")
+    uri = f"file://{tmp_path}"
+    assert larder.index(uri, dtype=dtype, window=10).samples == 10
+    with pytest.raises(larder.InvalidArgument, match="a type such as 'uint16' or numpy"):
+        larder.index(uri, dtype=3.5, window=10)
+
+
+def test_arguments_of_other_loaders_are_named_with_ours(dataset: larder.Dataset) -> None:
+    for name, ours in (("num_workers", "workers= sets"), ("drop_last", "last='drop' drops")):
+        with pytest.raises(larder.InvalidArgument, match=f"loader\\(\\) has no {name}=") as raised:
+            dataset.loader(10, **{name: 2})
+        assert ours in raised.value.hint
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        dataset.loader(10, colour=1)

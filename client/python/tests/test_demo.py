@@ -29,7 +29,7 @@ def train(image, label):
 #: Every row came once, and none past the demo's nodes.
 CHECK = f"""
 assert sorted(labels) == list(range({SAMPLES})), len(labels)
-assert larder.stats()["origin_bytes"] == 0, larder.stats()
+assert larder.stats()["direct_bytes"] == 0, larder.stats()
 """
 
 

@@ -108,12 +108,93 @@ def test_training_survives_a_killed_host_node_without_leaks(
     held.check()
 
 
+#: The variables of launchers and schedulers, which this test must not inherit.
+LAUNCHER = ("LOCAL_WORLD_SIZE", "WORLD_SIZE", "MASTER_ADDR", "SLURM_JOB_ID", "RAY_JOB_ID")
+
+
 @pytest.mark.usefixtures("s3")
-def test_ranks_without_a_cluster_agree_on_a_fixed_shuffle() -> None:
+def test_other_memory_than_that_of_the_running_node_is_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = larder.open(URI)
+    monkeypatch.setenv("LARDER_MEMORY", "0.25GiB")
+    larder.open(URI)
+    assert caplog.messages == [], "it is the same memory"
+    monkeypatch.setenv("LARDER_MEMORY", "512MiB")
+    for _ in range(2):
+        larder.open(URI)
+    (warning,) = caplog.messages
+    pattern = (
+        r"the cache of this host has 256\.0 MiB since its start \d+ s ago; LARDER_MEMORY=512MiB "
+        r"takes effect when it starts again, 1 s after its last process has ended"
+    )
+    assert re.fullmatch(pattern, warning), warning
+    del held
+
+
+@pytest.mark.usefixtures("s3")
+@pytest.mark.parametrize(
+    ("variables", "shuffle", "said"),
+    [
+        ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1"}, "global", []),
+        (
+            {},
+            "global",
+            [
+                "shuffle 'auto' is 'global' by the cache of this host: if some of the 2 ranks run "
+                "on other hosts, say shuffle='global', because they could choose another order and "
+                "lose samples"
+            ],
+        ),
+        (
+            {"MASTER_ADDR": "10.0.0.1"},
+            "window:64",
+            [
+                "shuffle 'auto' is 'window:64' on 2 ranks, where one rank has 'global': the ranks "
+                "may run on several hosts with caches of different sizes; say shuffle='global', or "
+                "set LOCAL_WORLD_SIZE if all of them run on this host"
+            ],
+        ),
+    ],
+)
+def test_ranks_of_one_host_shuffle_as_one_rank(
+    variables: dict[str, str],
+    shuffle: str,
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in LAUNCHER:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     dataset = larder.open(URI)
-    assert dataset.loader(10)._native.shuffle == "global"
+    assert dataset.loader(10, rank=0, world_size=1).shuffle == "global"
+    caplog.clear()
     ranks = [dataset.loader(10, rank=rank, world_size=2) for rank in range(2)]
-    assert [loader._native.shuffle for loader in ranks] == ["window:64"] * 2
+    assert [loader.shuffle for loader in ranks] == [shuffle] * 2
+    assert [repr(loader) for loader in ranks] == [
+        f"<larder.Loader of 15 batches an epoch, shuffle '{shuffle}' by 'auto', "
+        f"rank {rank} of 2 (arguments)>"
+        for rank in range(2)
+    ]
+    assert [record.getMessage() for record in caplog.records] == said
+
+
+def test_ranks_of_one_host_have_the_samples_of_one_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LARDER_HOST_NODE", "ranks")
+    monkeypatch.setenv("LARDER_MEMORY", "1MiB")
+    save_file({"x": np.zeros((400, 4096), dtype=np.uint8)}, tmp_path / "data.safetensors")
+    larder.index(f"file://{tmp_path}", shard_bytes=50_000)
+    dataset = larder.open(f"file://{tmp_path}")
+    one = dataset.loader(8)
+    assert one.shuffle.startswith("window:")
+    ranks = [dataset.loader(4, rank=rank, world_size=2) for rank in range(2)]
+    whole = [batch.samples.tolist() for batch in one]
+    parts = zip(*ranks, strict=True)
+    assert whole == [a.samples.tolist() + b.samples.tolist() for a, b in parts]
 
 
 @pytest.mark.usefixtures("s3")

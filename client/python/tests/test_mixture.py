@@ -148,5 +148,5 @@ def test_tensors_are_those_that_all_datasets_have(
     batch = next(iter(mixture.loader(20, output="numpy")))
     assert list(batch) == ["label"]
     assert batch["label"].tolist() == batch.samples.tolist()
-    with pytest.raises(larder.InvalidArgument, match="no tensor 'image'"):
+    with pytest.raises(larder.NotFound, match="no tensor 'image'"):
         mixture.loader(4, tensors=["image"])

@@ -249,7 +249,7 @@ def test_invalid_offsets_are_refused_by_name(tmp_path: Path) -> None:
     tensors = flat("x", [np.arange(3), np.arange(4)])
     tensors["x.offsets"][1] = 9
     save_file(tensors, tmp_path / "a.safetensors")
-    with pytest.raises(larder.InvalidArgument, match=r"a.safetensors: tensor 'x.offsets'.*entry 1"):
+    with pytest.raises(larder.DataLoss, match=r"a.safetensors: tensor 'x.offsets'.*entry 1"):
         larder.index(f"file://{tmp_path}")
 
 

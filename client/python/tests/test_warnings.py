@@ -155,3 +155,60 @@ def test_slow_open_warns_with_the_reason(
     told = [one.getMessage() for one in caplog.records if "still being opened" in one.getMessage()]
     assert len(told) == 1
     assert told[0].startswith("s3://data/slow is still being opened")
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The warnings since the last call."""
+    said = [record.getMessage() for record in caplog.records]
+    caplog.clear()
+    return said
+
+
+@pytest.mark.usefixtures("wide")
+def test_data_beyond_the_memory_is_told_once_a_loader(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("LARDER_HOST_NODE", "small")
+    monkeypatch.setenv("LARDER_MEMORY", "12MiB")
+    dataset = larder.open("s3://data/wide")
+    caplog.clear()
+    loader = dataset.loader(30)
+    told = (
+        "the data (18.9 MiB) does not fit the cache of this host (12.0 MiB): each epoch reads the "
+        "rest from the origin; {}LARDER_MEMORY=24MiB would hold it all from the cache's next start"
+    )
+    assert warned(caplog) == [told.format("shuffle 'auto' is 'window:3'; ")]
+    read = []
+    for _ in range(3):
+        assert len(list(loader)) == 10
+        read.append(loader.stats()["origin_bytes"])
+    image = 1 << 16
+    assert read[0] >= 300 * image
+    # The shards that do not fit, row by row.
+    assert read[2] - read[1] == pytest.approx(150 * image, abs=50 * image)
+    dataset.loader(30, rank=1, world_size=2)
+    assert warned(caplog) == []
+    dataset.loader(30, shuffle="global")
+    assert warned(caplog) == [told.format("")]
+
+
+@pytest.mark.usefixtures("s3")
+def test_dropped_samples_of_unshuffled_epochs_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    dataset = larder.open(URI)
+    caplog.clear()
+    dataset.loader(125, shuffle=False)
+    assert warned(caplog) == [
+        "each epoch drops the last 50 of 300 samples, which do not fill a batch of 125: say "
+        "last='uneven' to get them, or last='drop' to be told nothing"
+    ]
+    dataset.loader(64, shuffle="none", rank=0, world_size=2)
+    assert warned(caplog) == [
+        "each epoch drops the last 44 of 300 samples, which do not fill a batch of 128: say "
+        "last='pad', or 'uneven' without DDP, to get them, or last='drop' to be told nothing"
+    ]
+    dataset.loader(64, shuffle="none", rank=1, world_size=2)
+    dataset.loader(125, shuffle="none", last="drop")
+    dataset.loader(125, shuffle="none", last="uneven")
+    dataset.loader(100, shuffle="none")
+    dataset.loader(125, shuffle="global")
+    assert warned(caplog) == []

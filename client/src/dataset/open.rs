@@ -116,7 +116,7 @@ fn through_cluster(
     name: &DatasetName,
     local: bool,
 ) -> Result<Option<Opened>, Error> {
-    let opened = cluster.open_dataset(name).map_err(|error| cluster.hint_at_owner(error));
+    let opened = cluster.open_dataset(name).map_err(|error| cluster.hint_at_credentials(error));
     let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
         let indexed = IndexedNow::by_node(&manifest, opened);

@@ -72,13 +72,14 @@ impl Cluster {
         self.host.as_ref().map(|host| host.node.load_full())
     }
 
-    /// Adds a hint about the credentials of this host's node, if the origin refuses it.
-    pub(crate) fn hint_at_owner(&self, error: Error) -> Error {
-        match self.host() {
-            Some(node) if error.kind() == ErrorKind::PermissionDenied => error.hint(format!(
-                "the cache of this host (pid {}) reads with the credentials that the process which started it had; \
-                 if yours are newer, set LARDER_HOST_NODE to a name of its own for this job",
-                node.pid()
+    /// Adds a hint about credentials, if the origin refuses those of this host's node.
+    pub(crate) fn hint_at_credentials(&self, error: Error) -> Error {
+        let remote = |uri: &&String| !uri.starts_with("file:");
+        let read = self.host.as_ref().and_then(|host| host.prefixes.iter().find(remote));
+        match read {
+            Some(uri) if error.kind() == ErrorKind::PermissionDenied => error.hint(format!(
+                "correct the AWS_*, GOOGLE_* or AZURE_* variables and open it again: other values start another \
+                 cache at once; larder doctor {uri} says which rights are missing"
             )),
             _ => error,
         }

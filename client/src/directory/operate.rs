@@ -63,6 +63,11 @@ impl Operator {
         Self { cluster, token, asked_by }
     }
 
+    /// The cluster that it operates.
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
     /// The cluster as the first answering node sees it.
     ///
     /// # Errors

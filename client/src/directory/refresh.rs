@@ -25,7 +25,7 @@ impl Cluster {
     /// The members. Asks the addresses now if none is known.
     ///
     /// # Errors
-    /// `Unavailable` if no node answers.
+    /// `Unavailable` if no node answers, `InvalidArgument` if nodes of two clusters are named.
     pub(super) fn learn(&self) -> Result<Arc<View>, Error> {
         match self.view() {
             Some(view) => Ok(view),
@@ -99,13 +99,15 @@ impl Cluster {
     async fn meet(&self) {
         match self.introduce().await {
             Ok(view) => tracing::info!(nodes = view.members.len(), "the cluster answers"),
+            Err(error) if error.kind() == ErrorKind::InvalidArgument => tracing::warn!("{error}"),
             Err(error) => tracing::debug!(%error, "the cluster is still away"),
         }
     }
 
-    /// Learns the ring from the first address that answers.
+    /// Learns the ring from the first address that answers. Refuses addresses of two clusters.
     async fn introduce(&self) -> Result<Arc<View>, Error> {
         let (ring, told_by) = first_ring(&self.control, &self.addresses).await?;
+        self.check_same(&ring, told_by).await?;
         let view = Arc::new(View::new(Arc::new(ring), told_by, &[]));
         // The first ring stays, because its members may be in use.
         let before = self.view.compare_and_swap(&None::<Arc<View>>, Some(Arc::clone(&view)));

@@ -145,7 +145,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
         let mut origin_until = begun;
         while let Some(event) = lanes.next(&mut self.wanted) {
             match event {
-                Event::Answered { node, rows_origin, ring_version, longest } => {
+                Event::Answered { node, rows_origin, origin_bytes, ring_version, longest } => {
+                    let read = &mut self.gathered.sources.node_origin_bytes;
+                    *read = read.saturating_add(origin_bytes);
                     self.answered(routes, node, rows_origin, longest);
                     self.heard_of_ring(routes, node, ring_version);
                     if rows_origin > 0 {
@@ -375,7 +377,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
         match self.policy[index].judge(failure, used) {
             Verdict::Fatal => {
                 let cluster = self.means.target.cluster.iter();
-                return Err(cluster.fold(error, |error, cluster| cluster.hint_at_owner(error)));
+                return Err(
+                    cluster.fold(error, |error, cluster| cluster.hint_at_credentials(error))
+                );
             }
             Verdict::Reconnect => node.pool.clear(),
             Verdict::Reopen => node.forget(),

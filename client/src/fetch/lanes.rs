@@ -10,6 +10,7 @@ use std::{
 };
 
 use larder_base::limits;
+use larder_wire::data::GatherEnd;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::node::Node;
@@ -50,6 +51,7 @@ pub(super) enum Event {
         node: usize,
         /// Rows that the node had to read from the origin.
         rows_origin: u64,
+        origin_bytes: u64,
         /// The version of the node's ring.
         ring_version: u64,
         /// The longest wait within the answer.
@@ -142,8 +144,10 @@ impl Lane {
                 let (node, longest) = (self.index, self.longest);
                 self.jobs.pop_front();
                 self.asked = false;
-                let ring_version = end.ring_version;
-                Ok(Some(Event::Answered { node, rows_origin, ring_version, longest }))
+                let GatherEnd { ring_version, origin_bytes, .. } = end;
+                let answered =
+                    Event::Answered { node, rows_origin, origin_bytes, ring_version, longest };
+                Ok(Some(answered))
             }
         }
     }

@@ -16,7 +16,9 @@ pub struct Sources {
     pub rows_origin: u64,
     /// Bytes delivered.
     pub bytes: u64,
-    /// The same bytes by source, and how often they were copied.
+    /// Bytes that nodes read from the origin: rows by range, and shards that came in.
+    pub node_origin_bytes: u64,
+    /// The bytes delivered by source, and how often they were copied.
     pub copies: CopyStats,
     /// Time of copying from mapped extents.
     pub wait_local: Duration,
@@ -38,6 +40,7 @@ impl AddAssign for Sources {
         self.rows_remote += other.rows_remote;
         self.rows_origin += other.rows_origin;
         self.bytes += other.bytes;
+        self.node_origin_bytes = self.node_origin_bytes.saturating_add(other.node_origin_bytes);
         self.copies += other.copies;
         self.wait_local += other.wait_local;
         self.wait_queue += other.wait_queue;

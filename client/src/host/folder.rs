@@ -16,7 +16,10 @@ use std::{
 use larder_base::ErrorKind;
 use nix::{fcntl::OFlag, unistd::geteuid};
 
-use super::{HostOptions, settings};
+use super::{
+    HostOptions,
+    settings::{self, Salt},
+};
 use crate::Error;
 
 /// The most letters of a node's name. The path of its socket must fit an address of 108 bytes.
@@ -35,7 +38,9 @@ pub(super) struct Folder {
 impl Folder {
     /// The folder, created if it is missing.
     pub(super) fn make(options: &HostOptions) -> Result<Self, Error> {
-        let path = make_base()?.join(folder_name(options)?);
+        let base = make_base()?;
+        let salt = settings::make_salt(&base).map_err(|why| unusable(&base, why))?;
+        let path = base.join(folder_name(options, &salt)?);
         make(&path)?;
         open(&path, ANYTHING_OF_OTHERS)?;
         Ok(Self { path })
@@ -43,7 +48,14 @@ impl Folder {
 
     /// The folder, if it exists.
     pub(super) fn find(options: &HostOptions) -> Result<Option<Self>, Error> {
-        let path = base().join(folder_name(options)?);
+        let base = base();
+        if base.symlink_metadata().is_err() {
+            return Ok(None);
+        }
+        open(&base, WRITE_OF_OTHERS)?;
+        let salt = settings::find_salt(&base).map_err(|why| unusable(&base, why))?;
+        let Some(salt) = salt else { return Ok(None) };
+        let path = base.join(folder_name(options, &salt)?);
         if path.symlink_metadata().is_err() {
             return Ok(None);
         }
@@ -93,10 +105,10 @@ pub(super) fn make_base() -> Result<PathBuf, Error> {
     Ok(base)
 }
 
-fn folder_name(options: &HostOptions) -> Result<String, Error> {
+fn folder_name(options: &HostOptions, salt: &Salt) -> Result<String, Error> {
     let named = env::var("LARDER_HOST_NODE").ok().filter(|name| !name.is_empty());
     let Some(name) = options.name.clone().or(named) else {
-        return Ok(format!("host-{}", settings::fingerprint()));
+        return Ok(format!("host-{}", settings::fingerprint(salt)));
     };
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     if name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
@@ -104,7 +116,7 @@ fn folder_name(options: &HostOptions) -> Result<String, Error> {
         let hint = format!("use at most {NAME_BYTES_MAX} letters, digits, '-' and '_'");
         return Err(Error::new(ErrorKind::InvalidArgument, what).hint(hint));
     }
-    Ok(format!("host-{name}-{}", settings::fingerprint()))
+    Ok(format!("host-{name}-{}", settings::fingerprint(salt)))
 }
 
 /// Makes a folder for this user only, unless it exists.

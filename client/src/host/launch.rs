@@ -144,7 +144,7 @@ pub(super) fn not_started(program: &Path) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{} did not start", program.display()))
 }
 
-fn setting(name: &str) -> Option<String> {
+pub(super) fn setting(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 

@@ -1,66 +1,142 @@
 //! The environment variables that two processes must have in common to share a node.
 //!
 //! The node reads an origin with the environment of the process that started it. Another endpoint
-//! means another bucket under the same address, and another key or profile means another account.
-//! So the node must not serve a process with other values. Secrets are left out, because they
-//! change together with the name of their account.
+//! means another bucket under the same address, and other credentials mean other rights. So the
+//! node serves only processes with equal `AWS_*`, `GOOGLE_*` and `AZURE_*` variables, secrets
+//! included.
+//!
+//! All users of the host see the fingerprint in the arguments of the node. Only this user can read
+//! the salt, so other users can't test guesses of a secret against the fingerprint.
 
-use std::{env, fmt::Write as _};
+use std::{
+    env,
+    ffi::OsString,
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
+    path::Path,
+    process,
+};
 
-use xxhash_rust::xxh3::xxh3_64;
+use ring::{
+    hmac,
+    rand::{SecureRandom as _, SystemRandom},
+};
 
 const FAMILIES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
-/// Whether a variable selects an endpoint or an account.
-fn counts(name: &str) -> bool {
-    let ours = FAMILIES.iter().any(|family| name.starts_with(family));
-    let names_something = ["_ID", "_FILE", "_PATH", "_URI", "_URL"].iter();
-    let secret = ["SECRET", "TOKEN", "PASSWORD", "SAS", "_KEY"].iter();
-    ours && (names_something.clone().any(|end| name.ends_with(end))
-        || !secret.clone().any(|part| name.contains(part)))
+/// The name of the salt's file in the folder of all nodes of a user.
+const SALT_FILE: &str = "salt";
+
+/// The key of all fingerprints of a user on a host.
+pub(super) type Salt = [u8; 32];
+
+/// The salt in this folder, if there is one.
+pub(super) fn find_salt(base: &Path) -> io::Result<Option<Salt>> {
+    match fs::read(base.join(SALT_FILE)) {
+        Ok(bytes) => match bytes.try_into() {
+            Ok(salt) => Ok(Some(salt)),
+            Err(_) => Err(io::Error::other(format!("its file '{SALT_FILE}' is damaged"))),
+        },
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(why) => Err(why),
+    }
+}
+
+/// The salt in this folder. Makes it if it is missing. If several processes make it, all use that
+/// of the first: a link appears only with the whole content behind it, and never replaces a file.
+pub(super) fn make_salt(base: &Path) -> io::Result<Salt> {
+    if let Some(salt) = find_salt(base)? {
+        return Ok(salt);
+    }
+    let mut salt = Salt::default();
+    let random = SystemRandom::new().fill(&mut salt);
+    random.map_err(|_| io::Error::other("the system gives no random bytes"))?;
+    let path = base.join(SALT_FILE);
+    let draft = base.join(format!("{SALT_FILE}-{}-{:x}", process::id(), fastrand::u64(..)));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    let linked = file.write_all(&salt).and_then(|()| fs::hard_link(&draft, &path));
+    fs::remove_file(&draft)?;
+    match linked {
+        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
+            find_salt(base)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+        }
+        linked => linked.map(|()| salt),
+    }
 }
 
 /// Eight hex digits. Processes with equal digits may share a node.
-pub(super) fn fingerprint() -> String {
-    of(env::vars_os().filter_map(|(name, value)| {
-        let name = name.into_string().ok()?;
-        counts(&name).then(|| (name, value.to_string_lossy().into_owned()))
-    }))
+pub(super) fn fingerprint(salt: &Salt) -> String {
+    of(salt, env::vars_os())
 }
 
-fn of(variables: impl Iterator<Item = (String, String)>) -> String {
-    let mut variables: Vec<_> = variables.collect();
+fn of(salt: &Salt, variables: impl Iterator<Item = (OsString, OsString)>) -> String {
+    let counts = |name: &OsString| {
+        FAMILIES.iter().any(|family| name.as_bytes().starts_with(family.as_bytes()))
+    };
+    let mut variables: Vec<_> = variables.filter(|(name, _)| counts(name)).collect();
     variables.sort();
-    let mut text = String::new();
+    let mut digest = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, salt));
     for (name, value) in variables {
-        let _ = write!(text, "{name}={value}\0");
+        for part in [name.as_bytes(), b"=", value.as_bytes(), b"\0"] {
+            digest.update(part);
+        }
     }
-    format!("{:08x}", xxh3_64(text.as_bytes()) >> 32)
+    digest.sign().as_ref()[..4].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{os::unix::fs::PermissionsExt as _, thread};
+
     use super::*;
 
-    #[test]
-    fn digest_covers_endpoints_and_identities_but_no_secrets() {
-        for name in ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN"] {
-            assert!(counts(name), "{name}");
-        }
-        assert!(counts("AWS_WEB_IDENTITY_TOKEN_FILE") && counts("GOOGLE_APPLICATION_CREDENTIALS"));
-        for name in ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY"] {
-            assert!(!counts(name), "{name}");
-        }
-        assert!(!counts("PATH") && !counts("RANK"));
+    const SALT: Salt = [7; 32];
+
+    fn digits(salt: &Salt, variables: &[(&str, &str)]) -> String {
+        of(salt, variables.iter().map(|(name, value)| (name.into(), value.into())))
     }
 
     #[test]
-    fn digest_depends_on_all_values_but_not_on_their_order() {
-        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let (a, b) = (pair("AWS_PROFILE", "x"), pair("AWS_REGION", "y"));
-        let both = of([a.clone(), b.clone()].into_iter());
-        assert_eq!(both, of([b, a.clone()].into_iter()));
-        assert_ne!(both, of([a, pair("AWS_REGION", "z")].into_iter()));
-        assert_eq!(both.len(), 8);
+    fn fingerprint_covers_endpoints_identities_and_secrets() {
+        let none = digits(&SALT, &[]);
+        assert_eq!(none.len(), 8);
+        let names = ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+        let more = ["AWS_SESSION_TOKEN", "GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_KEY"];
+        for name in names.into_iter().chain(more) {
+            let (one, other) = (digits(&SALT, &[(name, "a")]), digits(&SALT, &[(name, "b")]));
+            assert!(one != none && one != other, "{name}");
+        }
+        assert_eq!(digits(&SALT, &[("PATH", "/bin"), ("RANK", "3"), ("MY_AWS_KEY", "x")]), none);
+    }
+
+    #[test]
+    fn fingerprint_depends_on_the_salt_but_not_on_the_order() {
+        let (a, b) = (("AWS_SECRET_ACCESS_KEY", "x"), ("AWS_REGION", "y"));
+        assert_eq!(digits(&SALT, &[a, b]), digits(&SALT, &[b, a]));
+        assert_ne!(digits(&SALT, &[a, b]), digits(&[8; 32], &[a, b]));
+    }
+
+    #[test]
+    fn concurrent_starters_get_one_private_salt() {
+        let base = tempfile::tempdir().unwrap();
+        assert_eq!(find_salt(base.path()).unwrap(), None);
+        let salts: Vec<Salt> = thread::scope(|scope| {
+            let makers: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| make_salt(base.path()).unwrap())).collect();
+            makers.into_iter().map(|maker| maker.join().unwrap()).collect()
+        });
+        assert!(salts.iter().all(|salt| *salt == salts[0] && *salt != Salt::default()));
+        assert_eq!(find_salt(base.path()).unwrap(), Some(salts[0]));
+        let files: Vec<_> = fs::read_dir(base.path()).unwrap().flatten().collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        assert_eq!(files[0].metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn damaged_salt_is_an_error() {
+        let base = tempfile::tempdir().unwrap();
+        fs::write(base.path().join(SALT_FILE), [1; 5]).unwrap();
+        assert!(make_salt(base.path()).unwrap_err().to_string().contains("'salt' is damaged"));
     }
 }

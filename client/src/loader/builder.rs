@@ -13,7 +13,7 @@ use super::{
     layout::{self, Layout, invalid},
     locality::Divider,
     pass::{Job, Lane},
-    shuffle::{Extent, narrower, resolve_auto},
+    shuffle::{self, Extent, Pool, RankHosts},
 };
 use crate::{
     Cluster, Error, Locality,
@@ -56,6 +56,8 @@ pub struct LoaderBuilder {
     prefetch: usize,
     resume: Option<LoaderState>,
     locality: Option<Locality>,
+    rank_hosts: RankHosts,
+    quiet: bool,
 }
 
 impl LoaderBuilder {
@@ -85,6 +87,8 @@ impl LoaderBuilder {
             prefetch: limits::PREFETCH_DEPTH_DEFAULT,
             resume: None,
             locality: None,
+            rank_hosts: RankHosts::default(),
+            quiet: false,
         }
     }
 
@@ -162,23 +166,34 @@ impl LoaderBuilder {
         Self { locality: Some(locality), ..self }
     }
 
-    /// Builds the loader. Asks the cluster for its memory if the shuffle is `auto`. Reads no row.
+    /// The hosts of the ranks, by which several ranks resolve [`ShuffleMode::Auto`]. All ranks set
+    /// the same. Default: [`RankHosts::Unknown`].
+    pub fn rank_hosts(self, hosts: RankHosts) -> Self {
+        Self { rank_hosts: hosts, ..self }
+    }
+
+    /// Warns of nothing. For a further loader of a job that has warned already. By default, rank 0
+    /// warns if the data does not fit the memory of the nodes.
+    pub fn quiet(self) -> Self {
+        Self { quiet: true, ..self }
+    }
+
+    /// Builds the loader. Asks the cluster for its memory if the shuffle is `auto`, and on rank 0.
+    /// Reads no row.
     ///
     /// # Errors
-    /// - `InvalidArgument` for a setting out of range, a missing tensor, no tensor, a locality of
-    ///   other ranks or datasets, or a state of another dataset or selection.
+    /// - `InvalidArgument` for a setting out of range, no tensor, a locality of other ranks or
+    ///   datasets, or a state of another dataset or selection.
+    /// - `NotFound` for a missing tensor.
     /// - `Unavailable` if `auto` can't be decided.
     pub fn build(self) -> Result<Loader, Error> {
         let (batch_size, world, lane) = self.check()?;
         let layout = self.layout()?;
+        let shuffle = self.resolve_shuffle()?;
         let job = Job {
             content: self.content()?,
             seed: self.seed,
-            shuffle: match (self.resume, self.shuffle) {
-                (Some(state), _) => state.plan().shuffle(),
-                (None, ShuffleMode::Fixed(shuffle)) => shuffle,
-                (None, ShuffleMode::Auto) => self.auto()?,
-            },
+            shuffle,
             batch_size,
             world,
             rank: self.rank,
@@ -231,13 +246,39 @@ impl LoaderBuilder {
         Divider::new(locality, self.world, manifests).map(|divider| Some(Arc::new(divider)))
     }
 
-    /// Resolves `auto`. For several datasets it takes the shuffle that needs the least memory among
-    /// their clusters. A host node counts only for a single rank: several ranks may be on hosts
-    /// with different budgets.
-    fn auto(&self) -> Result<Shuffle, Error> {
+    /// The shuffle of the job. Rank 0 warns if the data does not fit the memory of the nodes.
+    fn resolve_shuffle(&self) -> Result<Shuffle, Error> {
+        let fixed = match (self.resume, self.shuffle) {
+            (Some(state), _) => Some(state.plan().shuffle()),
+            (None, ShuffleMode::Fixed(shuffle)) => Some(shuffle),
+            (None, ShuffleMode::Auto) => None,
+        };
+        let warns = self.rank == 0 && !self.quiet;
+        if let (Some(shuffle), false) = (fixed, warns) {
+            return Ok(shuffle);
+        }
         let extent = self.sources.iter().map(|source| Extent::of(&source.manifest, &source.view));
         let extent = extent.fold(Extent::default(), Extent::with);
-        let mut shuffle = Shuffle::Global;
+        let (pools, world, hosts) = (self.pools(), self.world, self.rank_hosts);
+        let shuffle = match fixed {
+            Some(shuffle) => shuffle,
+            None => shuffle::auto(extent, &pools, world, hosts)?,
+        };
+        if warns {
+            let auto = fixed.is_none();
+            let of_hosts =
+                auto.then(|| shuffle::warn_of_hosts(shuffle, extent, &pools, world, hosts));
+            let of_memory = shuffle::warn_of_memory(extent, &pools, shuffle, auto);
+            for warning in of_hosts.flatten().into_iter().chain(of_memory) {
+                tracing::warn!("{warning}");
+            }
+        }
+        Ok(shuffle)
+    }
+
+    /// The memory of each cluster of the datasets.
+    fn pools(&self) -> Vec<Pool> {
+        let mut pools = Vec::new();
         for (index, source) in self.sources.iter().enumerate() {
             let same = |other: &Source| match (&other.cluster, &source.cluster) {
                 (Some(other), Some(cluster)) => Arc::ptr_eq(other, cluster),
@@ -245,12 +286,10 @@ impl LoaderBuilder {
                 _ => false,
             };
             if !self.sources[..index].iter().any(same) {
-                let shared = |cluster: &&Arc<Cluster>| self.world == 1 || cluster.host().is_none();
-                let memory = source.cluster.as_ref().filter(shared).map(|cluster| cluster.memory());
-                shuffle = narrower(shuffle, resolve_auto(extent, memory, self.world)?);
+                pools.push(Pool::of(source.cluster.as_deref()));
             }
         }
-        Ok(shuffle)
+        pools
     }
 
     /// Validates the numbers, and returns batch size, world and lane.

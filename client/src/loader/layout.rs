@@ -86,7 +86,7 @@ impl Layout {
     /// The index of each column's tensor in a manifest.
     ///
     /// # Errors
-    /// `InvalidArgument` if a tensor is missing or has other elements or another shape.
+    /// `NotFound` if a tensor is missing, `InvalidArgument` if it has other elements or another shape.
     pub(super) fn tensors_in(&self, manifest: &Manifest) -> Result<Box<[usize]>, Error> {
         let number = |column: &Column| {
             let index = tensor_index(manifest, &column.name)?;
@@ -231,11 +231,11 @@ impl Column {
 /// The index of the tensor with this name.
 ///
 /// # Errors
-/// `InvalidArgument` with the existing names.
+/// `NotFound` with the existing names.
 pub(crate) fn tensor_index(manifest: &Manifest, name: &str) -> Result<usize, Error> {
     manifest.tensor_index(name).ok_or_else(|| {
         let names: Vec<_> = manifest.tensors().iter().map(Tensor::name).collect();
-        invalid(format!("the dataset has no tensor '{name}'"))
+        Error::new(ErrorKind::NotFound, format!("the dataset has no tensor '{name}'"))
             .hint(format!("its tensors are: {}", names.join(", ")))
     })
 }

@@ -1,11 +1,12 @@
-//! Resolves the shuffle `auto`.
+//! Resolves the shuffle `auto` by the memory of the nodes, and says if the data does not fit it.
 
 use std::{fmt, str::FromStr};
 
-use larder_dataset::Manifest;
+use larder_dataset::{Manifest, RowLocator};
+use larder_extent::{Layout, Region};
 
 use crate::{
-    ClusterMemory, Error, ErrorKind,
+    Cluster, ClusterMemory, Error, ErrorKind,
     sampler::{self, Shuffle, View, WINDOW_SHARDS_DEFAULT},
 };
 
@@ -13,8 +14,8 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ShuffleMode {
     /// All samples if the dataset fits into the memory of the cluster, otherwise a window of
-    /// shards. Several ranks that each use their host's node take a window of 64. Decided once,
-    /// when the loader is built.
+    /// shards. Ranks with host nodes take a window of 64, unless all run on this host
+    /// ([`RankHosts`]). Decided once, when the loader is built.
     #[default]
     Auto,
     /// This shuffle.
@@ -45,11 +46,28 @@ impl FromStr for ShuffleMode {
     }
 }
 
+/// The hosts of a job's ranks. Ranks of one host share its node, so they resolve `auto` alike by
+/// its memory. Nodes of several hosts may have different sizes, and their ranks can't compare them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum RankHosts {
+    /// The ranks may run on several hosts.
+    #[default]
+    Unknown,
+    /// All ranks run on this host.
+    This,
+    /// Nothing says that ranks run elsewhere. Rank 0 warns that the order depends on it.
+    PresumedThis,
+}
+
 /// The shards that an epoch reads.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Extent {
     pub(super) bytes: u64,
     pub(super) shards: u64,
+    /// The memory that a node needs for all of them.
+    pub(super) cached_bytes: u64,
+    /// The memory for the largest of them.
+    pub(super) largest_bytes: u64,
 }
 
 impl Extent {
@@ -57,14 +75,79 @@ impl Extent {
     pub(super) fn of(manifest: &Manifest, view: &View) -> Self {
         let used = (0..manifest.shard_count()).filter(|&shard| view.shape().has(shard));
         used.fold(Self::default(), |sum, shard| {
-            sum.with(Self { bytes: manifest.shard(shard).bytes, shards: 1 })
+            let (bytes, cached) = (manifest.shard(shard).bytes, cached_bytes(manifest, shard));
+            sum.with(Self { bytes, shards: 1, cached_bytes: cached, largest_bytes: cached })
         })
     }
 
     pub(super) fn with(self, other: Self) -> Self {
-        let bytes = self.bytes.saturating_add(other.bytes);
-        Self { bytes, shards: self.shards + other.shards }
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            shards: self.shards + other.shards,
+            cached_bytes: self.cached_bytes.saturating_add(other.cached_bytes),
+            largest_bytes: self.largest_bytes.max(other.largest_bytes),
+        }
     }
+}
+
+/// The bytes of a shard's extent, with its checksums.
+fn cached_bytes(manifest: &Manifest, shard: u32) -> u64 {
+    let (rows, bytes) = (u64::from(manifest.shard(shard).rows), manifest.shard(shard).bytes);
+    let region = |tensor: &larder_dataset::Tensor| match tensor.locator() {
+        RowLocator::Strided { row_bytes, stride_bytes } => {
+            Region::Rows { rows, row_bytes, stride_bytes }
+        }
+        RowLocator::Spans => Region::Blocks { bytes: manifest.region(shard, tensor).bytes },
+    };
+    let regions: Vec<Region> = manifest.tensors().iter().map(region).collect();
+    Layout::new(&regions).map_or(bytes, |layout| layout.total_bytes())
+}
+
+/// The memory behind some of a loader's datasets.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pool {
+    /// `None` without nodes.
+    pub(super) memory: Option<ClusterMemory>,
+    /// Whether it is the node of this host.
+    pub(super) of_host: bool,
+}
+
+impl Pool {
+    /// The memory of a cluster. The size of a host's node is known; the nodes of other clusters are
+    /// asked.
+    pub(super) fn of(cluster: Option<&Cluster>) -> Self {
+        let host = cluster.and_then(Cluster::host);
+        let of_host = host.is_some();
+        let sized = |budget_bytes| ClusterMemory {
+            budget_bytes,
+            members: 1,
+            answered: 1,
+            ..ClusterMemory::default()
+        };
+        let memory = match host {
+            Some(node) => Some(sized(node.memory_bytes())),
+            None => cluster.map(Cluster::memory),
+        };
+        Self { memory, of_host }
+    }
+}
+
+/// Resolves `auto` for one of `world` ranks: the shuffle that needs the least memory among the
+/// pools.
+///
+/// # Errors
+/// As [`resolve_auto`].
+pub(super) fn auto(
+    extent: Extent,
+    pools: &[Pool],
+    world: u32,
+    hosts: RankHosts,
+) -> Result<Shuffle, Error> {
+    let shared = world == 1 || hosts != RankHosts::Unknown;
+    pools.iter().try_fold(Shuffle::Global, |shuffle, pool| {
+        let memory = pool.memory.filter(|_| shared || !pool.of_host);
+        Ok(narrower(shuffle, resolve_auto(extent, memory, world)?))
+    })
 }
 
 /// Resolves `auto` for one of `world` ranks. `memory` is the cluster's, `None` without a cluster.
@@ -99,13 +182,148 @@ pub(super) fn resolve_auto(
     Ok(Shuffle::auto(extent.bytes, budget_bytes, shard_bytes))
 }
 
+/// The warning if the order depends on facts that this process does not know: `auto` became
+/// `shuffle`, and ranks run on other hosts, or may.
+pub(super) fn warn_of_hosts(
+    shuffle: Shuffle,
+    extent: Extent,
+    pools: &[Pool],
+    world: u32,
+    hosts: RankHosts,
+) -> Option<String> {
+    if world == 1 || !pools.iter().any(|pool| pool.of_host) {
+        return None;
+    }
+    let alone = auto(extent, pools, 1, hosts).ok()?;
+    match hosts {
+        RankHosts::This => None,
+        RankHosts::Unknown if alone == shuffle => None,
+        RankHosts::Unknown => Some(format!(
+            "shuffle 'auto' is '{shuffle}' on {world} ranks, where one rank has '{alone}': the ranks may run on \
+             several hosts with caches of different sizes; say shuffle='{alone}', or set LOCAL_WORLD_SIZE if \
+             all of them run on this host"
+        )),
+        RankHosts::PresumedThis => Some(format!(
+            "shuffle 'auto' is '{shuffle}' by the cache of this host: if some of the {world} ranks run on other \
+             hosts, say shuffle='{shuffle}', because they could choose another order and lose samples"
+        )),
+    }
+}
+
+/// The warning if the data does not fit the memory of the nodes. `auto` says that `shuffle` was
+/// resolved.
+pub(super) fn warn_of_memory(
+    extent: Extent,
+    pools: &[Pool],
+    shuffle: Shuffle,
+    auto: bool,
+) -> Option<String> {
+    let known = |pool: &Pool| Some((pool.of_host, pool.memory?));
+    let small = |&(_, memory): &(bool, ClusterMemory)| {
+        memory.answered == memory.members
+            && memory.members > 0
+            && extent.cached_bytes > memory.budget_bytes
+    };
+    let (of_host, memory) = pools.iter().filter_map(known).find(small)?;
+    let (bytes, budget, nodes) = (extent.cached_bytes, memory.budget_bytes, memory.members as u64);
+    let cache = match (of_host, nodes) {
+        (true, _) => "the cache of this host".to_owned(),
+        (false, 1) => "the memory of the node".to_owned(),
+        (false, nodes) => format!("the memory of the {nodes} nodes"),
+    };
+    let enough = enough(bytes);
+    let remedy = match (of_host, nodes) {
+        (true, _) => {
+            format!("LARDER_MEMORY={enough} would hold it all from the cache's next start")
+        }
+        (false, 1) => format!("a node with --memory {enough} would hold it all"),
+        (false, _) => format!("nodes with --memory {enough} in all would hold it all"),
+    };
+    let auto = if auto { format!("shuffle 'auto' is '{shuffle}'; ") } else { String::new() };
+    let node = budget / nodes;
+    let coarse = if extent.largest_bytes > node / 8 {
+        format!(
+            "; shards of up to {} leave part of the cache empty: index with shard_bytes={} to fill it",
+            size(extent.largest_bytes),
+            (node / 16).max(1),
+        )
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "the data ({}) does not fit {cache} ({}): each epoch reads the rest from the origin; {auto}{remedy}{coarse}",
+        size(bytes),
+        size(budget),
+    ))
+}
+
+/// The memory in which this data fits with a quarter to spare, as a setting.
+fn enough(bytes: u64) -> String {
+    let bytes = bytes.saturating_add(bytes / 4);
+    let (unit, name) = if bytes > 10 << 30 { (1 << 30, "GiB") } else { (1 << 20, "MiB") };
+    format!("{}{name}", bytes.div_ceil(unit))
+}
+
+/// A number of bytes for people: in GiB or MiB, with one decimal.
+#[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]
+fn size(bytes: u64) -> String {
+    const GIB: u64 = 1 << 30;
+    let (unit, name) = if bytes >= GIB { (GIB, "GiB") } else { (1 << 20, "MiB") };
+    format!("{:.1} {name}", bytes as f64 / unit as f64)
+}
+
 /// The one of two shuffles that needs less memory.
-pub(super) fn narrower(one: Shuffle, other: Shuffle) -> Shuffle {
+fn narrower(one: Shuffle, other: Shuffle) -> Shuffle {
     match (one, other) {
         (Shuffle::Window { shards: one }, Shuffle::Window { shards: other }) => {
             Shuffle::Window { shards: one.min(other) }
         }
         (Shuffle::Global, other) => other,
         (one, _) => one,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn warned(
+        nodes: usize,
+        answered: usize,
+        budget_bytes: u64,
+        shard_bytes: u64,
+    ) -> Option<String> {
+        let bytes = 100 * MIB;
+        let extent = Extent { bytes, shards: 9, cached_bytes: bytes, largest_bytes: shard_bytes };
+        let memory =
+            Some(ClusterMemory { budget_bytes, resident_bytes: 0, members: nodes, answered });
+        warn_of_memory(extent, &[Pool { memory, of_host: false }], Shuffle::Global, false)
+    }
+
+    #[test]
+    fn data_beyond_the_memory_of_the_nodes_is_told() {
+        assert_eq!(warned(2, 2, 100 * MIB, MIB), None);
+        assert_eq!(warned(2, 1, 99 * MIB, MIB), None);
+        assert_eq!(
+            warned(2, 2, 99 * MIB, MIB).unwrap(),
+            "the data (100.0 MiB) does not fit the memory of the 2 nodes (99.0 MiB): each epoch reads the rest \
+             from the origin; nodes with --memory 125MiB in all would hold it all"
+        );
+        assert_eq!(
+            warned(1, 1, 64 * MIB, 40 * MIB).unwrap(),
+            "the data (100.0 MiB) does not fit the memory of the node (64.0 MiB): each epoch reads the rest from \
+             the origin; a node with --memory 125MiB would hold it all; shards of up to 40.0 MiB leave part of \
+             the cache empty: index with shard_bytes=4194304 to fill it"
+        );
+    }
+
+    #[test]
+    fn sizes_are_told_in_settings_that_hold_the_data() {
+        assert_eq!(enough(100 * MIB), "125MiB");
+        assert_eq!(enough(100 * MIB + 1), "126MiB");
+        assert_eq!(enough(100 << 30), "125GiB");
+        assert_eq!(size(1536 * MIB), "1.5 GiB");
     }
 }

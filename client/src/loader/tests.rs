@@ -445,6 +445,14 @@ fn a_loader_of_no_tensors_is_refused() {
 }
 
 #[test]
+fn a_loader_of_an_unknown_tensor_is_refused_with_the_known_ones() {
+    let error = builder().tensors(["image", "sound"]).build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("no tensor 'sound'"), "{error}");
+    assert!(error.advice_text().unwrap().contains("image"), "{error}");
+}
+
+#[test]
 fn two_epochs_of_one_loader_iterate_independently() {
     let mut loader = builder().batch_size(50).seed(9).build().unwrap();
     let (mut one, mut other) = (loader.epoch(0).unwrap(), loader.epoch(1).unwrap());
@@ -470,7 +478,6 @@ fn settings_out_of_their_range_are_refused_with_the_range() {
     refused(builder().worker(0, 0), "worker 0 is not below");
     refused(builder().prefetch(0), "1 to 64");
     refused(builder().prefetch(65), "1 to 64");
-    refused(builder().tensors(["image", "sound"]), "no tensor 'sound'");
     refused(builder().tensors(["image", "image"]), "asked for twice");
     refused(builder().samples(0..204), "0..204");
     let other_view = builder().samples(0..100).build().unwrap().state();

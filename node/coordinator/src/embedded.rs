@@ -131,6 +131,12 @@ impl EmbeddedCoordinator {
         matches!(&*self.role(), Role::Serving(_))
     }
 
+    /// Returns true if this node has never known a coordinator: it joins for the first time.
+    pub fn is_newcomer(&self) -> bool {
+        let kept = self.durable.kept();
+        !kept.coordinates && kept.generation == 0 && kept.coordinator.is_empty()
+    }
+
     /// Ends its tasks and the watches of other nodes, even if it is still referenced.
     pub fn stop(&self) {
         self.role().end();

@@ -31,7 +31,7 @@ mod step;
 
 use std::{fmt, time::Duration};
 
-use larder_base::{Member, Scheme, SnapshotId};
+use larder_base::{Bytes, Member, Scheme, SnapshotId};
 use serde::{Deserialize, Serialize};
 
 use crate::{BlobId, plan::Edit};
@@ -279,8 +279,8 @@ impl fmt::Display for Terms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self { paused: true, rate: None } => write!(f, "paused"),
-            Self { paused: true, rate: Some(rate) } => write!(f, "paused, {rate} bytes a second"),
-            Self { paused: false, rate: Some(rate) } => write!(f, "{rate} bytes a second"),
+            Self { paused: true, rate: Some(rate) } => write!(f, "paused, {}/s", Bytes(*rate)),
+            Self { paused: false, rate: Some(rate) } => write!(f, "{}/s", Bytes(*rate)),
             Self { paused: false, rate: None } => write!(f, "as fast as reads allow"),
         }
     }

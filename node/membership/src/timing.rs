@@ -25,6 +25,8 @@ pub struct Timing {
     pub join_window: Duration,
     /// No joining node waits longer than this for others.
     pub join_wait_max: Duration,
+    /// A node that never saw its cluster ends itself after this time without an answer.
+    pub entry_wait_max: Duration,
     /// The k-th of the live members acts for the cluster after k of these, if no other did.
     pub turn: Duration,
     /// An agent drops an old copy only by a record that was the newest within this time.
@@ -63,6 +65,7 @@ impl Timing {
         flap_window: Duration::from_secs(600),
         join_window: Duration::from_secs(5),
         join_wait_max: Duration::from_secs(30),
+        entry_wait_max: Duration::from_secs(30),
         turn: Duration::from_secs(5),
         drop_freshness: Duration::from_secs(5),
         proposal_timeout: Duration::from_secs(30),
@@ -91,6 +94,7 @@ impl Timing {
             flap_window: self.flap_window / divisor,
             join_window: self.join_window / divisor,
             join_wait_max: self.join_wait_max / divisor,
+            entry_wait_max: self.entry_wait_max / divisor,
             turn: self.turn / divisor,
             drop_freshness: self.drop_freshness / divisor,
             proposal_timeout: self.proposal_timeout / divisor,

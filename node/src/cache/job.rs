@@ -88,6 +88,13 @@ impl Job {
         self.shard
     }
 
+    /// Notes that bytes of the shard are read from the origin, for the readers that wait for it.
+    pub(crate) fn reads_from_origin(&self, bytes: u64) {
+        if self.flight.is_hurried() {
+            self.cache.unreported.add(self.flight.id(), bytes);
+        }
+    }
+
     /// The shard is in: from here on it is served from memory.
     pub(crate) fn complete(mut self, sealed: Sealed) {
         let Some(permit) = self.permit.take() else {

@@ -186,6 +186,7 @@ impl Filler {
             None => false,
         };
         if !lent {
+            job.reads_from_origin(read.bytes);
             self.reader.read(job.dataset(), read, &self.gets, &mut part).await?;
         }
         self.finish(job.flight(), part).await.map_err(GaveUp::from)

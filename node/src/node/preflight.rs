@@ -3,24 +3,34 @@
 //! It only warns and never refuses. An origin may come back, and a folder may be mounted later. A
 //! cache that may be swapped out is still a cache.
 //!
-//! Thread rule: the caller checks the host; a background task checks the origins.
+//! Thread rule: the caller checks the host; a background task checks the origins, until each has
+//! answered once. Non-goals: origins that fail later. Their fills report that.
 
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::join_all;
+use larder_base::Bytes;
 use larder_dataset::{Origin, OriginUri, Scheme};
 use larder_extent::pages;
-use tokio::task;
+use tokio::{task, time};
 
 use crate::shared::Shared;
+
+/// Time for the first answer of an origin.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(1_500);
+
+/// Time until the next look at origins that did not answer.
+const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Checks the host now and the origins in the background.
 pub(crate) fn look(shared: &Arc<Shared>) {
     let budget_bytes = shared.cache.usage().limit_bytes;
     match pages::probe() {
         Ok(report) => {
-            tracing::info!("shards come in pages of {} bytes", report.page_size.bytes());
+            tracing::info!("shards come in pages of {}", Bytes(report.page_size.bytes()));
             if let Some(warning) = locking(report.lock_bytes_max, budget_bytes)
                 && has_swap()
             {
@@ -29,15 +39,36 @@ pub(crate) fn look(shared: &Arc<Shared>) {
         }
         Err(why) => tracing::warn!("this host gives no memory for shards now: {why}"),
     }
-    let origins = shared.config.origins.clone();
-    let looking = async move {
-        for origin in &origins {
-            if let Some(warning) = unusable(origin).await {
-                tracing::warn!("--origin: {warning}");
-            }
-        }
-    };
+    let looking = look_at_origins(Arc::clone(shared));
     shared.runtime.spawn(shared.stopping.clone().run_until_cancelled_owned(looking));
+}
+
+/// Looks at the origins until each has answered. Warns of each fault once, and keeps the present
+/// ones for descriptions of the node.
+async fn look_at_origins(shared: Arc<Shared>) {
+    let mut left = shared.config.origins.clone();
+    let mut told: Vec<String> = Vec::new();
+    loop {
+        let faults = join_all(left.iter().map(unusable)).await;
+        left = left
+            .into_iter()
+            .zip(&faults)
+            .filter_map(|(it, fault)| fault.as_ref().map(|_| it))
+            .collect();
+        let faults: Vec<String> = faults.into_iter().flatten().collect();
+        for fault in faults.iter().filter(|fault| !told.contains(fault)) {
+            tracing::warn!("--origin: {fault}");
+        }
+        if faults.is_empty() && !told.is_empty() {
+            tracing::info!("every origin answers now");
+        }
+        shared.origin_faults.store(Arc::new(faults.clone()));
+        told = faults;
+        if left.is_empty() {
+            return;
+        }
+        time::sleep(LOOK_INTERVAL).await;
+    }
 }
 
 /// Returns true if unlocked memory could go to swap, or if that is unknown.
@@ -51,13 +82,15 @@ fn has_swap() -> bool {
 fn locking(lock_bytes_max: Option<u64>, budget_bytes: u64) -> Option<String> {
     let limit = lock_bytes_max.filter(|&limit| limit < budget_bytes)?;
     Some(format!(
-        "only {limit} bytes of the {budget_bytes} for shards may be locked in memory: under pressure \
-         the rest may be swapped out, and reads then wait for the disk; raise the limit \
-         (LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited), or run without swap"
+        "only {} of the {} for shards may be locked in memory: under pressure the \
+         rest may be swapped out, and reads then wait for the disk; raise the limit \
+         (LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited), or run without swap",
+        Bytes(limit),
+        Bytes(budget_bytes)
     ))
 }
 
-/// Returns why an origin can't be read, as far as that shows without a request to it.
+/// Returns why an origin can't be read, as far as one cheap request shows.
 async fn unusable(origin: &OriginUri) -> Option<String> {
     if origin.scheme() == Scheme::File {
         let folder = format!("/{}", origin.path());
@@ -68,7 +101,14 @@ async fn unusable(origin: &OriginUri) -> Option<String> {
             format!("{origin}: there is no such folder; is the name right, is it mounted?")
         });
     }
-    Origin::connect(origin).await.err().map(|why| why.to_string())
+    let answer = async { Origin::connect(origin).await?.probe(origin).await };
+    match time::timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(answer) => answer.err().map(|why| format!("{why}; larder doctor {origin} checks it")),
+        Err(_) => Some(format!(
+            "{origin} did not answer within {ANSWER_TIMEOUT:?}: check the network and AWS_ENDPOINT_URL; \
+             larder doctor {origin} checks it"
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -80,7 +120,10 @@ mod tests {
         assert_eq!(locking(None, 1 << 30), None);
         assert_eq!(locking(Some(1 << 30), 1 << 30), None);
         let warning = locking(Some(65_536), 1 << 30).expect("a warning");
-        assert!(warning.contains("65536") && warning.contains("LimitMEMLOCK"), "{warning}");
+        assert!(
+            warning.contains("only 64 KiB of the 1.0 GiB") && warning.contains("LimitMEMLOCK"),
+            "{warning}"
+        );
     }
 
     #[tokio::test]

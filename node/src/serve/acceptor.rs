@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use larder_base::limits;
@@ -68,8 +68,18 @@ struct State {
     open: HashMap<u64, Weak<Peer>>,
     handshakes: usize,
     next: u64,
+    opens: Opens,
+    /// When the last connection ended, except for those with refused opens only.
+    used_at: Option<Instant>,
     /// No more connections are accepted.
     closed: bool,
+}
+
+/// The outcomes of clients' requests to open a dataset.
+#[derive(Debug, Clone, Copy, Default)]
+struct Opens {
+    granted: u64,
+    refused: u64,
 }
 
 /// A place among the connections in their handshake.
@@ -84,6 +94,8 @@ pub(super) struct Slot {
 struct ConnectionSlot {
     connections: Arc<Connections>,
     number: u64,
+    /// The outcomes before it.
+    opens: Opens,
 }
 
 impl Connections {
@@ -151,7 +163,13 @@ impl Connections {
         let number = state.next;
         state.next += 1;
         state.open.insert(number, Arc::downgrade(peer));
-        Some(ConnectionSlot { connections: Arc::clone(self), number })
+        Some(ConnectionSlot { connections: Arc::clone(self), number, opens: state.opens })
+    }
+
+    /// Notes that a client opened a dataset, or was refused.
+    pub(super) fn note_open(&self, granted: bool) {
+        let opens = &mut self.lock().opens;
+        *(if granted { &mut opens.granted } else { &mut opens.refused }) += 1;
     }
 
     /// Refuses further connections.
@@ -161,24 +179,28 @@ impl Connections {
     }
 
     /// Waits until there was no connection for `span`, and refuses all connections from then on.
-    /// Also returns when it was closed meanwhile.
+    /// Without an open that succeeded there is no data to keep: the wait then ends with the last
+    /// connection. Also returns when it was closed meanwhile.
     pub(super) fn close_when_unused(&self, span: Duration) {
+        let begun = clock::now();
         let mut state = self.lock();
         while !state.closed {
-            let seen = state.next;
-            let unused = |state: &mut State| {
-                let nobody = state.open.is_empty() && state.handshakes == 0;
-                nobody && state.next == seen && !state.closed
-            };
-            if !unused(&mut state) {
+            if !state.open.is_empty() || state.handshakes > 0 {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let span = if seen == 0 { span.max(limits::FIRST_USE_TIMEOUT) } else { span };
-            let waited = self.changed.wait_timeout_while(state, span, unused);
-            let (waited, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = waited;
-            state.closed |= timeout.timed_out();
+            let (since, span) = match (state.next, state.opens.granted) {
+                (0, _) => (begun, span.max(limits::FIRST_USE_TIMEOUT)),
+                (_, 0) => (begun, Duration::ZERO),
+                _ => (state.used_at.unwrap_or(begun), span),
+            };
+            let left = (since + span).saturating_duration_since(clock::now());
+            if left.is_zero() {
+                state.closed = true;
+                return;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -228,12 +250,21 @@ impl Drop for Slot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.connections.lock().open.remove(&self.number);
+        let mut state = self.connections.lock();
+        state.open.remove(&self.number);
+        // Another client may have been refused meanwhile. Then this client's use counts by its own
+        // open.
+        let only_refused =
+            state.opens.refused > self.opens.refused && state.opens.granted == self.opens.granted;
+        if !only_refused {
+            state.used_at = Some(clock::now());
+        }
+        drop(state);
         self.connections.changed.notify_all();
     }
 }
 
 /// Returns the deadline for a frame that has begun to arrive.
-pub(super) fn frame_deadline() -> std::time::Instant {
+pub(super) fn frame_deadline() -> Instant {
     clock::now() + limits::SEND_STALL_TIMEOUT
 }

@@ -82,6 +82,8 @@ struct Answer<'a> {
     request: u64,
     payload_bytes_max: u64,
     verify: bool,
+    /// Bytes that were read by range.
+    ranged_bytes: u64,
     plan: Plan<'a>,
     scratch: &'a mut Scratch,
 }
@@ -115,8 +117,18 @@ pub(super) fn answer(
     let (rows_memory, rows_origin) = plan.rows_by_source();
     let payload_bytes_max = agreed.limits.payload_bytes_max.min(limits::DATA_PAYLOAD_BYTES_MAX);
     let (payload_bytes_max, verify) = (u64::from(payload_bytes_max), wanted.verify);
-    let mut answer =
-        Answer { context, peer, agreed, request, payload_bytes_max, verify, plan, scratch };
+    let ranged_bytes = 0;
+    let mut answer = Answer {
+        context,
+        peer,
+        agreed,
+        request,
+        payload_bytes_max,
+        verify,
+        ranged_bytes,
+        plan,
+        scratch,
+    };
     for (number, &tensor) in (0..).zip(&wanted.tensors) {
         let column = Column::new(answer.plan.dataset.manifest(), tensor)?;
         answer.send_column(Slot { number, column })?;
@@ -124,7 +136,9 @@ pub(super) fn answer(
     context.activity.rows_memory.add(rows_memory);
     context.activity.rows_origin.add(rows_origin);
     let ring_version = context.shared.placements.load().ring().version();
-    GatherEnd { rows_memory, rows_origin, ring_version }.encode(request, answer.scratch.frame());
+    let origin_bytes = answer.ranged_bytes + answer.plan.filled_bytes();
+    let end = GatherEnd { rows_memory, rows_origin, ring_version, origin_bytes };
+    end.encode(request, answer.scratch.frame());
     peer.send(answer.scratch.frame_bytes())?;
     Ok(())
 }
@@ -248,6 +262,7 @@ impl Answer<'_> {
         let dataset = &self.plan.dataset;
         let read = || shared.read_through.read_piece(dataset, &wanted, piece.start, &mut payload);
         while_alive(peer, request, read)??;
+        self.ranged_bytes += bytes as u64;
         let announced = DataPiece {
             tensor_slot: slot.number,
             row: u32::try_from(index).expect("a gather has at most 65,536 rows"),

@@ -19,6 +19,7 @@ mod socket_file;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::time::Duration;
 
 use larder_base::{Error, ErrorKind, limits};
 use larder_dataset::OriginUri;
@@ -28,6 +29,8 @@ use nix::unistd::geteuid;
 use super::Context;
 use super::acceptor::{Bounds, Connections, Listener, Slot};
 use super::peer::Peer;
+use crate::clock;
+use crate::config::Memory;
 
 pub(crate) use clients::Clients;
 pub(super) use socket_file::SocketFile;
@@ -50,10 +53,11 @@ pub(super) fn start(
 /// Adds the owner's prefix. Returns how to reach the node.
 fn admit(context: &Context, peer: &Peer, wanted: &Admit) -> Result<Admitted, Error> {
     let denied = |message: &str| Err(Error::new(ErrorKind::PermissionDenied, message));
-    if !context.shared.config.private {
+    let private = context.shared.config.private;
+    if !private && !wanted.prefix.is_empty() {
         return denied("this node was given its prefixes at its start; start one with --private");
     }
-    if peer.user() != Some(geteuid().as_raw()) {
+    if private && peer.user() != Some(geteuid().as_raw()) {
         return denied("this node serves the processes of another user; start one of your own");
     }
     if !wanted.prefix.is_empty() {
@@ -62,8 +66,16 @@ fn admit(context: &Context, peer: &Peer, wanted: &Admit) -> Result<Admitted, Err
         context.shared.catalog.admit(&prefix)?;
         tracing::info!(%prefix, "admitted");
     }
+    let config = &context.shared.config;
+    let seconds = |span: Duration| u32::try_from(span.as_secs()).unwrap_or(u32::MAX);
     Ok(Admitted {
         ticket: context.ticket,
+        memory_percent: match config.memory {
+            Some(Memory::Share(percent)) => percent,
+            Some(Memory::Bytes(_)) | None => 0,
+        },
+        uptime_seconds: seconds(clock::now().saturating_duration_since(context.started)),
+        linger_seconds: seconds(config.exit_when_unused.unwrap_or_default()),
         memory_bytes: context.shared.cache.usage().limit_bytes,
         pid: std::process::id(),
         control: context.control_address.clone(),

@@ -116,6 +116,7 @@ impl TestNode {
         let shared = Arc::new(Shared {
             boot_id: [7; 16],
             catalog,
+            origin_faults: arc_swap::ArcSwap::default(),
             config,
             cache,
             read_through,

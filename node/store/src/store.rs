@@ -13,6 +13,7 @@ use crate::group::Groups;
 use crate::holder::Holders;
 use crate::orphan::{Evicted, Orphan, Orphans, Record};
 use crate::token::{FillPermit, OrphanToken, Serials, Waiter};
+use larder_base::Bytes;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
@@ -73,7 +74,7 @@ pub enum Outcome<K, F, R> {
 
 /// Why a shard does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no room for a shard of {needed_bytes} bytes, {free_bytes} are free: {why}")]
+#[error("no room for a shard of {}, {} are free: {why}", Bytes(*needed_bytes), Bytes(*free_bytes))]
 pub struct NoRoom {
     /// The shard's bytes.
     pub needed_bytes: u64,
@@ -87,7 +88,7 @@ pub struct NoRoom {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
     /// It will never fit.
-    #[error("it is larger than the whole budget of {limit_bytes} bytes; give the node more memory")]
+    #[error("it is larger than the whole budget of {}; give the node more memory", Bytes(*limit_bytes))]
     LargerThanBudget {
         /// The budget.
         limit_bytes: u64,

@@ -6,7 +6,7 @@
 //! - [`Ticket`], [`is_secret`]: the right to read a dataset, and how secrets are compared.
 //! - [`ring`]: which members own which shards. Every process computes the same.
 //! - [`placement`]: a ring with the exceptions that a plan made to it.
-//! - [`parse_size`], [`printable`]: sizes as people type them, and outside text made safe to show.
+//! - [`parse_size`], [`Bytes`], [`printable`]: sizes as people type and read them, and outside text made safe to show.
 //!
 //! Thread rule: plain values, `Send + Sync`, without locks or globals.
 //!
@@ -30,4 +30,4 @@ pub use placement::Placement;
 pub use printable::{head, printable, printable_line};
 pub use ring::{Member, Ring, Scheme, data_address};
 pub use secret::{Ticket, is_secret};
-pub use size::{SizeError, parse_size};
+pub use size::{Bytes, Counted, SizeError, parse_size};

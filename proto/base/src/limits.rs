@@ -429,6 +429,9 @@ pub const FILL_PART_BYTES: u64 = 8 << 20;
 /// can fill 25 Gbit/s.
 pub const FILL_GETS_MAX: usize = 32;
 
+/// Fills whose bytes no gather has reported. Few fills end without a gather that waits for them.
+pub const FILLS_UNREPORTED_MAX: usize = 4096;
+
 /// Shards that wait for a fill, over all priorities. Each is a small entry. A request that finds
 /// the queue full gets "resource exhausted" and reads by range or elsewhere.
 pub const FILL_QUEUE_MAX: usize = 4_096;

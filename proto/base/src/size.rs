@@ -1,4 +1,6 @@
-//! Parses sizes as users type them: one grammar for the daemon and the tool.
+//! Sizes as users type and read them: one grammar and one format for all programs.
+
+use std::fmt;
 
 /// A text that is not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +42,39 @@ fn parse(text: &str) -> Option<u64> {
     whole.checked_add(u64::try_from(rest).ok()?)
 }
 
+const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+/// Shows a number of bytes with two or three digits: `1.4 GiB`, `64 MiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut value = self.0 as f64;
+        let mut unit = 0;
+        while value >= 1024.0 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        match unit {
+            0 => write!(f, "{} B", self.0),
+            _ if value < 9.95 => write!(f, "{value:.1} {}", UNITS[unit]),
+            _ => write!(f, "{value:.0} {}", UNITS[unit]),
+        }
+    }
+}
+
+/// Shows a number with its noun: `1 shard`, `2 shards`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted(pub u64, pub &'static str);
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(number, noun) = self;
+        write!(f, "{number} {noun}{}", if *number == 1 { "" } else { "s" })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +92,19 @@ mod tests {
         for (text, bytes) in cases {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
+    }
+
+    #[test]
+    fn bytes_are_shown_with_two_or_three_digits() {
+        let sizes = [0, 999, 1024, 9 << 10, 64 << 20, (3 << 30) / 2];
+        let shown = sizes.map(|bytes| Bytes(bytes).to_string());
+        assert_eq!(shown, ["0 B", "999 B", "1.0 KiB", "9.0 KiB", "64 MiB", "1.5 GiB"]);
+    }
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        let shown = [0, 1, 2].map(|number| Counted(number, "shard").to_string());
+        assert_eq!(shown, ["0 shards", "1 shard", "2 shards"]);
     }
 
     #[test]

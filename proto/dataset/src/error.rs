@@ -186,6 +186,7 @@ impl From<&DatasetError> for ErrorKind {
             DatasetError::TagContended { .. } => Self::ResourceExhausted,
             // Another node would read the same manifest: index the dataset again.
             DatasetError::Manifest { .. } | DatasetError::Moved { .. } => Self::DataChanged,
+            DatasetError::File { .. } => Self::DataLoss,
             _ => Self::InvalidArgument,
         }
     }

@@ -20,7 +20,7 @@ mod tokens;
 
 use std::fmt;
 
-use larder_base::limits;
+use larder_base::{Bytes, limits};
 use serde::Serialize;
 
 use crate::home::cache_home;
@@ -204,8 +204,8 @@ fn check_options(options: &IndexOptions) -> Result<(), DatasetError> {
     let refused = |option, why: String| Err(DatasetError::Option { option, why });
     let allowed = limits::SHARD_BYTES_MIN..=limits::SHARD_BYTES_MAX;
     if !allowed.contains(&options.shard_bytes) {
-        let (low, high, found) = (allowed.start(), allowed.end(), options.shard_bytes);
-        return refused("shard size", format!("{found} bytes is not between {low} and {high}"));
+        let [low, high, found] = [*allowed.start(), *allowed.end(), options.shard_bytes].map(Bytes);
+        return refused("shard size", format!("{found} is not between {low} and {high}"));
     }
     if let Some(Err(why)) = options.tag.as_deref().map(check_tag) {
         return refused("tag", why.into());

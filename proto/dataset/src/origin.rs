@@ -257,6 +257,9 @@ impl OriginError {
             E::NotSupported { .. } | E::NotImplemented { .. } => Self::Unsupported { object, why },
             E::Generic { .. } => match messages::status(error) {
                 Some(401 | 403) => Self::Denied { object, why, remedy: None },
+                Some(400) if messages::refuses_token(error) => {
+                    Self::Denied { object, why, remedy: None }
+                }
                 Some(404) => Self::NotFound { object, why },
                 // Old S3 servers answer a conditional write like this.
                 Some(501) => Self::Unsupported { object, why },

@@ -40,6 +40,10 @@
 //! Thread rule: plain values. Non-goals: no sockets, no file descriptors, no flow control. Payload
 //! is neither held nor checked here; the caller gets its checksums.
 
+/// The path of a node's unix socket unless another is configured, below `XDG_RUNTIME_DIR` or, if that
+/// is not set, below `/run`.
+pub const DEFAULT_SOCKET: &str = "larder/larder.sock";
+
 mod codec;
 mod error;
 mod header;

@@ -8,20 +8,22 @@
 //! [`Counts`] reports the server's work. A [`FaultPlan`] injects faults. [`demo_data`] holds the
 //! demo's dataset.
 //!
-//! Not for production: HTTP/1.1 on loopback only, one key pair, no versions, no user metadata on
-//! reads.
+//! Not for production: HTTP/1.1 on loopback only, one key pair at a time, no versions, no user
+//! metadata on reads.
 
 mod counts;
+mod credentials;
 pub mod demo_data;
 mod fault;
 mod objects;
 mod server;
 
 pub use counts::{Counts, ObjectReads};
+pub use credentials::Credentials;
 pub use fault::{Fault, FaultClass, FaultPlan};
 pub use server::{Options, S3Server};
 
-/// The access key that the server knows.
+/// The access key that the server knows at first.
 pub const ACCESS_KEY: &str = "LARDERTESTACCESSKEY";
 /// The secret that belongs to [`ACCESS_KEY`].
 pub const SECRET_KEY: &str = "larder/test/secret/key";

@@ -14,9 +14,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::REGION;
 use crate::counts::Counts;
+use crate::credentials::Credentials;
 use crate::fault::FaultPlan;
-use crate::{ACCESS_KEY, REGION, SECRET_KEY};
 use connection::{serve, serve_counts};
 use service::Service;
 
@@ -106,18 +107,24 @@ impl S3Server {
         self.counts_address.map(|address| format!("http://{address}/_counts"))
     }
 
+    /// Accepts only these credentials from now on.
+    pub fn set_credentials(&self, credentials: Credentials) {
+        self.service.credentials.set(credentials);
+    }
+
     /// Returns the usual AWS variables that point a client at this server.
     #[must_use]
     pub fn env(&self) -> Vec<(String, String)> {
-        [
-            ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
-            ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
-            ("AWS_REGION", REGION),
-            ("AWS_ENDPOINT_URL", &self.endpoint()),
-            ("AWS_ALLOW_HTTP", "true"),
-        ]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .to_vec()
+        let Credentials { access_key, secret_key, session_token } = self.service.credentials.get();
+        let variables = [
+            ("AWS_ACCESS_KEY_ID", access_key),
+            ("AWS_SECRET_ACCESS_KEY", secret_key),
+            ("AWS_REGION", REGION.to_owned()),
+            ("AWS_ENDPOINT_URL", self.endpoint()),
+            ("AWS_ALLOW_HTTP", "true".to_owned()),
+        ];
+        let token = session_token.map(|token| ("AWS_SESSION_TOKEN", token));
+        variables.into_iter().chain(token).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// Returns the counts so far.

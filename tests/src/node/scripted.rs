@@ -279,6 +279,7 @@ impl Node for Says {
             uptime_ms: 1500,
             draining: false,
             origins: vec!["s3://bucket".to_owned()],
+            origin_faults: vec!["s3://bucket was not found: no such bucket".to_owned()],
             memory: Some(memory),
             counters: Some(counters),
             load: Some(load),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use larder_origin::{Options, S3Server};
+use larder_origin::{Credentials, Options, S3Server};
 use larder_tests::{ClientOptions, TrainingProcess, node::binary, repeats, until, words};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getsid, pipe};
@@ -115,8 +115,8 @@ impl Host {
 
     /// Returns the folders in which there is, or was, a node.
     fn folders(&self) -> Vec<PathBuf> {
-        let folders = fs::read_dir(self.run.path().join("larder"));
-        folders.map_or_else(|_| Vec::new(), |all| all.flatten().map(|one| one.path()).collect())
+        let entries = fs::read_dir(self.run.path().join("larder")).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
     }
 
     /// Waits until no node runs, and only empty folders are left.
@@ -327,11 +327,83 @@ fn same_address_on_another_endpoint_gets_another_node() {
 
 /// Returns the standard error of a test process that fails.
 fn failure(host: &Host, more: &[(&str, &str)]) -> String {
+    let more = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    refused(host.env("300ms").into_iter().chain(more).collect())
+}
+
+/// Returns the standard error of a test process that fails with these variables.
+fn refused(env: Vec<(String, String)>) -> String {
     let mut client = Command::new(env!("CARGO_BIN_EXE_larder-test-client"));
-    client.args([WORDS, "host", "1", "1", "32"]).envs(host.env("300ms"));
-    let output = client.envs(more.iter().copied()).output().expect("it runs");
+    client.args([WORDS, "host", "1", "1", "32"]).envs(env);
+    let output = client.output().expect("it runs");
     assert!(!output.status.success());
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Temporary credentials: a key pair and a token.
+fn temporary(key: &str, serial: u32) -> Credentials {
+    Credentials {
+        access_key: key.to_owned(),
+        secret_key: format!("secret-{serial}"),
+        session_token: Some(format!("token-{serial}")),
+    }
+}
+
+#[test]
+fn right_credentials_work_at_once_after_wrong_ones() {
+    const LINGER: &str = "600s";
+    let host = Host::new();
+    host.server.set_credentials(temporary("KEY", 1));
+    let with = |name: &str, value: Option<&str>| {
+        let others = host.env(LINGER).into_iter().filter(|(other, _)| other != name);
+        others.chain(value.map(|value| (name.to_owned(), value.to_owned()))).collect()
+    };
+    let cases: [(&str, Option<&str>, &str); 4] = [
+        ("AWS_SECRET_ACCESS_KEY", Some("mistyped"), "SignatureDoesNotMatch"),
+        ("AWS_SECRET_ACCESS_KEY", None, "AWS_SECRET_ACCESS_KEY is not set"),
+        ("AWS_SESSION_TOKEN", None, "InvalidToken"),
+        ("AWS_SESSION_TOKEN", Some("expired"), "InvalidToken"),
+    ];
+    let mut right = None;
+    for (name, value, reason) in cases {
+        let said = refused(with(name, value));
+        assert!(said.contains(reason), "{said}");
+        assert!(said.contains("other values start another cache at once"), "{said}");
+        let mut job = host.train(WORDS, 1, LINGER);
+        let node = node_of(&mut job);
+        // The first job starts the node, and the others find it.
+        assert_eq!(node.pid, *right.get_or_insert(node.pid));
+        finish(&mut job);
+        until("the node of the wrong credentials has ended", || host.nodes() == [node.pid]);
+    }
+}
+
+#[test]
+fn rotated_credentials_get_a_new_node_and_the_old_one_ends() {
+    const LINGER: &str = "1s";
+    let host = Host::new();
+    host.server.set_credentials(temporary("KEY", 1));
+    let mut job = host.train(WORDS, 1, LINGER);
+    let mut before = node_of(&mut job);
+    finish(&mut job);
+    for (key, serial) in [("KEY", 2), ("OTHER", 3)] {
+        let expired = host.env(LINGER);
+        host.server.set_credentials(temporary(key, serial));
+        host.server.reset_counts();
+        let mut job = host.train(WORDS, 1, LINGER);
+        let node = node_of(&mut job);
+        assert!(node.started && node.pid != before.pid, "{node:?} after {before:?}");
+        finish(&mut job);
+        assert!(host.server.counts().bytes_sent >= SAMPLES * 1024, "the new node is cold");
+        // Jobs with the expired credentials are refused, and do not keep the old node.
+        until("the old node has ended", || {
+            let said = refused(expired.clone());
+            assert!(said.contains("PermissionDenied"), "{said}");
+            !host.nodes().contains(&before.pid)
+        });
+        before = node;
+    }
+    host.assert_left_clean();
 }
 
 #[test]

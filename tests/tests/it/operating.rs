@@ -345,14 +345,14 @@ fn operator_requests_are_written_to_the_audit_log() {
     scene.cluster.restart(0);
     scene.cluster.until_ring(&[0]);
     scene.refused(&["node", "drain", "a"], "last active");
-    scene.refused(&["node", "drain", "nobody"], "no node is named");
+    scene.refused(&["node", "drain", "nobody"], "no node of the cluster is named 'nobody'");
     let address = scene.cluster.address();
     let stranger = ["node", "drain", "a", "--yes"];
     assert!(!tool::larder(&address, scene.folder.path(), None, &stranger).status.success());
     let log = std::fs::read_to_string(log).expect("the node's log");
     for words in [
         "asked in vain: drain a: 'a' is the last active node",
-        "asked in vain: drain nobody: no node is named 'nobody'",
+        "asked in vain: drain nobody: no node of the cluster is named 'nobody'",
         "an unknown caller (from 127.0.0.1:",
     ] {
         assert!(log.contains(words), "{words} is not in\n{log}");

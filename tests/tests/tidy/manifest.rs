@@ -11,7 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("proto/order", &["larder-base"]),
     ("proto/dataset", &["larder-base"]),
     ("proto/wire", &["larder-base"]),
-    ("node/store", &[]),
+    ("node/store", &["larder-base"]),
     ("node/rebalance", &["larder-base"]),
     ("node/membership", &["larder-base", "larder-rebalance"]),
     ("node/coordinator", &["larder-base", "larder-membership", "larder-wire"]),

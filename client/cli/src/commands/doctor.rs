@@ -50,7 +50,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     checks.extend(memory::checks());
     checks.extend(host::gpu_checks());
     progress.say("asking the nodes");
-    checks.extend(nodes::checks(context.nodes(), arguments.socket.as_deref()));
+    checks.extend(nodes::checks(context.nodes_to_inspect(), arguments.socket.as_deref()));
     if let Some(reference) = reference {
         progress.say(&format!("reaching {}", reference.uri()));
         checks.extend(context.block_on(Box::pin(origin::checks(&reference)))?);

@@ -93,7 +93,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     let operator = onlooker(context)?;
     let progress = context.progress("asking the nodes");
     let (sample, answers) = match arguments.what.rsplit_once('#') {
-        Some((dataset, sample)) => of_sample(context, &operator, dataset, sample)?,
+        Some((dataset, sample)) => of_sample(&operator, dataset, sample)?,
         None => (None, of_shard(&operator, &arguments.what)?),
     };
     drop(progress);
@@ -120,7 +120,6 @@ fn of_shard(operator: &Operator, id: &str) -> Result<Answers, Failure> {
 }
 
 fn of_sample(
-    context: &Context,
     operator: &Operator,
     dataset: &str,
     sample: &str,
@@ -130,9 +129,9 @@ fn of_sample(
             .hint("samples are counted from 0: s3://bucket/prefix#1234")
     })?;
     let name = DatasetName { reference: parse_reference(dataset)?, manifest: None };
-    let cluster = context.cluster()?;
+    let cluster = operator.cluster();
     let opened = cluster.open_dataset(&name);
-    let opened = opened.map_err(|error| not_opened(&cluster, name.reference.uri(), error))?;
+    let opened = opened.map_err(|error| not_opened(cluster, name.reference.uri(), error))?;
     let snapshot = opened.snapshot;
     let mut first = None;
     for one in operator.explain(Some(snapshot), &ExplainWhat::Sample(number)) {

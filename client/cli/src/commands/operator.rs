@@ -43,7 +43,7 @@ pub(crate) struct Consent {
 
 /// An operator without a token: it only reads.
 pub(crate) fn onlooker(context: &Context) -> Result<Operator, Failure> {
-    Ok(Operator::new(context.cluster()?, None, who()))
+    Ok(Operator::new(context.cluster_to_operate()?, None, who()))
 }
 
 impl Consent {
@@ -78,7 +78,7 @@ impl Entitlement {
     /// An operator with the token of this entitlement, if there is one.
     pub(crate) fn operator(&self, context: &Context) -> Result<Operator, Failure> {
         let token = self.token()?;
-        Ok(Operator::new(context.cluster()?, token.as_deref(), who()))
+        Ok(Operator::new(context.cluster_to_operate()?, token.as_deref(), who()))
     }
 
     fn token(&self) -> Result<Option<String>, Failure> {

@@ -2,21 +2,11 @@
 
 use std::time::Duration;
 
-const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+use larder_client::admin::Bytes;
 
 /// `1.4 GiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    match unit {
-        0 => format!("{bytes} B"),
-        _ if value < 9.95 => format!("{value:.1} {}", UNITS[unit]),
-        _ => format!("{value:.0} {}", UNITS[unit]),
-    }
+    Bytes(bytes).to_string()
 }
 
 /// `1,234,567`.
@@ -87,12 +77,6 @@ pub(crate) fn rate(amount: u64, time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_shown_with_two_or_three_digits() {
-        let shown = [0, 999, 1024, 9 << 10, 64 << 20, (3 << 30) / 2].map(bytes);
-        assert_eq!(shown, ["0 B", "999 B", "1.0 KiB", "9.0 KiB", "64 MiB", "1.5 GiB"]);
-    }
 
     #[test]
     fn counts_are_grouped_by_thousands() {

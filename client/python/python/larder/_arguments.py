@@ -14,6 +14,8 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 from larder._errors import InvalidArgument
 
 T = TypeVar("T")
@@ -43,6 +45,33 @@ def integer(
     if number is None or not least <= number <= most:
         raise wrong(name, value, f"a whole number from {least:,} to {most:,}", hint)
     return number
+
+
+def dtype(name: str, value: Any) -> str:
+    """The name of an element's type: as text, or a type of numpy or torch."""
+    if isinstance(value, str):
+        return value
+    if type(value).__module__ == "torch":
+        return str(value).removeprefix("torch.")
+    try:
+        return str(np.dtype(value).name)
+    except TypeError:
+        raise wrong(name, value, "a type such as 'uint16' or numpy.uint16") from None
+
+
+#: Arguments of other loaders, and the arguments of this one that do the same.
+_OF_OTHERS = {
+    "num_workers": "workers= sets the threads that transform batches ahead",
+    "drop_last": "last='drop' drops an incomplete last batch, last='uneven' delivers it",
+}
+
+
+def refuse_others(unknown: Mapping[str, object]) -> None:
+    """Raises for arguments that `loader` does not have."""
+    for name in unknown:
+        if name in _OF_OTHERS:
+            raise InvalidArgument(f"loader() has no {name}=", None, _OF_OTHERS[name])
+        raise TypeError(f"loader() got an unexpected keyword argument {name!r}")
 
 
 def text(name: str, value: Any, wanted: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import operator
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -98,8 +100,10 @@ def open(
     return Dataset(_Source(_arguments.address("uri", uri), cluster, manifest, local, patience))
 
 
+_log = logging.getLogger("larder")
+
 #: The kinds of selections.
-_CHOICES = "give a range, ascending indices, or a mask"
+_CHOICES = "give a range, indices, or a mask"
 
 
 class Dataset(Loads):
@@ -176,11 +180,14 @@ class Dataset(Loads):
         return convert_all(self._native.slice(start, stop, names), to_numpy)
 
     def select(self, chosen: range | slice | Sequence[int] | np.ndarray[Any, Any]) -> Dataset:
-        """A dataset of some samples: a range, ascending indices, or a mask of one bool a sample.
+        """A dataset of some samples: a range, indices, or a mask of one bool a sample.
+
+        The samples keep their order in this dataset. For indices in another order, a warning says
+        so: only the shuffle of a loader sets an order.
 
         Raises:
-            InvalidArgument: an index is outside the dataset, the mask has another length, or the
-                selection names more than 67,108,864 indices.
+            InvalidArgument: an index is outside the dataset or comes twice, the mask has another
+                length, or the selection names more than 67,108,864 indices.
         """
         if isinstance(chosen, slice):
             chosen = range(*chosen.indices(len(self)))
@@ -190,15 +197,17 @@ class Dataset(Loads):
             step = partial(_these, self._indices(chosen))
         return Dataset(self._with(step), step(self._native))
 
-    def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
+    def split(self, *fractions: float | Sequence[float], seed: int = 0) -> tuple[Dataset, ...]:
         """Disjoint random parts of these sizes, the same in every process.
 
-        ``train, validation = ds.split(0.9)``; ``a, b, c = ds.split(0.8, 0.1, 0.1, seed=7)``. If the
-        fractions sum to less than 1, the rest is one more part.
+        ``train, validation = ds.split(0.9)``; ``a, b, c = ds.split([0.8, 0.1, 0.1], seed=7)``. If
+        the fractions sum to less than 1, the rest is one more part.
         """
         seed = _arguments.integer("seed", seed)
-        rest = 1.0 - math.fsum(fractions)
-        sizes = [*fractions] if abs(rest) < 1e-9 else [*fractions, rest]
+        sizes = _fractions(fractions)
+        rest = 1.0 - math.fsum(sizes)
+        if abs(rest) >= 1e-9:
+            sizes.append(rest)
         parts = enumerate(self._native.split(sizes, seed))
         return tuple(
             Dataset(self._with(partial(_part, sizes, seed, number)), part) for number, part in parts
@@ -233,7 +242,7 @@ class Dataset(Loads):
             )
         # A small type holds these numbers, but the sum below would overflow it.
         chosen = chosen.astype(np.int64)
-        return np.where(chosen < 0, chosen + len(self), chosen)
+        return _ascending(np.where(chosen < 0, chosen + len(self), chosen))
 
     def _take(
         self, indices: Sequence[SupportsIndex], tensors: Sequence[str] | None
@@ -277,6 +286,27 @@ def _listed(chosen: range | Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[
         raise
     except (ValueError, OverflowError) as error:
         raise InvalidArgument("samples can't be chosen by this", str(error), _CHOICES) from error
+
+
+def _ascending(indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The indices in ascending order. Warns if they were in another."""
+    if (indices[1:] >= indices[:-1]).all():
+        return indices
+    ordered = np.sort(indices)
+    _log.warning(
+        "select() has put the indices in ascending order: sample 0 of the selection is sample "
+        f"{ordered[0]}, not {indices[0]}; sort them first, and let the loader shuffle"
+    )
+    return ordered
+
+
+def _fractions(given: tuple[float | Sequence[float], ...]) -> list[float]:
+    """The sizes of a split, given one by one or as one list."""
+    listed = given[0] if len(given) == 1 and isinstance(given[0], Iterable) else given
+    try:
+        return [float(one) for one in listed]  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise _arguments.wrong("fractions", given, "a list of numbers that sum to 1") from None
 
 
 def _check_count(indices: int) -> None:

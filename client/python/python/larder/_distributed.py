@@ -13,7 +13,7 @@ Never imports a framework: a framework that is not imported is not initialised.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from larder import _arguments
 from larder._errors import InvalidArgument
@@ -33,6 +33,13 @@ _REPLICA_DIMENSIONS = frozenset(
     | {"tensor_parallel", "pipeline_parallel", "context_parallel", "sequence_parallel"}
     | {"model_parallel", "mp"}
 )
+
+#: The hosts of a job's ranks. Ranks of one host share the memory of its node.
+RankHosts = Literal["this", "presumed this", "unknown"]
+
+# Variables of schedulers that run the processes of a job on several hosts.
+_SCHEDULERS = ("SLURM_JOB_ID", "OMPI_COMM_WORLD_SIZE", "JOB_COMPLETION_INDEX", "RAY_JOB_ID")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 _SAY_SO = "pass rank= and world_size= of data parallelism"
 
@@ -93,6 +100,32 @@ def confirm(coordinates: Coordinates) -> None:
             f"it was {coordinates} and is {now}",
             f"make the loader after the framework is initialised, or {_SAY_SO}",
         )
+
+
+def rank_hosts(coordinates: Coordinates, *, environ: Mapping[str, str] | None = None) -> RankHosts:
+    """Whether all ranks run on this host. The answer is the same on all ranks.
+
+    It is "this" if the launcher started as many processes here as the job has. It is "presumed
+    this" without a launcher (the caller numbers the ranks), or if the master is on loopback.
+    """
+    environ = os.environ if environ is None else environ
+    running = _from_torch() or _from_jax()
+    if running is not None:
+        processes = running.world_size
+    else:
+        processes = _number(environ, "WORLD_SIZE") or coordinates.world_size
+    here = _number(environ, "LOCAL_WORLD_SIZE") or _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
+    if here is None and environ.get("SLURM_STEP_NUM_NODES") == "1":
+        here = _number(environ, "SLURM_STEP_NUM_TASKS")
+    if here is not None:
+        return "this" if here == processes else "unknown"
+    master = environ.get("MASTER_ADDR")
+    # On Kubernetes, the pod of rank 0 may name itself by loopback.
+    if master in _LOOPBACK and "KUBERNETES_SERVICE_HOST" not in environ:
+        return "presumed this"
+    scheduled = any(name in environ for name in _SCHEDULERS)
+    launched = running is not None or master is not None or scheduled
+    return "unknown" if launched else "presumed this"
 
 
 def _found(environ: Mapping[str, str]) -> Coordinates:

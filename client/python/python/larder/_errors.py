@@ -66,7 +66,7 @@ class DataChanged(Error, kind="data_changed"):
 
 
 class DataLoss(Error, kind="data_loss"):
-    """Bytes do not have their checksum, and there is no sound copy."""
+    """Bytes do not have their checksum and there is no sound copy, or a file is damaged."""
 
 
 class VersionMismatch(Error, kind="version_mismatch"):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from larder import _arguments, _larder
 from larder._dataset import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def index(
     uri: str,
     *,
     tag: str | None = None,
-    dtype: str | None = None,
+    dtype: str | type | np.dtype[Any] | None = None,
     window: int | None = None,
     stride: int | None = None,
     shard_bytes: int | None = None,
@@ -55,7 +57,7 @@ def index(
         uri: the prefix: ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``file:///folder``, without
             a tag.
         tag: the tag that will point to the snapshot; by default ``latest``.
-        dtype: the type of a token, such as ``"uint16"``.
+        dtype: the type of a token, such as ``"uint16"`` or ``numpy.uint16``.
         window: tokens in a sample.
         stride: tokens from the start of one sample to the start of the next; by default ``window``.
         shard_bytes: the wanted size of a shard in bytes; by default 64 MiB.
@@ -70,7 +72,7 @@ def index(
         {
             "uri": _arguments.address("uri", uri),
             "tag": optional(_arguments.text, "tag", tag, "a name"),
-            "dtype": optional(_arguments.text, "dtype", dtype, "a name such as 'uint16'"),
+            "dtype": optional(_arguments.dtype, "dtype", dtype),
             "window": optional(_arguments.integer, "window", window, 1),
             "stride": optional(_arguments.integer, "stride", stride, 1),
             "shard_bytes": optional(_arguments.integer, "shard_bytes", shard_bytes, 1),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self, TypedDict, get_args
 
 from larder import _arguments, _distributed, _locality, _pinned
 from larder._device import DeviceWay, Place, Target, place_of, refuse_in_worker
+from larder._errors import InvalidArgument
 from larder._explain import Explanation
 from larder._larder import Iteration
 from larder._output import Convert, Output, convert_all, converter, resolve
@@ -36,6 +38,8 @@ Shuffle = Literal["auto", "none", "window", "global"] | str
 Last = Literal["drop", "pad", "uneven"]
 
 
+_log = logging.getLogger("larder")
+
 _SHUFFLES = "True, False, 'auto', 'none', 'window', 'window:SHARDS' or 'global'"
 
 
@@ -53,6 +57,9 @@ class Settings(TypedDict):
     tensors: list[str] | None
     prefetch: int
     locality: Locality | None
+    rank_hosts: _distributed.RankHosts
+    #: Whether the native loader warns of nothing.
+    quiet: bool
 
 
 def settings_of(
@@ -61,7 +68,7 @@ def settings_of(
     batch_size: int,
     shuffle: Shuffle | bool,
     seed: int,
-    last: Last,
+    last: Last | None,
     tensors: Sequence[str] | None = None,
     prefetch: int = 2,
     locality: Locality | None = None,
@@ -77,10 +84,12 @@ def settings_of(
         "world_size": coordinates.world_size,
         "worker": 0,
         "workers": 1,
-        "last": _arguments.choice("last", last, get_args(Last)),
+        "last": _arguments.choice("last", "drop" if last is None else last, get_args(Last)),
         "tensors": _arguments.names("tensors", tensors),
         "prefetch": _arguments.integer("prefetch", prefetch, 1, _arguments.PREFETCH_MAX),
         "locality": locality,
+        "rank_hosts": _distributed.rank_hosts(coordinates),
+        "quiet": False,
     }
 
 
@@ -95,6 +104,24 @@ def warn_if_empty(batches: int, samples: int, settings: Settings, *, stacklevel:
         "last='drop' drops them; say last='uneven', or a smaller batch_size",
         stacklevel=stacklevel,
     )
+
+
+def warn_if_dropped(batches: int, samples: int, settings: Settings, last: Last | None) -> None:
+    """Warns if an unshuffled epoch leaves samples out, and the user has not asked for that.
+
+    A shuffled epoch leaves other samples out each time, as training loaders usually do.
+    """
+    if last is not None or settings["shuffle"] != "none" or settings["rank"] > 0 or batches == 0:
+        return
+    ranks = settings["world_size"]
+    row_count = settings["batch_size"] * ranks
+    dropped = samples - batches * row_count
+    if dropped > 0:
+        remedy = "last='uneven'" if ranks == 1 else "last='pad', or 'uneven' without DDP,"
+        _log.warning(
+            f"each epoch drops the last {dropped:,} of {samples:,} samples, which do not fill a "
+            f"batch of {row_count:,}: say {remedy} to get them, or last='drop' to be told nothing"
+        )
 
 
 def state_after(native: _larder.Loader, epoch: int) -> str:
@@ -116,6 +143,9 @@ class Batch(dict[str, Any]):
             metrics.
         sources: in a mixture, for each row the index of its dataset (int64); else None.
     """
+
+    #: A warning that the main process gives when it gets this batch from a worker.
+    _warning: str | None = None
 
     samples: np.ndarray[Any, Any]
     padding: int
@@ -156,6 +186,12 @@ class Batch(dict[str, Any]):
     def state_dict(self) -> dict[str, Any]:
         """The state of the job after this batch, for :meth:`Loader.load_state_dict`."""
         return {"larder": self._state}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # torch also copies a batch in the worker.
+        if self._warning is not None and _distributed.worker_info() is None:
+            _log.warning(self.__dict__.pop("_warning"))
 
     def __repr__(self) -> str:
         """Its rows, its place in the epoch, and the type and shape of each array."""
@@ -279,9 +315,24 @@ class Loader:
         """The number of the epoch that was begun last."""
         return self._epoch
 
+    @property
+    def shuffle(self) -> str:
+        """The shuffle in use: as set, or the one that ``"auto"`` became."""
+        return self._native.shuffle
+
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch."""
         return self._native.batches_per_epoch
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Refuses batches by number, for which a torch ``DataLoader`` asks."""
+        raise InvalidArgument(
+            f"a larder.Loader has no item {index!r}",
+            "it hands out whole batches in its own order, and needs no DataLoader",
+            "iterate it directly: it fetches ahead by itself; for worker processes use DataLoader("
+            f"larder.torch.IterableDataset(ds, batch_size={self._source.settings['batch_size']}), "
+            "batch_size=None, num_workers=...)",
+        )
 
     def __iter__(self) -> Iteration[Batch]:
         """The batches of the next epoch.
@@ -395,12 +446,19 @@ class Loader:
         return _copy, (self._source, self.state_dict())
 
     def __repr__(self) -> str:
-        return f"<larder.Loader of {len(self)} batches an epoch, shuffle {self._native.shuffle!r}>"
+        shuffle = shown_shuffle(self._source.settings["shuffle"], self.shuffle)
+        batches = f"{len(self)} batches an epoch"
+        return f"<larder.Loader of {batches}, shuffle {shuffle}, {self._coordinates}>"
+
+
+def shown_shuffle(said: str, shuffle: str) -> str:
+    """The shuffle in use, and whether ``"auto"`` chose it."""
+    return f"{shuffle!r} by 'auto'" if said == "auto" else repr(shuffle)
 
 
 def _copy(source: _Source, state: dict[str, Any]) -> Loader:
     """Makes the copy of a pickled loader."""
-    loader = Loader(source)
+    loader = Loader(replace(source, settings={**source.settings, "quiet": True}))
     loader._owner = None
     loader.load_state_dict(state)
     return loader
@@ -442,7 +500,7 @@ class Loads:
         rank: int | None = None,
         world_size: int | None = None,
         group: Any = None,
-        last: Last = "drop",
+        last: Last | None = None,
         tensors: Sequence[str] | None = None,
         prefetch: int = 2,
         locality: Locality | bool = False,
@@ -453,6 +511,7 @@ class Loads:
         pin_memory: PinMemory = "auto",
         device: Any = None,
         device_way: DeviceWay = "auto",
+        **unknown: Never,
     ) -> Loader:
         """A loader of batches, each a dict of arrays: every sample once an epoch.
 
@@ -464,9 +523,9 @@ class Loads:
                 64 shards at a time, ``"none"`` nothing. ``"auto"`` takes ``"global"`` if the
                 dataset and a quarter more fit the memory of the nodes. Otherwise it takes a window
                 of 64 shards, or of as many as fill a quarter of that memory. Without nodes, and for
-                several ranks on hosts with a node of their own each, it takes ``"window:64"``. For
-                several ranks of a named cluster all its nodes must answer. True is ``"auto"``,
-                False ``"none"``.
+                ranks on several hosts with a node of their own each, it takes ``"window:64"``. For
+                several ranks of a named cluster all its nodes must answer. :attr:`Loader.shuffle`
+                is the result. True is ``"auto"``, False ``"none"``.
             seed: names the order, together with the epoch. The same on all ranks.
             rank: the number of this rank, from 0. Each sample comes on one rank. The default is
                 the rank by torch.distributed, jax.distributed or the launcher, else 0 of 1.
@@ -474,7 +533,8 @@ class Loads:
             group: instead of both, a torch ``DeviceMesh`` or ``ProcessGroup`` of data parallelism.
                 Ranks that are replicas in its other dimensions get the same batches.
             last: the treatment of a last batch that is not full: ``"drop"`` it, ``"pad"`` it, or
-                deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever).
+                deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever). The
+                default is ``"drop"``, with a warning if nothing is shuffled.
             tensors: names of the wanted tensors; by default all.
             prefetch: batches fetched ahead, 1 to 64.
             locality: whether ranks divide each global batch by the hosts that hold its rows. Each
@@ -515,6 +575,7 @@ class Loads:
             NotFound: there is no such tensor.
             Unavailable: ``"auto"`` needs a node that does not answer.
         """
+        _arguments.refuse_others(unknown)
         output = resolve(output, on_device=device is not None)
         target = Target.of(device, device_way, output=output, pin_memory=pin_memory)
         if target is not None:
@@ -545,4 +606,5 @@ class Loads:
             )
         )
         warn_if_empty(len(loader), len(self._native), settings)
+        warn_if_dropped(len(loader), len(self._native), settings, last)
         return loader

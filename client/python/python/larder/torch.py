@@ -14,12 +14,14 @@ an iteration.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 import torch.utils.data
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from larder import _arguments, _distributed, _locality
 from larder._by_number import ByNumber, require_numbers
@@ -32,7 +34,9 @@ from larder._loader import (
     Settings,
     Shuffle,
     settings_of,
+    shown_shuffle,
     state_after,
+    warn_if_dropped,
     warn_if_empty,
 )
 from larder._output import convert_all, converter, each_row
@@ -48,6 +52,24 @@ __all__ = ["BatchSampler", "Dataset", "IterableDataset"]
 Sample = dict[str, torch.Tensor]
 
 _to_torch = converter("torch")
+
+_log = logging.getLogger("larder")
+
+_EPOCH_AGAIN = (
+    "epoch {} is iterated again, in the same order: call set_epoch(epoch) before each epoch"
+)
+
+
+def _refuse_batches(batches: Sequence[Batch], **_: Any) -> NoReturn:
+    """Refuses to collate whole batches into a batch of batches."""
+    raise InvalidArgument(
+        f"the DataLoader collates {len(batches)} whole batches into one",
+        "larder.torch.IterableDataset makes the batches itself",
+        "pass the DataLoader batch_size=None, and the batch_size to IterableDataset",
+    )
+
+
+default_collate_fn_map[Batch] = _refuse_batches
 
 
 class Dataset(ByNumber, torch.utils.data.Dataset[Sample]):
@@ -88,15 +110,18 @@ class _Plan:
         dataset: Loads,
         coordinates: _distributed.Coordinates,
         settings: Settings,
+        last: Last | None,
     ) -> None:
         self.dataset = dataset
         self.coordinates = coordinates
         self.settings = settings
+        self.said = settings["shuffle"]
         native = self.native(0, 1)
         # "auto" is resolved here, once: workers could find other nodes alive.
-        self.settings = {**settings, "shuffle": native.shuffle}
+        self.settings = {**settings, "shuffle": native.shuffle, "quiet": True}
         self.batches = native.batches_per_epoch
         warn_if_empty(self.batches, len(dataset._native), settings, stacklevel=4)
+        warn_if_dropped(self.batches, len(dataset._native), settings, last)
 
     def native(self, worker: int, workers: int) -> _larder.Loader:
         settings: Settings = {**self.settings, "worker": worker, "workers": workers}
@@ -118,9 +143,9 @@ class _Plan:
         return (self.batches - 1) * self.settings["batch_size"] + len(last)
 
     def __repr__(self) -> str:
-        said = ("batch_size", "shuffle", "seed", "last")
-        chosen = ((name, value) for name, value in self.settings.items() if name in said)
-        settings = ", ".join(f"{name}={value!r}" for name, value in chosen)
+        shown = {name: repr(self.settings[name]) for name in ("batch_size", "seed", "last")}
+        shown["shuffle"] = shown_shuffle(self.said, self.settings["shuffle"])
+        settings = ", ".join(f"{name}={value}" for name, value in shown.items())
         return f"{self.dataset!r}, {settings}, {self.coordinates}"
 
 
@@ -160,8 +185,11 @@ class _Place(NamedTuple):
 #: The most workers of a DataLoader: many times the cores of any host.
 _WORKERS_MAX = 4096
 #: The shared words: the epoch, the number of loads, the iteration that takes the state loaded last,
-#: and for each worker the number of the load that it took.
-_EPOCH, _LOADS, _TAKER, _TAKEN = range(4)
+#: whether the epoch has begun since it was set, and for each worker the number of the load that it
+#: took.
+_EPOCH, _LOADS, _TAKER, _BEGUN, _TAKEN = range(5)
+#: Values of `_BEGUN`: the epoch was set, it has begun, and it was told that it began again.
+_SET, _ONCE, _AGAIN = range(3)
 #: Values of `_TAKER`: the next iteration, one of the main process, one that failed, one of workers.
 _NEXT, _MAIN, _FAILED, _WORKERS = range(4)
 
@@ -172,8 +200,9 @@ class _Shared:
     A worker is a copy of the main process, so it has the state from its start. Shared memory tells
     the main process, and so later workers, that an iteration has taken the state.
 
-    Thread rule: the main process writes the epoch and the number of loads. A worker writes its own
-    word and the `_TAKER` word. All workers of an iteration write the same `_TAKER`.
+    Thread rule: the main process writes the epoch and the number of loads. The first worker writes
+    the `_BEGUN` word. A worker writes its own word and the `_TAKER` word. All workers of an
+    iteration write the same `_TAKER`.
     """
 
     def __init__(self) -> None:
@@ -195,6 +224,25 @@ class _Shared:
     @epoch.setter
     def epoch(self, epoch: int) -> None:
         self._words[_EPOCH] = epoch
+
+    def begins_again(self, *, resumed: bool) -> bool:
+        """Notes that an iteration begins the epoch; returns whether that is to be told.
+
+        It is told once, if nothing has set the epoch since it began. A worker that is not the first
+        tells nothing.
+        """
+        begun = self._words[_BEGUN].item()
+        if _worker()[0] > 0 or begun == _AGAIN:
+            return False
+        again = begun == _ONCE and not resumed
+        self._words[_BEGUN] = _AGAIN if again else _ONCE
+        return again
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch as the user says."""
+        self.epoch = epoch
+        if self._words[_BEGUN].item() == _ONCE:
+            self._words[_BEGUN] = _SET
 
     def load(self, place: _Place) -> None:
         """Sets the place at which the next iteration begins."""
@@ -310,7 +358,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         rank: int | None = None,
         world_size: int | None = None,
         group: Any = None,
-        last: Last = "drop",
+        last: Last | None = None,
         tensors: Sequence[str] | None = None,
         prefetch: int = 2,
         locality: larder.Locality | bool = False,
@@ -327,7 +375,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             prefetch=prefetch,
             locality=_locality.agreed(locality, dataset, coordinates, group),
         )
-        self._plan = _Plan(dataset, coordinates, settings)
+        self._plan = _Plan(dataset, coordinates, settings, last)
         self._batched = batched
         self._shared = _Shared()
         #: The place that this worker loaded. Its next iteration begins there.
@@ -340,6 +388,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         """The number of the next epoch, unless a loaded state names another."""
         return self._shared.epoch
 
+    @property
+    def shuffle(self) -> str:
+        """The shuffle in use: as set, or the one that ``"auto"`` became."""
+        return self._plan.settings["shuffle"]
+
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch.
 
@@ -350,7 +403,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             if self._shared.pending is not None:
                 _warn_forgotten(self.epoch, epoch, ended=self._shared.pending.ended)
             self._shared.forget()
-        self._shared.epoch = epoch
+        self._shared.set_epoch(epoch)
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch, or samples if it delivers samples."""
@@ -392,11 +445,31 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             epoch = native.resume(place.state)
         deliver = self._batches if self._batched else self._samples
         if not place.ended:
-            return deliver(native.epoch(epoch, None), place, state_after(native, epoch))
+            items = deliver(native.epoch(epoch, None), place, state_after(native, epoch))
+            return self._told_if_again(items, epoch, resumed=resume is not None)
         if resume is shared:
             # This is the rest of the epoch before. The state's own epoch comes next.
             self._shared.epoch = epoch
         return deliver((), place, place.state)
+
+    def _told_if_again(
+        self, items: Generator[Any, None, None], epoch: int, *, resumed: bool
+    ) -> Generator[Any, None, None]:
+        """The items of an epoch. Warns if a shuffled epoch has begun before.
+
+        The main process warns. A worker sends the warning there with its first batch.
+        """
+        warning = None
+        if self.shuffle != "none" and self._shared.begins_again(resumed=resumed):
+            warning = _EPOCH_AGAIN.format(epoch)
+        for item in items:
+            if warning is not None:
+                if isinstance(item, Batch) and torch.utils.data.get_worker_info() is not None:
+                    item._warning = warning
+                else:
+                    _log.warning(warning)
+                warning = None
+            yield item
 
     def _begin(self, resume: _Place | None, epoch: int) -> _Place:
         """The place at which this process begins, alone or as one of several workers."""
@@ -586,7 +659,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         rank: int | None = None,
         world_size: int | None = None,
         group: Any = None,
-        last: Last = "drop",
+        last: Last | None = None,
         locality: larder.Locality | bool = False,
     ) -> None:
         require_numbers(dataset)
@@ -599,7 +672,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
             last=last,
             locality=_locality.agreed(locality, dataset, coordinates, group),
         )
-        self._plan = _Plan(dataset, coordinates, settings)
+        self._plan = _Plan(dataset, coordinates, settings, last)
         self._epoch = 0
         #: The epoch of set_epoch(), until an iteration begins with it.
         self._said = 0
@@ -607,6 +680,13 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         self._resume: _Stand | None = None
         #: The position of the iteration begun last.
         self._stand: _Stand | None = None
+        #: Whether the epoch has begun since it was set, as in `_Shared`.
+        self._begun = _SET
+
+    @property
+    def shuffle(self) -> str:
+        """The shuffle in use: as set, or the one that ``"auto"`` became."""
+        return self._plan.settings["shuffle"]
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch.
@@ -621,6 +701,8 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
             _warn_forgotten(self._epoch, epoch, ended=self._resume.ended)
             self._resume = None
         self._epoch = self._said = epoch
+        if self._begun == _ONCE:
+            self._begun = _SET
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch."""
@@ -639,6 +721,10 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
     ) -> Generator[list[int], None, None]:
         # Not before the first batch: a DataLoader with workers makes two iterators and begins the
         # second.
+        if self._begun == _ONCE and self._resume is not begin and self.shuffle != "none":
+            _log.warning(_EPOCH_AGAIN.format(self._epoch))
+            self._begun = _AGAIN
+        self._begun = max(self._begun, _ONCE)
         if self._resume is begin:
             self._resume = None
             # A StatefulDataLoader loads a state when it is iterated, and so after set_epoch(). If

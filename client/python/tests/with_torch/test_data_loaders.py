@@ -300,3 +300,52 @@ def test_dataset_without_batches_warns_at_its_call_site(node: Node) -> None:
         with pytest.warns(UserWarning, match="300 samples do not fill a batch") as said:
             kind(ds, 301)
         assert said[0].filename == __file__
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loader_that_collates_batches_is_refused_with_the_remedy(node: Node, workers: int) -> None:
+    ds = larder.open("s3://data/images", cluster=node.address)
+    data = larder.torch.IterableDataset(ds, batch_size=50)
+    with pytest.raises(larder.InvalidArgument) as raised:
+        list(DataLoader(data, batch_size=50, num_workers=workers))
+    assert "the DataLoader collates" in str(raised.value)
+    assert "pass the DataLoader batch_size=None" in str(raised.value)
+    with pytest.raises(larder.InvalidArgument) as raised:
+        list(DataLoader(ds.loader(50), num_workers=workers))  # type: ignore[arg-type]
+    assert "a larder.Loader has no item 0" in str(raised.value)
+    assert "DataLoader(larder.torch.IterableDataset(ds, batch_size=50), batch_size=None" in str(
+        raised.value
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "persist": True}])
+def test_epoch_that_is_iterated_again_is_told_once(
+    node: Node, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    workers = {
+        "persistent_workers" if name == "persist" else name: options[name] for name in options
+    }
+    ds = larder.open("s3://data/images", cluster=node.address)
+    data = larder.torch.IterableDataset(ds, batch_size=50)
+    sampler = larder.torch.BatchSampler(ds, batch_size=50)
+    for one, loader in (
+        (data, DataLoader(data, batch_size=None, **workers)),
+        (
+            sampler,
+            DataLoader(larder.torch.Dataset(ds), batch_size=None, sampler=sampler, **workers),
+        ),
+    ):
+        caplog.clear()
+        for epoch in range(2):
+            one.set_epoch(epoch)
+            assert len(list(loader)) == 6
+        assert caplog.messages == []
+        for _ in range(3):
+            assert len(list(loader)) == 6
+        assert caplog.messages == [
+            "epoch 1 is iterated again, in the same order: call set_epoch(epoch) before each epoch"
+        ]
+    validation = DataLoader(larder.torch.IterableDataset(ds, 50, shuffle="none"), None, **workers)
+    caplog.clear()
+    assert [len(list(validation)) for _ in range(2)] == [6, 6]
+    assert caplog.messages == []

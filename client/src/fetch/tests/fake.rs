@@ -396,7 +396,12 @@ impl State {
         let (rows, cold) = (gather.rows.len() as u64, self.cold.load(SeqCst));
         let rows_origin = if cold { rows } else { 0 };
         let ring_version = self.ring_version.load(SeqCst);
-        let end = GatherEnd { rows_memory: rows - rows_origin, rows_origin, ring_version };
+        let end = GatherEnd {
+            rows_memory: rows - rows_origin,
+            rows_origin,
+            ring_version,
+            ..Default::default()
+        };
         end.encode(request, &mut out);
         stream.write_all(&out).ok()
     }

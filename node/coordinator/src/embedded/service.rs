@@ -5,8 +5,10 @@
 //!
 //! Thread rule: async, on the node's runtime.
 
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
@@ -56,21 +58,52 @@ impl Service {
         let service = CoordinatorServer::new(Self(Arc::clone(coordinator)))
             .max_decoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX);
-        InterceptedService::new(service, TokenInterceptor(Arc::clone(coordinator)))
+        let coordinator = Arc::clone(coordinator);
+        let interceptor = TokenInterceptor { coordinator, refused: Arc::default() };
+        InterceptedService::new(service, interceptor)
     }
 }
 
+/// Time between two log lines about callers of one host without the token.
+const REFUSAL_TOLD_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Admits callers that show the cluster's token.
 #[derive(Debug, Clone)]
-pub struct TokenInterceptor(Arc<EmbeddedCoordinator>);
+pub struct TokenInterceptor {
+    coordinator: Arc<EmbeddedCoordinator>,
+    /// The last one that the log told of.
+    refused: Arc<Mutex<Option<Refusal>>>,
+}
+
+/// A refused host, and when the log told of it.
+type Refusal = (Option<IpAddr>, Instant);
+
+impl TokenInterceptor {
+    /// Tells the log of a refused caller, once a minute for each host.
+    fn tell(&self, request: &Request<()>) {
+        let (from, now) = (request.remote_addr(), crate::now());
+        let host = from.map(|from| from.ip());
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused.is_some_and(|(known, at)| known == host && now < at + REFUSAL_TOLD_INTERVAL) {
+            return;
+        }
+        *refused = Some((host, now));
+        let from = from.map_or("an unknown address".to_owned(), |from| from.to_string());
+        tracing::warn!(
+            "a node at {from} was refused: its token is not that of this cluster; start it with the \
+             --token-file of the other nodes"
+        );
+    }
+}
 
 impl tonic::service::Interceptor for TokenInterceptor {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
         let shown = request.metadata().get_bin(JOIN_TOKEN_METADATA);
         let shown = shown.and_then(|shown| shown.to_bytes().ok()).unwrap_or_default();
-        if self.0.options.token.is(&shown) {
+        if self.coordinator.options.token.is(&shown) {
             return Ok(request);
         }
+        self.tell(&request);
         let message = "that is not the token of this cluster: start the node with the --token that the others have";
         Err(to_status(Error::new(ErrorKind::Unauthenticated, message)))
     }

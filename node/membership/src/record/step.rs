@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use larder_base::{Member, Scheme, limits};
+use larder_base::{Bytes, Counted, Member, Scheme, limits};
 
 use super::{Change, Dataset, Entry, Past, Previous, Record, State, Terms};
 use crate::{
@@ -268,7 +268,7 @@ impl Record {
         let change = record.in_flight_mut()?;
         change.rate = rate;
         let words = match rate {
-            Some(rate) => format!("change {} moves {rate} bytes a second", change.number),
+            Some(rate) => format!("change {} moves {}/s", change.number, Bytes(rate)),
             None => format!("change {} moves as fast as reads allow", change.number),
         };
         step(record, words)
@@ -391,7 +391,8 @@ impl Record {
             Edit::Remove(id) => format!("without {id}"),
         });
         let what: Vec<String> = replicas.into_iter().chain(edits).collect();
-        format!("{} ({moves} shards, {bytes} bytes), asked by {asked_by}", what.join(", "))
+        let (moves, bytes) = (Counted(*moves, "shard"), Bytes(*bytes));
+        format!("{} ({moves}, {bytes}), asked by {asked_by}", what.join(", "))
     }
 
     fn in_flight(&self) -> Result<&Change, Refused> {

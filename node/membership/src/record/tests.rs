@@ -141,7 +141,7 @@ fn pause_and_rate_outlive_the_death_of_a_member() {
     let again = after.begun(&plan, id, "a").unwrap();
     let change = again.record.change.as_ref().unwrap();
     assert_eq!((change.paused, change.rate, again.record.kept), (true, Some(5), None));
-    assert!(again.words.contains("; paused, 5 bytes a second, as was said"), "{}", again.words);
+    assert!(again.words.contains("; paused, 5 B/s, as was said"), "{}", again.words);
     let resumed = again.record.paused(false).unwrap().record.committed().unwrap().record;
     assert_eq!((resumed.kept, ids(&resumed.ring_members()).len()), (None, 3));
 

@@ -3,7 +3,7 @@
 //! Exit codes:
 //!
 //! - 0 after a drain;
-//! - 1 if the node could not start;
+//! - 1 if the node could not start, or its cluster does not take it;
 //! - 2 for settings that can't be used;
 //! - 130 when a second signal cut the drain short.
 
@@ -11,12 +11,12 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::{Command, ExitCode};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
-use larder_base::{ErrorKind, printable_line};
+use larder_base::{Error, ErrorKind, printable_line};
 use larder_node::config::{Args, Config};
 use larder_node::node::Node;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -73,7 +73,7 @@ fn run(args: Args) -> Result<(), Refused> {
     // Before any thread is started, so that the signals reach the thread that waits for them.
     let stop = signals()?;
     let (node_id, exposed) = (config.node_id.clone(), config.beyond_loopback);
-    let node = Node::start(config).map_err(|why| match why.kind() {
+    let mut node = Node::start(config).map_err(|why| match why.kind() {
         ErrorKind::InvalidArgument => Refused(EXIT_SETTINGS, why.to_string()),
         _ => why.into(),
     })?;
@@ -82,7 +82,11 @@ fn run(args: Args) -> Result<(), Refused> {
         stop.with_stdin();
     }
     node.when_unused(stop.when_unused())?;
-    stop.wait(exposed);
+    node.when_refused(stop.when_refused());
+    if let Word::Refused(why) = stop.wait(exposed) {
+        node.shutdown(Duration::ZERO);
+        return Err(why.into());
+    }
     notify(&[sd_notify::NotifyState::Stopping]);
     tracing::info!("stopping: requests in flight have {} s", DRAIN_GRACE.as_secs());
     node.shutdown(DRAIN_GRACE);
@@ -177,10 +181,18 @@ fn notify(states: &[sd_notify::NotifyState<'_>]) {
     }
 }
 
+/// Why the node ends.
+enum Word {
+    /// A signal, or a setting that ends it.
+    Stop,
+    /// The cluster does not take it, for this reason.
+    Refused(String),
+}
+
 /// Receives the request to stop.
 struct Stop {
-    word: Receiver<()>,
-    send: SyncSender<()>,
+    word: Receiver<Word>,
+    send: SyncSender<Word>,
 }
 
 /// Waits for SIGTERM and SIGINT on a thread of its own. The first starts a drain, the second ends
@@ -194,7 +206,7 @@ fn signals() -> io::Result<Stop> {
     let first = send.clone();
     let wait = move || {
         if awaited.wait().is_ok() {
-            let _ = first.try_send(());
+            let _ = first.try_send(Word::Stop);
         }
         if awaited.wait().is_ok() {
             std::process::exit(EXIT_CUT_SHORT);
@@ -211,7 +223,7 @@ impl Stop {
         let wait = move || {
             let mut scrap = [0; 512];
             while matches!(io::stdin().read(&mut scrap), Ok(1..)) {}
-            let _ = send.try_send(());
+            let _ = send.try_send(Word::Stop);
         };
         let started = thread::Builder::new().name("larder-stdin".to_owned()).spawn(wait);
         if let Err(why) = started {
@@ -224,13 +236,21 @@ impl Stop {
         let send = self.send.clone();
         move || {
             tracing::info!("no client uses this node any more");
-            let _ = send.try_send(());
+            let _ = send.try_send(Word::Stop);
+        }
+    }
+
+    /// Returns the function to call when the cluster does not take the node.
+    fn when_refused(&self) -> impl FnOnce(Error) + Send + 'static {
+        let send = self.send.clone();
+        move |why| {
+            let _ = send.try_send(Word::Refused(why.to_string()));
         }
     }
 
     /// Waits for the request to stop. Meanwhile a node that other hosts can reach repeats its
     /// warning.
-    fn wait(&self, exposed: bool) {
+    fn wait(&self, exposed: bool) -> Word {
         loop {
             if exposed {
                 tracing::warn!(
@@ -239,8 +259,9 @@ impl Stop {
                 );
             }
             match self.word.recv_timeout(EXPOSED_WARNING_INTERVAL) {
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(word) => return word,
+                Err(RecvTimeoutError::Disconnected) => return Word::Stop,
             }
         }
     }

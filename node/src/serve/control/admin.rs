@@ -16,6 +16,7 @@ mod status;
 mod transfer;
 
 use std::pin::Pin;
+use std::slice;
 use std::sync::Arc;
 
 use futures_util::Stream;
@@ -91,12 +92,17 @@ impl Admin {
 
     /// Runs an operator's command.
     async fn obey(&self, command: Command) -> Result<(), Error> {
-        if let Command::Remove(ids) = &command {
-            // A node that has left counts as gone, even if it never existed. So refuse unknown
-            // names here.
+        // A node that has left counts as gone, even if it never existed. So refuse unknown names
+        // here.
+        let named = match &command {
+            Command::Remove(ids) => ids.as_slice(),
+            Command::Drain { id, .. } | Command::Undrain(id) => slice::from_ref(id),
+            _ => &[],
+        };
+        if !named.is_empty() {
             let standing = self.cluster()?.standing();
             let record = record(&standing)?;
-            if let Some(unknown) = ids.iter().find(|id| record.entry(id).is_none()) {
+            if let Some(unknown) = named.iter().find(|id| record.entry(id).is_none()) {
                 return Err(command::unknown(record, unknown));
             }
         }

@@ -30,6 +30,7 @@ pub(super) fn describe(context: &Context) -> NodeDescription {
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
         draining: context.stop.is_given() || shared.stopping.is_cancelled(),
         origins: shared.catalog.prefixes().iter().map(ToString::to_string).collect(),
+        origin_faults: shared.origin_faults.load().to_vec(),
         memory: Some(memory(context, &usage)),
         counters: Some(counters(context, &usage)),
         load: Some(load(context, &usage)),

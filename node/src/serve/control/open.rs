@@ -24,7 +24,10 @@ pub(super) async fn open(
         "" => None,
         uri => Some(origin_uri(uri)?),
     };
-    let opened = open_in_turn(context, wanted.clone(), manifest).await?;
+    let opened = open_in_turn(context, wanted.clone(), manifest).await;
+    // A client that is refused must not keep the node: see `when_unused`.
+    context.local.note_open(opened.is_ok());
+    let opened = opened?;
     let manifest = opened.dataset.manifest();
     let name = &request.client_name;
     let name = &name[..name.floor_char_boundary(limits::CLIENT_NAME_BYTES_MAX as usize)];

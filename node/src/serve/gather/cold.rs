@@ -107,8 +107,10 @@ impl Answer<'_> {
     fn read_by_range(&mut self, slot: Slot, run: &Run, bytes: &mut [u8]) -> Result<(), Ended> {
         let rows = (run.first..).zip(&run.spans);
         let absent = rows.filter(|&(index, _)| matches!(self.plan.found(index), Found::NotKept));
-        let want = |(index, &(_, at)): (usize, &(Span, usize))| {
+        let mut read_bytes = 0;
+        let want = |(index, &(span, at)): (usize, &(Span, usize))| {
             let row = self.plan.rows[index];
+            read_bytes += span.bytes;
             RowWanted { shard: row.shard, row: row.row, tensor: slot.column.tensor, at }
         };
         let wanted: Vec<_> = absent.map(want).collect();
@@ -118,6 +120,7 @@ impl Answer<'_> {
         let (shared, dataset) = (&self.context.shared, &self.plan.dataset);
         let read = || shared.read_through.read_rows(dataset, &wanted, bytes);
         while_alive(self.peer, self.request, read)??;
+        self.ranged_bytes += read_bytes;
         Ok(())
     }
 

@@ -60,6 +60,12 @@ impl<'a> Plan<'a> {
         (memory as u64, (self.rows.len() - memory) as u64)
     }
 
+    /// Returns the bytes that fills read from the origin, and no earlier gather has reported.
+    pub(super) fn filled_bytes(&self) -> u64 {
+        let shards = self.shards.shards().iter();
+        self.cache.take_origin_bytes(shards.map(|&shard| self.shard_id(shard)))
+    }
+
     /// Returns the current state of the `index`-th row's shard.
     pub(super) fn look(&mut self, row: usize) -> &Found {
         self.look_at(self.shards.of_row(row))

@@ -54,6 +54,24 @@ fn rows_of_every_length_are_sent_in_requested_order() {
     }
 }
 
+#[test]
+fn gather_reports_the_bytes_that_the_origin_sent_for_it() {
+    let folder = Folder::new(60, 4096, 1 << 16, false);
+    for (memory, kept) in [(ROOMY, true), (150_000, false)] {
+        let node = TestNode::new(&folder, memory);
+        let mut client = node.remote();
+        let mut gather = || client.gather(&node.gather(0..60)).unwrap().end;
+        let mut reported = gather().origin_bytes;
+        assert!(reported >= 60 * 4096, "{reported}");
+        until("the fills end", || node.shared.cache.usage().filling.shards == 0);
+        let again = gather();
+        assert_eq!(again.origin_bytes, again.rows_origin * 4096);
+        assert_eq!(again.rows_origin == 0, kept);
+        reported += again.origin_bytes;
+        assert_eq!(reported, node.shared.counters.origin_bytes.get());
+    }
+}
+
 /// Returns the lengths of 300 rows: none, a few bytes, about a block, and long enough to be sent
 /// directly.
 fn lengths() -> Vec<usize> {

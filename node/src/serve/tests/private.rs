@@ -82,12 +82,13 @@ fn control_calls_need_the_ticket_from_the_socket() {
 }
 
 #[test]
-fn shared_node_accepts_no_prefixes_and_needs_no_ticket() {
+fn shared_node_tells_its_address_and_accepts_no_prefixes() {
     let (folder, other) =
         (Folder::new(40, 1000, 10_000, false), Folder::new(40, 1000, 10_000, false));
     let node = TestNode::unmanned(&folder, ROOMY);
     let refused = node.local().admit(&other.uri().to_string()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{refused}");
+    assert_eq!(node.local().admit("").unwrap().control, format!("http://{}", node.listen));
     open(&node, &folder, None).unwrap();
     let outside = open(&node, &other, None).unwrap_err();
     assert_eq!(outside.kind(), ErrorKind::PermissionDenied, "{outside}");
@@ -102,6 +103,7 @@ fn node_is_unused_only_after_the_whole_time_without_clients() {
     let span = Duration::from_millis(200);
     node.servers.when_unused(span, move || send.try_send(()).unwrap()).unwrap();
     assert!(unused.recv_timeout(2 * span).is_err(), "there is a user");
+    open(&node, &folder, None).unwrap();
     drop(user);
     // Clients that come and go start the time anew.
     let begun = clock::now();
@@ -115,4 +117,36 @@ fn node_is_unused_only_after_the_whole_time_without_clients() {
     let mut late = Client::new(UnixStream::connect(node.socket_path()).unwrap());
     let refused = late.hello(larder_base::Ticket::from_bytes([0; 16])).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ResourceExhausted);
+}
+
+#[test]
+fn unused_time_starts_only_after_an_open_that_succeeded() {
+    let (folder, other) =
+        (Folder::new(40, 1000, 10_000, false), Folder::new(40, 1000, 10_000, false));
+    let begun = clock::now();
+    for granted_first in [false, true] {
+        let node = TestNode::unmanned(&folder, ROOMY);
+        let (send, unused) = sync_channel(1);
+        let user = node.local();
+        let span = if granted_first { Duration::from_millis(300) } else { PATIENCE };
+        node.servers.when_unused(span, move || send.try_send(()).unwrap()).unwrap();
+        if granted_first {
+            open(&node, &folder, None).unwrap();
+            drop(user);
+            let ended = clock::now();
+            // Refused clients come and go until the node ends. They do not make it stay.
+            while unused.recv_timeout(span / 10).is_err() {
+                assert!(ended.elapsed() < PATIENCE, "refused clients keep the node");
+                if let Ok(connection) = UnixStream::connect(node.socket_path()) {
+                    let _ = open(&node, &other, None).unwrap_err();
+                    drop(connection);
+                }
+            }
+        } else {
+            open(&node, &other, None).unwrap_err();
+            drop(user);
+            unused.recv_timeout(PATIENCE / 2).expect("it ends with its only user");
+        }
+    }
+    assert!(begun.elapsed() < PATIENCE);
 }

@@ -5,6 +5,7 @@
 //! because a limit anywhere above binds as well. All paths start at a root that is handed in.
 
 use super::Budget;
+use larder_base::Bytes;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,8 @@ pub enum BudgetError {
     },
     /// Not even the node itself fits.
     #[error(
-        "{limit} allows no cache: the node itself keeps {overhead} bytes; raise the limit above that"
+        "{limit} allows no cache: the node itself keeps {}; raise the limit above that",
+        Bytes(*overhead)
     )]
     NothingLeft {
         /// The limit that binds.
@@ -44,8 +46,10 @@ pub enum BudgetError {
     },
     /// So much is in use already that the node itself does not fit.
     #[error(
-        "only {available} bytes of memory are available now, of which the node itself keeps \
-         {overhead}; end what uses the rest, or raise the limit of the cgroup"
+        "only {} of memory are available now, of which the node itself keeps {}; end what uses the \
+         rest, or raise the limit of the cgroup",
+        Bytes(*available),
+        Bytes(*overhead)
     )]
     NothingAvailable {
         /// Bytes that could be taken now.
@@ -64,8 +68,10 @@ pub enum BudgetError {
     Zero,
     /// The budget asked for is more than the memory there is.
     #[error(
-        "a cache of {requested} bytes does not fit: {limit}, of which the node itself keeps \
-         {overhead}; ask for at most {most} bytes ({} MiB), or raise the limit",
+        "a cache of {} does not fit: {limit}, of which the node itself keeps {}; ask for at most \
+         {}MiB, or raise the limit",
+        Bytes(*requested),
+        Bytes(*overhead),
         most >> 20
     )]
     TooLarge {
@@ -90,7 +96,7 @@ pub struct MemoryLimit {
 
 impl std::fmt::Display for MemoryLimit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} allows {} bytes", self.source.display(), self.bytes)
+        write!(f, "{} allows {}", self.source.display(), Bytes(self.bytes))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Store;
 use crate::holder::{Edge, HolderId};
+use larder_base::Bytes;
 use std::hash::Hash;
 use std::time::Instant;
 
@@ -13,8 +14,11 @@ pub enum LeaseRefused {
     NotResident,
     /// The holder would exceed its quota.
     #[error(
-        "a lease of {needed_bytes} bytes on top of the {held_bytes} held exceeds the client's quota \
-         of {quota_bytes} bytes; release other shards, or read rows without mapping them"
+        "a lease of {} on top of the {} held exceeds the client's quota of {}; release other shards, \
+         or read rows without mapping them",
+        Bytes(*needed_bytes),
+        Bytes(*held_bytes),
+        Bytes(*quota_bytes)
     )]
     OverQuota {
         /// The shard's bytes.

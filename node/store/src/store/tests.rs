@@ -309,7 +309,7 @@ fn refusal_names_needed_and_free_bytes_and_a_remedy() {
     let (mut store, now) = shelf(100);
     fill(&mut store, 1, 'a', 70, now);
     let Outcome::NoRoom { reason, .. } = ask(&mut store, 2, 'a', 31, now) else { panic!("room") };
-    let expected = "no room for a shard of 31 bytes, 30 are free: what is here is in use and \
+    let expected = "no room for a shard of 31 B, 30 B are free: what is here is in use and \
                     stays; read rows from the origin instead";
     assert_eq!(reason.to_string(), expected);
 }

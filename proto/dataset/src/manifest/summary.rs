@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use larder_base::printable_line;
+use larder_base::{Counted, printable_line};
 
 use super::{Manifest, Tensor};
 
@@ -28,14 +28,14 @@ impl Manifest {
         let tensors = listed(self.tensors().iter().map(described));
         let mut said = format!(
             "{} ({tensors}) from {}",
-            counted(self.samples(), "sample"),
-            counted(self.object_count().into(), "file"),
+            Counted(self.samples(), "sample"),
+            Counted(self.object_count().into(), "file"),
         );
         // Writing to a string does not fail.
         if self.object_count() > 1
             && let Some(rows) = self.rows_per_file()
         {
-            let _ = write!(said, " of {} each", counted(rows, "row"));
+            let _ = write!(said, " of {} each", Counted(rows, "row"));
         }
         let folders: BTreeSet<&str> = self.keys().map(|key| folder_and_name(key).0).collect();
         if folders.iter().any(|folder| !folder.is_empty()) {
@@ -43,7 +43,7 @@ impl Manifest {
                 "" => "./".to_owned(),
                 folder => format!("{}/", shortened(folder)),
             }));
-            let _ = write!(said, " in {}: {names}", counted(folders.len() as u64, "folder"));
+            let _ = write!(said, " in {}: {names}", Counted(folders.len() as u64, "folder"));
         }
         printable_line(&said).into_owned()
     }
@@ -63,7 +63,7 @@ impl Manifest {
             "each file may be one sample: {} like {} hold {whole}, and the first dimension counts \
              samples, so that each has {rows}; if each file is one sample, save array[None], or \
              join many files with numpy.stack",
-            counted(self.object_count().into(), "file"),
+            Counted(self.object_count().into(), "file"),
             shortened(self.object(0).key),
         );
         Some(printable_line(&warning).into_owned())
@@ -126,10 +126,6 @@ fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
     let more = names.len().saturating_sub(NAMED_MAX);
     let named = names.take(NAMED_MAX).collect::<Vec<_>>().join(", ");
     if more == 0 { named } else { format!("{named} and {more} more") }
-}
-
-fn counted(number: u64, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -59,6 +59,14 @@ pub(super) fn status(error: &object_store::Error) -> Option<u16> {
     status.get(..3)?.parse().ok()
 }
 
+/// Returns whether S3 refused the session token of temporary credentials. It does so with status
+/// 400, as if the request were malformed.
+pub(super) fn refuses_token(error: &object_store::Error) -> bool {
+    let text = full_text(error);
+    let code = answer(&text).and_then(|(_, body)| element(body, "Code"));
+    matches!(code, Some("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired"))
+}
+
 /// Returns the status line and the body of an error answer.
 fn answer(text: &str) -> Option<(&str, &str)> {
     let (_, answer) = text.split_once("status code: ")?;
@@ -146,6 +154,15 @@ mod tests {
         assert_eq!(plain(&bare), "the store answered 504 Gateway Timeout");
         let page = generic("status code: 502 Bad Gateway: <html>oh no</html>");
         assert_eq!(plain(&page), "the store answered 502 Bad Gateway");
+    }
+
+    #[test]
+    fn refused_session_token_is_known_by_its_code() {
+        let answer = |code: &str| {
+            generic(&format!("status code: 400 Bad Request: <Error><Code>{code}</Code></Error>"))
+        };
+        assert!(refuses_token(&answer("ExpiredToken")) && refuses_token(&answer("InvalidToken")));
+        assert!(!refuses_token(&answer("InvalidRequest")));
     }
 
     #[test]

@@ -72,6 +72,17 @@ impl Origin {
         Ok(objects)
     }
 
+    /// Makes one request for the first keys under a prefix, to learn whether its bucket answers.
+    ///
+    /// # Errors
+    /// If the store refuses or cannot be reached.
+    pub async fn probe(&self, prefix: &OriginUri) -> Result<(), OriginError> {
+        let path = store_path(prefix)?;
+        let mut listing = self.strict.list((!prefix.path().is_empty()).then_some(&path));
+        let first = async move { listing.next().await.transpose().map(drop) };
+        self.ask(prefix, first).await.map_err(failed(prefix))
+    }
+
     /// Converts a page of a listing to keys relative to `prefix`.
     fn listed(&self, prefix: &OriginUri, found: Vec<ObjectMeta>) -> Vec<ObjectInfo> {
         let info = |meta: ObjectMeta| {

@@ -61,6 +61,9 @@ pub struct NodeDescription {
     /// Connections and leases at this moment.
     #[prost(message, optional, tag = "16")]
     pub load: ::core::option::Option<Load>,
+    /// Why origin prefixes can't be read, by the node's last look. Each names its prefix.
+    #[prost(string, repeated, tag = "17")]
+    pub origin_faults: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Bytes of the memory budget by use. resident + filling + orphaned never exceeds budget.
 #[derive(serde::Serialize)]

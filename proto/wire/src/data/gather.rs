@@ -165,6 +165,7 @@ fn row_from(bytes: &[u8; 8]) -> RowRef {
 ///      0     8  rows that came from memory
 ///      8     8  rows that came from the origin, by range or by waiting for a fill
 ///     16     8  version of the ring that the node has
+///     24     8  bytes that the node read from the origin for this request
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GatherEnd {
@@ -174,6 +175,9 @@ pub struct GatherEnd {
     pub rows_origin: u64,
     /// The version of the node's ring: a greater version than the client's is newer.
     pub ring_version: u64,
+    /// Bytes that the node read from the origin: rows by range, and whole shards that no earlier
+    /// request has reported.
+    pub origin_bytes: u64,
 }
 
 impl GatherEnd {
@@ -183,6 +187,7 @@ impl GatherEnd {
             body.extend_from_slice(&self.rows_memory.to_le_bytes());
             body.extend_from_slice(&self.rows_origin.to_le_bytes());
             body.extend_from_slice(&self.ring_version.to_le_bytes());
+            body.extend_from_slice(&self.origin_bytes.to_le_bytes());
         });
     }
 
@@ -196,6 +201,7 @@ impl GatherEnd {
             rows_memory: fields.u64()?,
             rows_origin: fields.u64()?,
             ring_version: fields.u64()?,
+            origin_bytes: fields.u64()?,
         };
         fields.end()?;
         Ok(end)

@@ -50,7 +50,7 @@ frame_kinds! {
     /// Node: a run of rows of one tensor, which follow as payload.
     Data = 17, 16 + 8 * limits::GATHER_ROWS_MAX;
     /// Node: the end of a gather.
-    GatherEnd = 18, 24;
+    GatherEnd = 18, 32;
     /// Client: requests this shard's extent.
     Attach = 32, 24;
     /// Client: requests this snapshot's manifest.
@@ -68,7 +68,7 @@ frame_kinds! {
     /// Client: asks the node to admit one more prefix.
     Admit = 39, limits::ADMIT_BYTES_MAX;
     /// Node: the prefix is accepted; carries the node's address.
-    Admitted = 40, 32 + limits::CONTROL_ADDRESS_BYTES_MAX;
+    Admitted = 40, 40 + limits::CONTROL_ADDRESS_BYTES_MAX;
     /// Node to node: requests bytes of an extent.
     ReadPart = 48, 40;
     /// Node: the bytes, as payload.

@@ -32,7 +32,15 @@ fn hello() -> Hello {
 
 fn admitted() -> Admitted {
     let control = "http://127.0.0.1:7070".to_owned();
-    Admitted { ticket: Ticket::from_bytes([9; 16]), memory_bytes: 8 << 30, pid: 4321, control }
+    Admitted {
+        ticket: Ticket::from_bytes([9; 16]),
+        memory_bytes: 8 << 30,
+        pid: 4321,
+        memory_percent: 50,
+        uptime_seconds: 720,
+        linger_seconds: 60,
+        control,
+    }
 }
 
 const PART_BYTES: u32 = 1_234;
@@ -55,7 +63,7 @@ fn one_of_each() -> Vec<Vec<u8>> {
     let pending = Pending { state: PendingState::Queued };
     let release = Release { snapshot, shard };
     let recall = Recall { snapshot, shard };
-    let end = GatherEnd { rows_memory: 5, rows_origin: 6, ring_version: 7 };
+    let end = GatherEnd { rows_memory: 5, rows_origin: 6, ring_version: 7, origin_bytes: 8 };
     let error = ErrorReply::from(Error::new(ErrorKind::NotFound, "no such shard"));
     let ok = HelloOk::answer(&hello(), BootId::from_bytes([8; 16]), "node-a").unwrap();
     let ragged = DataRun {

@@ -11,20 +11,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::{Method, Request, Response};
-use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, HttpError, StdError};
 use tokio::sync::mpsc;
 
 use crate::counts::Counters;
+use crate::credentials::Valid;
 use crate::fault::{Action, FaultPlan, Honest, Injection, Script, Step, spoil};
 use crate::objects::{ObjectRead, Objects};
-use crate::{ACCESS_KEY, SECRET_KEY};
 
 /// State shared by all connections.
 #[derive(Debug)]
 pub(super) struct Service {
     s3: S3Service,
+    pub(super) credentials: Valid,
     pub(super) counters: Arc<Counters>,
     plan: Mutex<Option<FaultPlan>>,
     latency: Duration,
@@ -33,9 +33,12 @@ pub(super) struct Service {
 impl Service {
     pub(super) fn new(directory: &Path, latency: Duration) -> io::Result<Self> {
         let mut builder = S3ServiceBuilder::new(Objects::new(directory)?);
-        builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        let credentials = Valid::default();
+        builder.set_auth(credentials.clone());
+        builder.set_access(credentials.clone());
         Ok(Self {
             s3: builder.build(),
+            credentials,
             counters: Arc::new(Counters::default()),
             plan: Mutex::new(None),
             latency,

@@ -1,7 +1,7 @@
 //! The nodes: tests whether they answer, agree, and let this user attach to their memory.
 
 use std::{
-    env, fs,
+    fs,
     io::ErrorKind,
     os::unix::{
         fs::{FileTypeExt, MetadataExt},
@@ -10,7 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use larder_client::admin::{Answer, NodeDescription};
+use larder_client::{
+    admin::{Answer, NodeDescription},
+    host,
+};
 
 use super::Check;
 use crate::{context::Nodes, error::Failure, output::units};
@@ -32,8 +35,8 @@ pub(super) fn checks(nodes: Result<Option<Nodes>, Failure>, socket: Option<&Path
             let found =
                 "none named, and no node of this host runs: --cluster or LARDER_CLUSTER names one";
             let unnamed = Check::ok(CLUSTER, found, CLUSTER_WHY);
-            let usual = usual_socket();
-            return vec![unnamed, try_socket(socket.unwrap_or(&usual), socket.is_some())];
+            let usual = host::daemon_sockets();
+            return vec![unnamed, try_socket(socket.unwrap_or(&usual[0]), socket.is_some())];
         }
         Err(Failure { what, why, hint, .. }) => {
             let found = why.map_or(what.clone(), |why| format!("{what}: {why}"));
@@ -94,12 +97,6 @@ fn members(answers: &[Answer<NodeDescription>]) -> Check {
         return Check::warn(CLUSTER, found, CLUSTER_WHY, "wait until it is back");
     }
     Check::ok(CLUSTER, format!("{members}, all up and of one mind"), CLUSTER_WHY)
-}
-
-/// The default path of a node's socket.
-fn usual_socket() -> PathBuf {
-    let folder = env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
-    folder.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join("larder/larder.sock")
 }
 
 fn try_socket(path: &Path, expected: bool) -> Check {

@@ -68,15 +68,18 @@ impl Report for NodeReport {
         let said = &self.said;
         let uptime = units::duration(Duration::from_millis(said.uptime_ms));
         let state = if said.draining { "draining" } else { "up" };
-        page.fields(&[
+        let mut fields = vec![
             ("node", format!("{} on {}, version {}", said.node_id, said.host, said.version)),
             ("state", format!("{state} for {uptime}")),
             ("control", self.control.clone()),
             ("data", said.data_address.clone()),
             ("socket", said.socket_path.clone()),
             ("origins", said.origins.join(", ")),
-            ("ring", format!("version {}, digest {:016x}", said.ring_version, said.ring_digest)),
-        ]);
+        ];
+        fields.extend(said.origin_faults.iter().map(|fault| ("no answer", fault.clone())));
+        let ring = format!("version {}, digest {:016x}", said.ring_version, said.ring_digest);
+        fields.push(("ring", ring));
+        page.fields(&fields);
         self.show_memory(page);
         self.show_work(page);
         self.show_failures(page);

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::{
     commands::operator::{failed, onlooker},
     context::Context,
-    error::Failure,
+    error::{Exit, Failure},
 };
 
 #[derive(Debug, Serialize)]
@@ -134,10 +134,22 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
         .collect();
     let seen = operator.look(&addresses);
     drop(progress);
+    if status.cluster.is_empty() {
+        return Err(no_record(&status));
+    }
     let report = report(status, &seen);
     context.output.print(&report)?;
     report.warnings().iter().for_each(|warning| context.output.warn(warning));
     Ok(())
+}
+
+/// The failure of a node that knows no cluster to show.
+fn no_record(status: &ClusterStatus) -> Failure {
+    let what = format!("node {} has not seen the record of its cluster yet", status.node_id);
+    let failure = Failure::new(Exit::Unavailable, what).hint(
+        "wait until it has joined; its log says why it has not, or ask another node with --cluster",
+    );
+    if status.away.is_empty() { failure } else { failure.why(&status.away) }
 }
 
 fn report(status: ClusterStatus, seen: &[Seen]) -> StatusReport {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use larder_base::{Error, ErrorKind, limits};
+use larder_base::{Bytes, Error, ErrorKind, limits};
 use larder_membership::{
     Record,
     agent::{Command, Steer},
@@ -58,7 +58,7 @@ fn steered(steer: Steer, change: Option<u64>) -> (Command, String) {
         Steer::Resume => format!("resume {which}"),
         Steer::Abort => format!("abort {which}"),
         Steer::Rate(None) => format!("no limit to the rate of {which}"),
-        Steer::Rate(Some(rate)) => format!("move at most {rate} bytes a second for {which}"),
+        Steer::Rate(Some(rate)) => format!("move at most {}/s for {which}", Bytes(rate)),
     };
     (Command::Steer { steer, change }, words)
 }

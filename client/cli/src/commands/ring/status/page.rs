@@ -11,10 +11,6 @@ const LEGEND: &str =
 
 impl Report for StatusReport {
     fn show(&self, page: &mut Page) {
-        if self.cluster.is_empty() {
-            page.line(&format!("node {} has not seen the record of its cluster yet", self.asked));
-            return;
-        }
         let coordinator = &self.coordinator;
         let kept_by = match coordinator.kind {
             "etcd" => format!("etcd at {}", coordinator.address),
