@@ -8,6 +8,7 @@
 //! Non-goals: converting data; reading data other than the offsets of ragged rows, unless checksums
 //! are asked for.
 
+mod added;
 mod checksum;
 mod group;
 mod headers;
@@ -27,6 +28,7 @@ use crate::{
     DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginError,
     OriginUri, checksums::TableWriter, origin::Target, uri::check_tag,
 };
+pub use added::{added_warning, count_added};
 pub use checksum::shard_checksum;
 use group::Plan;
 pub use publish::ManifestLocation;
@@ -229,7 +231,7 @@ async fn list_files(
     progress: Progress<'_>,
 ) -> Result<Vec<ObjectInfo>, DatasetError> {
     let mut files = origin.list(uri).await?;
-    files.retain(|file| !file.key.split('/').any(|segment| segment == ".larder"));
+    files.retain(|file| !is_of_larder(&file.key));
     progress(IndexProgress::Listed { objects: files.len() as u64 });
     if files.is_empty() {
         let why = match origin.head(uri).await {
@@ -245,6 +247,11 @@ async fn list_files(
         file.size_bytes > 0
     });
     Ok(files)
+}
+
+/// Returns whether an object is Larder's own: a manifest, a tag or a table of checksums.
+fn is_of_larder(key: &str) -> bool {
+    key.split('/').any(|segment| segment == ".larder")
 }
 
 /// Plans a dataset of safetensors or of npy files, whichever have more bytes.

@@ -53,7 +53,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     checks.extend(nodes::checks(context.nodes_to_inspect(), arguments.socket.as_deref()));
     if let Some(reference) = reference {
         progress.say(&format!("reaching {}", reference.uri()));
-        checks.extend(context.block_on(Box::pin(origin::checks(reference.uri())))?);
+        checks.extend(context.block_on(Box::pin(origin::checks(&reference)))?);
     }
     drop(progress);
     let count = |state| checks.iter().filter(|check| check.state == state).count();

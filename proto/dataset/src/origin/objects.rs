@@ -43,6 +43,15 @@ impl Origin {
     /// # Errors
     /// If the store refuses, cannot be reached, or has more objects than are indexed.
     pub async fn list(&self, prefix: &OriginUri) -> Result<Vec<ObjectInfo>, OriginError> {
+        self.list_at_most(prefix, limits::OBJECTS_MAX).await
+    }
+
+    /// As [`list`](Self::list), for at most this many objects.
+    pub(crate) async fn list_at_most(
+        &self,
+        prefix: &OriginUri,
+        objects_max: u32,
+    ) -> Result<Vec<ObjectInfo>, OriginError> {
         let path = store_path(prefix)?;
         let listing = self.store.list((!prefix.path().is_empty()).then_some(&path));
         let mut listing = listing.ready_chunks(limits::LISTED_TOGETHER);
@@ -53,8 +62,8 @@ impl Origin {
             let Some(found) = found else { break };
             let found = found.into_iter().collect::<object_store::Result<Vec<_>>>();
             let listed = self.listed(prefix, found.map_err(failed(prefix))?);
-            if objects.len() + listed.len() > limits::OBJECTS_MAX as usize {
-                let limit = limits::OBJECTS_MAX.into();
+            if objects.len() + listed.len() > objects_max as usize {
+                let limit = objects_max.into();
                 return Err(OriginError::TooMany { prefix: prefix.clone(), limit });
             }
             let named = listed.iter().filter_map(|info| prefix.join(&info.key).ok()).collect();

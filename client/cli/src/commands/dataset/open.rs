@@ -59,6 +59,24 @@ pub(crate) fn open(
     opened
 }
 
+/// Counts the objects that were added since the prefix was indexed, and warns of them. `None` if
+/// they can't be counted: the command works without.
+pub(super) fn warn_of_added(
+    context: &Context,
+    manifest: &Manifest,
+) -> Result<Option<u64>, Failure> {
+    let progress = context.progress(&format!("listing {}", manifest.uri()));
+    let added = context.block_on(async {
+        let origin = Origin::connect(manifest.uri()).await.ok()?;
+        Box::pin(admin::count_added(&origin, manifest)).await.ok()
+    })?;
+    drop(progress);
+    if let Some(added @ 1..) = added {
+        context.output.warn(&admin::added_warning(manifest.uri(), added));
+    }
+    Ok(added)
+}
+
 /// Opens a dataset through nodes. Fails if no node answers: a training job then reads from the
 /// origin, but the user of a command wants to read through the nodes.
 pub(crate) fn open_through_nodes(

@@ -2,7 +2,7 @@
 
 use std::{env, fs, path::Path, time::Instant};
 
-use larder_client::admin::{Origin, OriginError, OriginUri, Scheme};
+use larder_client::admin::{self, DatasetRef, Origin, OriginError, OriginUri, Scheme};
 
 use super::Check;
 use crate::{error::Failure, output::units};
@@ -13,14 +13,18 @@ const PROBE: &[u8] = b"larder doctor wrote this to see whether it may write here
 const REACH: &str = "origin";
 const LIST: &str = "origin list";
 const READ: &str = "origin read";
+const INDEX: &str = "index";
 const WRITE: &str = "origin write";
 const REACH_WHY: &str = "everything is read from there at first";
-const LIST_WHY: &str = "indexing lists the files under a prefix; nothing else ever lists";
+const LIST_WHY: &str =
+    "indexing lists the files under a prefix; training never waits for a listing";
 const READ_WHY: &str = "nodes fill shards with ranged reads";
+const INDEX_WHY: &str = "a dataset has the objects that lay there when it was indexed";
 const WRITE_WHY: &str =
     "the manifest is kept beside the data, under .larder, so that all hosts find it";
 
-pub(super) async fn checks(uri: &OriginUri) -> Vec<Check> {
+pub(super) async fn checks(dataset: &DatasetRef) -> Vec<Check> {
+    let uri = dataset.uri();
     // Writing would make a missing folder. A mistyped folder must stay missing.
     if uri.scheme() == Scheme::File && !Path::new("/").join(uri.path()).is_dir() {
         let found = format!("{uri} is no folder");
@@ -52,6 +56,7 @@ pub(super) async fn checks(uri: &OriginUri) -> Vec<Check> {
             });
             if let Some(object) = first {
                 checks.push(read(&origin, uri, &object.key).await);
+                checks.extend(index(&origin, dataset).await);
             }
         }
     }
@@ -76,6 +81,26 @@ async fn read(origin: &Origin, uri: &OriginUri, key: &str) -> Check {
         }
         Err(error) => failed(READ, READ_WHY, error),
     }
+}
+
+/// Compares the index with the objects. No check if these can't be counted, and none without an
+/// index: the first open makes it.
+async fn index(origin: &Origin, dataset: &DatasetRef) -> Option<Check> {
+    let found = match Box::pin(admin::find_with(origin, dataset, None)).await {
+        Ok(found) => found?,
+        Err(error) => {
+            let hint = format!("index it again: larder dataset index {}", dataset.uri());
+            return Some(Check::warn(INDEX, error.to_string(), INDEX_WHY, hint));
+        }
+    };
+    let uri = dataset.uri();
+    Some(match Box::pin(admin::count_added(origin, &found.manifest)).await.ok()? {
+        0 => Check::ok(INDEX, "no object was added since it was made", INDEX_WHY),
+        added => {
+            let hint = format!("larder dataset index {uri}");
+            Check::warn(INDEX, admin::added_warning(uri, added), INDEX_WHY, hint)
+        }
+    })
 }
 
 /// Writes the probe on condition that it does not exist, and deletes it again. The origin checks
@@ -166,7 +191,7 @@ mod tests {
     async fn missing_folder_fails_the_check_and_is_not_created() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("imagenet");
-        let uri = OriginUri::parse(&format!("file://{}", path.display())).unwrap();
+        let uri = DatasetRef::parse(&format!("file://{}", path.display())).unwrap();
         let missing = checks(&uri).await;
         assert_eq!((missing.len(), missing[0].state), (1, State::Fail));
         assert!(missing[0].found.ends_with("imagenet is no folder"), "{}", missing[0].found);
@@ -182,7 +207,8 @@ mod tests {
     #[tokio::test]
     async fn probe_of_a_writable_prefix_is_deleted() {
         let folder = tempfile::tempdir().unwrap();
-        let uri = OriginUri::parse(&format!("file://{}", folder.path().display())).unwrap();
+        let dataset = DatasetRef::parse(&format!("file://{}", folder.path().display())).unwrap();
+        let uri = dataset.uri();
         fs::write(folder.path().join("x.npy"), b"data").unwrap();
         let probe = folder.path().join(".larder/doctor");
         let said = format!("allowed: {uri}/.larder/doctor was written and deleted");
@@ -191,13 +217,13 @@ mod tests {
                 fs::create_dir(folder.path().join(".larder")).unwrap();
                 fs::write(&probe, b"").unwrap();
             }
-            assert_eq!(checks(&uri).await.last().unwrap().found, said);
+            assert_eq!(checks(&dataset).await.last().unwrap().found, said);
             assert!(!probe.exists() && !folder.path().join(".larder").exists());
         }
         let manifest = folder.path().join(".larder/x.manifest");
         fs::create_dir(folder.path().join(".larder")).unwrap();
         fs::write(&manifest, b"").unwrap();
-        assert_eq!(checks(&uri).await.last().unwrap().found, said);
+        assert_eq!(checks(&dataset).await.last().unwrap().found, said);
         assert!(manifest.exists() && !probe.exists());
     }
 }
