@@ -146,10 +146,29 @@ async fn names_a_remedy_when_nothing_can_be_indexed() {
     let error = index_memory(&[]).await.unwrap_err().to_string();
     assert!(error.contains("there is nothing"), "{error}");
     let error = index_memory(&[("a.bin", vec![1; 100])]).await.unwrap_err().to_string();
-    assert!(error.contains("--window"), "{error}");
-    let error = index_memory(&[("a.txt", vec![1]), ("b.npy", Vec::new())]).await.unwrap_err();
-    assert!(matches!(error, DatasetError::NothingToIndex { .. }), "{error}");
-    assert!(error.to_string().contains("b.npy is empty"), "{error}");
+    assert!(error.contains("only if dtype, window and stride are given"), "{error}");
+}
+
+#[tokio::test]
+async fn counts_the_kinds_when_nothing_can_be_indexed() {
+    let said = async |files: &[(&str, Vec<u8>)]| {
+        let error = index_memory(files).await.unwrap_err();
+        assert!(matches!(error, DatasetError::NothingToIndex { .. }), "{error}");
+        error.to_string()
+    };
+    assert_eq!(
+        said(&[("a.jpg", vec![1]), ("b/c.parquet", vec![1])]).await,
+        "s3://bucket/data can't be indexed: 2 objects, none that can be indexed: 1 .jpg, 1 .parquet"
+    );
+    let files = [("README", vec![1]), ("a.txt", vec![1]), ("b.txt", vec![1]), ("c.npy", vec![])];
+    assert_eq!(
+        said(&files).await,
+        "s3://bucket/data can't be indexed: 4 objects, none that can be indexed: 2 .txt, \
+         1 without an extension, 1 .npy; c.npy is empty"
+    );
+    let keys: Vec<String> = (0..9).map(|kind| format!("x.k{kind}")).collect();
+    let files: Vec<_> = keys.iter().map(|key| (key.as_str(), vec![1])).collect();
+    assert!(said(&files).await.ends_with("1 .k5 and 3 more kinds"));
 }
 
 #[tokio::test]

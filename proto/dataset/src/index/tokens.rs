@@ -5,7 +5,7 @@ use super::{
     LeftOut, Progress, TokenSpec, extension,
     group::{Plan, object},
     headers::{Fault, read_all},
-    leave_out, npy,
+    leave_out, none_usable, npy,
 };
 use crate::{
     DatasetError, GroupSpec, Manifest, ObjectInfo, Origin, OriginUri, RowLocator, TensorSpec,
@@ -55,8 +55,7 @@ pub(super) async fn plan(
         });
     }
     if groups.is_empty() {
-        let why = "there is no .bin or .npy file with at least one window of tokens".into();
-        return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
+        return Err(none_usable(uri, left_out));
     }
     let locator =
         RowLocator::Strided { row_bytes: spec.window * size, stride_bytes: spec.stride * size };
