@@ -1,8 +1,8 @@
 //! `larder doctor`: checks this host, the origin and the nodes.
 //!
 //! Every check reports its finding, the reason why it matters, and the remedy. Checks change
-//! nothing. To test whether a prefix can be written, they write one small object under `.larder` and
-//! delete it.
+//! nothing. To test whether a prefix can be written, they write one small object under `.larder`
+//! and delete it.
 
 mod host;
 mod memory;

@@ -1,5 +1,5 @@
-//! Requests about whole objects: lists them, reads a small one, writes one under a condition, deletes
-//! one.
+//! Requests about whole objects: lists them, reads a small one, writes one under a condition,
+//! deletes one.
 
 use std::sync::Arc;
 
