@@ -182,7 +182,7 @@ def test_processes_of_jax_distributed_are_ranks() -> None:
 @pytest.mark.parametrize(
     ("hosts", "variables"),
     [
-        ("presumed this", {}),
+        ("unknown", {}),
         ("presumed this", {"MASTER_ADDR": "127.0.0.1"}),
         ("unknown", {"MASTER_ADDR": "localhost", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}),
         ("unknown", {"MASTER_ADDR": "node0"}),

@@ -138,7 +138,7 @@ def test_other_memory_than_that_of_the_running_node_is_warned_of_once(
     [
         ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1"}, "global", []),
         (
-            {},
+            {"MASTER_ADDR": "127.0.0.1"},
             "global",
             [
                 "shuffle 'auto' is 'global' by the cache of this host: if some of the 2 ranks run "
@@ -185,6 +185,7 @@ def test_ranks_of_one_host_have_the_samples_of_one_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LARDER_HOST_NODE", "ranks")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv("LARDER_MEMORY", "1MiB")
     save_file({"x": np.zeros((400, 4096), dtype=np.uint8)}, tmp_path / "data.safetensors")
     larder.index(f"file://{tmp_path}", shard_bytes=50_000)

@@ -38,7 +38,6 @@ _REPLICA_DIMENSIONS = frozenset(
 RankHosts = Literal["this", "presumed this", "unknown"]
 
 # Variables of schedulers that run the processes of a job on several hosts.
-_SCHEDULERS = ("SLURM_JOB_ID", "OMPI_COMM_WORLD_SIZE", "JOB_COMPLETION_INDEX", "RAY_JOB_ID")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 _SAY_SO = "pass rank= and world_size= of data parallelism"
@@ -106,7 +105,7 @@ def rank_hosts(coordinates: Coordinates, *, environ: Mapping[str, str] | None = 
     """Whether all ranks run on this host. The answer is the same on all ranks.
 
     It is "this" if the launcher started as many processes here as the job has. It is "presumed
-    this" without a launcher (the caller numbers the ranks), or if the master is on loopback.
+    this" if the master is on loopback. Ranks that the caller numbers may run anywhere.
     """
     environ = os.environ if environ is None else environ
     running = _from_torch() or _from_jax()
@@ -123,9 +122,7 @@ def rank_hosts(coordinates: Coordinates, *, environ: Mapping[str, str] | None = 
     # On Kubernetes, the pod of rank 0 may name itself by loopback.
     if master in _LOOPBACK and "KUBERNETES_SERVICE_HOST" not in environ:
         return "presumed this"
-    scheduled = any(name in environ for name in _SCHEDULERS)
-    launched = running is not None or master is not None or scheduled
-    return "unknown" if launched else "presumed this"
+    return "unknown"
 
 
 def _found(environ: Mapping[str, str]) -> Coordinates:
