@@ -17,6 +17,7 @@ use crate::{
     sampler::{self, DatasetShape, Selection, View},
 };
 
+mod added;
 mod address;
 mod index;
 mod mixture;

@@ -70,8 +70,8 @@ pub mod admin {
     pub use larder_dataset::{
         DatasetError, DatasetRef, Dtype, FetchError, FillPlan, IndexOptions, IndexProgress,
         Indexed, LeftOut, Manifest, ManifestLocation, Opened, Origin, OriginError, OriginUri,
-        PartRead, RowLocator, Scheme, Shard, TokenSpec, UriError, cache_home, index, open,
-        open_with, shard_checksum,
+        PartRead, RowLocator, Scheme, Shard, TokenSpec, UriError, added_warning, cache_home,
+        count_added, find_with, index, open, open_with, shard_checksum,
     };
     pub use larder_extent::{
         PageSize,

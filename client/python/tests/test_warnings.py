@@ -101,6 +101,27 @@ def test_first_open_warns_if_each_file_may_be_one_sample(
     assert len(caplog.records) == 2
 
 
+def test_open_warns_of_objects_added_after_the_index(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = {"label": np.arange(5)}
+    save_file(rows, tmp_path / "a.safetensors")
+    save_file({"other": np.arange(5)}, tmp_path / "z.safetensors")
+    uri = f"file://{tmp_path}"
+    larder.index(uri)
+    save_file(rows, tmp_path / "b.safetensors")
+    said = (
+        f"1 object was added under {uri} after it was indexed; to include new objects:"
+        f" larder dataset index {uri}"
+    )
+
+    dataset = larder.open(uri, cluster="none")
+    deadline = time.monotonic() + 10
+    while not caplog.records and time.monotonic() < deadline:
+        next(iter(dataset.loader(5)))
+    assert [record.getMessage() for record in caplog.records] == [said]
+
+
 class _Slow(BaseHTTPRequestHandler):
     """An S3 server without objects that answers slowly."""
 

@@ -12,6 +12,10 @@ use crate::{DatasetName, Error, ErrorKind};
 /// A text with such a beginning is a path, even if the file does not exist.
 const BEGINNINGS: [&str; 4] = ["/", "./", "../", "~/"];
 
+/// The advice for a text that looks like no kind of address.
+const GENERAL_HINT: &str = "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or \
+                            file:///folder, with @tag or without";
+
 pub(super) fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
     let reference = DatasetRef::parse(uri).map_err(|error| not_an_address(uri, error))?;
     Ok(DatasetName { reference, manifest: manifest.map(parse_uri).transpose()? })
@@ -25,9 +29,7 @@ fn parse_uri(text: &str) -> Result<OriginUri, Error> {
 fn not_an_address(text: &str, error: UriError) -> Error {
     let hint = match folder_at(text) {
         Some(address) => format!("for the local folder write {address}"),
-        None => "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder, \
-                 with @tag or without"
-            .to_owned(),
+        None => error.hint().unwrap_or_else(|| GENERAL_HINT.to_owned()),
     };
     Error::new(ErrorKind::InvalidArgument, format!("'{text}' is not the address of a dataset"))
         .because(error.why())
@@ -86,6 +88,21 @@ mod tests {
         for no_path in ["imagenet", "s3://bucket/data", "http://host/data", "../no-such/../x", ""] {
             assert_eq!(address(no_path), None, "{no_path}");
         }
+    }
+
+    #[test]
+    fn web_address_and_pattern_get_a_hint_with_the_prefix() {
+        let refused = |text| {
+            let error = parse_name(text, None).unwrap_err();
+            let words = |text: Option<&str>| text.unwrap_or_default().to_owned();
+            (words(error.why()), words(error.advice_text()))
+        };
+        let (_, hint) = refused("https://bucket.s3.us-west-2.amazonaws.com/images");
+        assert_eq!(hint, "write s3://bucket/images");
+        let (why, hint) = refused("s3://bucket/images/*.npy");
+        assert_eq!(why, "patterns are not understood");
+        assert_eq!(hint, "name the prefix that the files lie under: s3://bucket/images");
+        assert_eq!(refused("imagenet").1, GENERAL_HINT);
     }
 
     #[test]

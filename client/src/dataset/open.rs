@@ -9,7 +9,7 @@ use std::{iter, sync::Arc, time::Duration};
 
 use larder_dataset::{DatasetError, Manifest};
 
-use super::{Dataset, address::parse_name, all_samples, index::IndexedNow};
+use super::{Dataset, added::warn_if_added, address::parse_name, all_samples, index::IndexedNow};
 use crate::{
     Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostOptions, process,
     runtime,
@@ -87,6 +87,9 @@ impl OpenOptions {
             let uri = name.reference.uri();
             tracing::warn!("{uri} {indexed}");
             indexed.warning.iter().for_each(|warning| tracing::warn!("{uri}: {warning}"));
+        }
+        if indexed_now.is_none() {
+            warn_if_added(&name, &manifest);
         }
         let view = all_samples(&manifest)?;
         let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);

@@ -26,7 +26,7 @@ pub enum DatasetError {
         why: String,
     },
     /// No object under the prefix can be used as samples.
-    #[error("nothing under {prefix} can be indexed: {why}")]
+    #[error("{prefix} can't be indexed: {why}")]
     NothingToIndex {
         /// The prefix.
         prefix: OriginUri,

@@ -8,6 +8,7 @@
 //! Non-goals: converting data; reading data other than the offsets of ragged rows, unless checksums
 //! are asked for.
 
+mod added;
 mod checksum;
 mod group;
 mod headers;
@@ -17,7 +18,11 @@ mod ragged;
 mod safetensors;
 mod tokens;
 
-use std::fmt;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use larder_base::{Bytes, limits};
 use serde::Serialize;
@@ -27,6 +32,7 @@ use crate::{
     DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginError,
     OriginUri, checksums::TableWriter, origin::Target, uri::check_tag,
 };
+pub use added::{added_warning, count_added};
 pub use checksum::shard_checksum;
 use group::Plan;
 pub use publish::ManifestLocation;
@@ -229,7 +235,7 @@ async fn list_files(
     progress: Progress<'_>,
 ) -> Result<Vec<ObjectInfo>, DatasetError> {
     let mut files = origin.list(uri).await?;
-    files.retain(|file| !file.key.split('/').any(|segment| segment == ".larder"));
+    files.retain(|file| !is_of_larder(&file.key));
     progress(IndexProgress::Listed { objects: files.len() as u64 });
     if files.is_empty() {
         let why = match origin.head(uri).await {
@@ -247,6 +253,11 @@ async fn list_files(
     Ok(files)
 }
 
+/// Returns whether an object is Larder's own: a manifest, a tag or a table of checksums.
+fn is_of_larder(key: &str) -> bool {
+    key.split('/').any(|segment| segment == ".larder")
+}
+
 /// Plans a dataset of safetensors or of npy files, whichever have more bytes.
 async fn tensor_plan(
     origin: &Origin,
@@ -255,17 +266,16 @@ async fn tensor_plan(
     left_out: &mut Vec<LeftOut>,
     progress: Progress<'_>,
 ) -> Result<Plan, DatasetError> {
-    let (mut safetensors, mut npy, mut bin) = (Vec::new(), Vec::new(), 0);
+    let (mut safetensors, mut npy) = (Vec::new(), Vec::new());
     for file in files {
         match extension(&file.key) {
             "safetensors" => safetensors.push(file),
             "npy" => npy.push(file),
             "bin" => {
-                bin += 1;
                 let why = "is a stream of tokens only if dtype, window and stride are given";
                 left_out.push(LeftOut::object(&file.key, why));
             }
-            _ => left_out.push(LeftOut::object(&file.key, "is not of a kind that can be indexed")),
+            _ => left_out.push(LeftOut::object(&file.key, UNKNOWN_KIND)),
         }
     }
     let bytes =
@@ -279,18 +289,50 @@ async fn tensor_plan(
     };
     let candidates = ragged::pair(origin, uri, candidates, left_out, progress).await?;
     if candidates.is_empty() {
-        let mut why = "there is no .safetensors or .npy file with samples".to_owned();
-        if bin > 0 {
-            why += &format!(
-                "; for token files (.bin) give the type of a token and the length of a sample: \
-                 larder dataset index {uri} --dtype uint16 --window 2048"
-            );
-        }
-        let named = left_out.iter().take(limits::LEFT_OUT_TOLD_MAX).map(|left| format!("; {left}"));
-        why.extend(named);
-        return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
+        return Err(none_usable(uri, left_out));
     }
     group::plan(uri, candidates, left_out)
+}
+
+/// The reason to leave out files that are neither tensors nor tokens.
+const UNKNOWN_KIND: &str = "is not of a kind that can be indexed";
+
+/// Most kinds of files that an error names.
+const KINDS_NAMED_MAX: usize = 6;
+
+/// The error for a prefix whose objects were all left out: counts them by kind, and gives the
+/// reasons of some that Larder reads in principle.
+fn none_usable(uri: &OriginUri, left_out: &[LeftOut]) -> DatasetError {
+    let objects: BTreeSet<&str> = left_out.iter().map(|left| &*left.object).collect();
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    for key in &objects {
+        *kinds.entry(extension(key)).or_default() += 1;
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(kind, count)| (Reverse(*count), *kind));
+    let more = kinds.len().saturating_sub(KINDS_NAMED_MAX);
+    let named = kinds.iter().take(KINDS_NAMED_MAX).map(|(kind, count)| match *kind {
+        "" => format!("{count} without an extension"),
+        kind => format!("{count} .{}", shown(kind)),
+    });
+    let mut why = format!(
+        "{} object{}, none that can be indexed: {}",
+        objects.len(),
+        if objects.len() == 1 { "" } else { "s" },
+        named.collect::<Vec<_>>().join(", "),
+    );
+    if more > 0 {
+        why.push_str(&format!(" and {more} more kinds"));
+    }
+    let reasons = left_out.iter().filter(|left| left.why != UNKNOWN_KIND);
+    why.extend(reasons.take(limits::LEFT_OUT_TOLD_MAX).map(|left| format!("; {left}")));
+    if kinds.iter().any(|(kind, _)| *kind == "bin") {
+        why.push_str(&format!(
+            "; for token files (.bin) give the type of a token and the length of a sample: larder \
+             dataset index {uri} --dtype uint16 --window 2048"
+        ));
+    }
+    DatasetError::NothingToIndex { prefix: uri.clone(), why }
 }
 
 fn leave_out(files: Vec<ObjectInfo>, why: &str, left_out: &mut Vec<LeftOut>) {

@@ -29,13 +29,13 @@ pub use dtype::Dtype;
 pub use error::DatasetError;
 pub use home::cache_home;
 pub use index::{
-    IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation, TokenSpec, index,
-    shard_checksum,
+    IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation, TokenSpec, added_warning,
+    count_added, index, shard_checksum,
 };
 pub use manifest::{
     BuildError, FillPlan, GroupSpec, Manifest, ManifestBuilder, ManifestError, Object, ObjectSpec,
     PartRead, RegionPlan, RowLocator, Shard, Tensor, TensorSpec,
 };
-pub use open::{OpenBudget, Opened, open, open_in, open_with};
+pub use open::{OpenBudget, Opened, find_with, open, open_in, open_with};
 pub use origin::{FetchError, ObjectInfo, Origin, OriginError, PathAllowlist, install_crypto};
 pub use uri::{DatasetRef, OriginUri, Scheme, UriError};

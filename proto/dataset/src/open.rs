@@ -108,19 +108,8 @@ pub async fn open_in(
     manifest: Option<&OriginUri>,
     room: &dyn OpenBudget,
 ) -> Result<Opened, DatasetError> {
-    let found = match manifest {
-        Some(object) if object.path().ends_with(".manifest") => {
-            let there = origin.reach(object).await?;
-            Some(ManifestLocation::Given(object.clone()).read(&there, (dataset, None), room).await?)
-        }
-        Some(home) => {
-            let there = origin.reach(home).await?;
-            find(&there, dataset, home, &ManifestLocation::Given, room).await?
-        }
-        None => find_default(origin, dataset, cache_home(dataset.uri()), room).await?,
-    };
-    if let Some((manifest, location)) = found {
-        return Ok(Opened { manifest, indexed_now: false, location, left_out: Vec::new() });
+    if let Some(found) = find_in(origin, dataset, manifest, room).await? {
+        return Ok(found);
     }
     // A mistyped address must not become the home of a new index.
     if let Some(home) = manifest {
@@ -135,6 +124,44 @@ pub async fn open_in(
     let indexed = Box::pin(index(origin, dataset.uri(), &options, &|_| {})).await?;
     let (manifest, location) = (indexed.manifest, indexed.location);
     Ok(Opened { manifest, indexed_now: true, location, left_out: indexed.left_out })
+}
+
+/// As [`open_with`], but indexes nothing. `None` if there is no manifest.
+///
+/// # Errors
+/// * The manifest is damaged or describes other data.
+/// * The origin's error.
+pub async fn find_with(
+    origin: &Origin,
+    dataset: &DatasetRef,
+    manifest: Option<&OriginUri>,
+) -> Result<Option<Opened>, DatasetError> {
+    find_in(origin, dataset, manifest, &Unlimited).await
+}
+
+async fn find_in(
+    origin: &Origin,
+    dataset: &DatasetRef,
+    manifest: Option<&OriginUri>,
+    room: &dyn OpenBudget,
+) -> Result<Option<Opened>, DatasetError> {
+    let found = match manifest {
+        Some(object) if object.path().ends_with(".manifest") => {
+            let there = origin.reach(object).await?;
+            Some(ManifestLocation::Given(object.clone()).read(&there, (dataset, None), room).await?)
+        }
+        Some(home) => {
+            let there = origin.reach(home).await?;
+            find(&there, dataset, home, &ManifestLocation::Given, room).await?
+        }
+        None => find_default(origin, dataset, cache_home(dataset.uri()), room).await?,
+    };
+    Ok(found.map(|(manifest, location)| Opened {
+        manifest,
+        indexed_now: false,
+        location,
+        left_out: Vec::new(),
+    }))
 }
 
 type Found = (Manifest, ManifestLocation);

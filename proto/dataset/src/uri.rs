@@ -21,6 +21,45 @@ impl UriError {
     pub fn why(&self) -> &'static str {
         self.why
     }
+
+    /// Returns the address that the text probably means, as advice. `None` without a guess.
+    pub fn hint(&self) -> Option<String> {
+        if let Some(rest) = ["https://", "http://"].iter().find_map(|s| self.text.strip_prefix(s)) {
+            return Some(match of_web_address(rest) {
+                Some(address) => format!("write {address}"),
+                None => {
+                    "write s3://bucket/prefix, and set AWS_ENDPOINT_URL to the address of the store"
+                        .to_owned()
+                }
+            });
+        }
+        let (before, _) = self.text.split_once('*')?;
+        let folder = &before[..before.rfind('/')?];
+        let names_folder = OriginUri::parse(folder).is_ok();
+        names_folder.then(|| format!("name the prefix that the files lie under: {folder}"))
+    }
+}
+
+/// Returns the address of what a URL of S3, GCS or Azure names, from the text after its scheme.
+fn of_web_address(rest: &str) -> Option<String> {
+    let rest = rest.split(['?', '#']).next().unwrap_or(rest);
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let host = host.split(':').next().unwrap_or(host);
+    let is_s3 = |label: &str| label == "s3" || label.starts_with("s3-");
+    let labels: Vec<&str> = host.split('.').collect();
+    let address = if host == "storage.googleapis.com" {
+        format!("gs://{path}")
+    } else if let Some(bucket) = host.strip_suffix(".storage.googleapis.com") {
+        format!("gs://{bucket}/{path}")
+    } else if host.ends_with(".blob.core.windows.net") {
+        format!("az://{path}")
+    } else {
+        match labels.iter().rposition(|label| is_s3(label))? {
+            0 => format!("s3://{path}"),
+            at => format!("s3://{}/{path}", labels[..at].join(".")),
+        }
+    };
+    OriginUri::parse(address.trim_end_matches('/')).ok().map(|uri| uri.to_string())
 }
 
 /// The kinds of origin.
@@ -85,6 +124,9 @@ impl OriginUri {
             return Err(refused("the bucket is missing or has characters a bucket can't have"));
         }
         let path = path.strip_suffix('/').unwrap_or(path);
+        if path.contains('*') {
+            return Err(refused("patterns are not understood"));
+        }
         if !path.is_empty() {
             check_path(path).map_err(refused)?;
         }
@@ -306,6 +348,43 @@ mod tests {
         assert!(uri("s3://b/a").join("../x").is_err());
         assert!(uri("s3://b/a").join("/x").is_err());
         assert!(uri("s3://b/a").join("").is_err());
+    }
+
+    #[test]
+    fn web_address_ends_in_hint_with_its_bucket() {
+        let hint = |text: &str| DatasetRef::parse(text).unwrap_err().hint();
+        for (text, address) in [
+            ("https://bucket.s3.amazonaws.com", "s3://bucket"),
+            ("https://bucket.s3.us-west-2.amazonaws.com/a/b/", "s3://bucket/a/b"),
+            ("https://my.bucket.s3-eu-west-1.amazonaws.com/a?x=1", "s3://my.bucket/a"),
+            ("https://s3.us-west-2.amazonaws.com/bucket/a", "s3://bucket/a"),
+            ("http://bucket.s3.example.org:9000/a", "s3://bucket/a"),
+            ("https://storage.googleapis.com/bucket/a", "gs://bucket/a"),
+            ("https://bucket.storage.googleapis.com/a", "gs://bucket/a"),
+            ("https://account.blob.core.windows.net/container/a", "az://container/a"),
+        ] {
+            assert_eq!(hint(text), Some(format!("write {address}")), "{text}");
+        }
+        for text in ["http://localhost:9000/bucket/a", "https://s3.amazonaws.com"] {
+            let endpoint = hint(text).is_some_and(|hint| hint.contains("set AWS_ENDPOINT_URL"));
+            assert!(endpoint, "{text}");
+        }
+        assert_eq!(hint("imagenet"), None);
+    }
+
+    #[test]
+    fn pattern_is_refused_with_the_prefix_before_it() {
+        for (text, prefix) in [
+            ("s3://b/p/*.npy", Some("s3://b/p")),
+            ("s3://b/p/part-*/x@v3", Some("s3://b/p")),
+            ("s3://b/*", Some("s3://b")),
+            ("s3://*/p", None),
+        ] {
+            let error = DatasetRef::parse(text).unwrap_err();
+            let hint = prefix.map(|p| format!("name the prefix that the files lie under: {p}"));
+            assert_eq!(error.hint(), hint, "{text}");
+            assert!(hint.is_none() || error.why() == "patterns are not understood", "{text}");
+        }
     }
 
     #[test]

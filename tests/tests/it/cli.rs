@@ -74,6 +74,49 @@ fn failures_print_reason_and_hint_and_set_an_exit_code() {
 }
 
 #[test]
+fn objects_added_after_the_index_are_counted() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let folder = dir.path().join("images");
+    let images = PythonDataset::images(&folder, 2, 8, &[4, 4, 3]);
+    let uri = format!("file://{}", folder.display());
+    let run = |args: &[&str]| {
+        let env = [("LARDER_CLUSTER".to_owned(), "none".to_owned())];
+        let output = larder(args, &env);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let page =
+            |bytes| String::from_utf8_lossy(bytes).split_whitespace().collect::<Vec<_>>().join(" ");
+        (page(&output.stdout), page(&output.stderr))
+    };
+    let (page, _) = run(&["dataset", "index", &uri]);
+    assert!(page.contains("from 2 files of 8 rows each"), "{page}");
+    let commands =
+        [["dataset", "show", &uri].as_slice(), &["dataset", "verify", &uri], &["doctor", &uri]];
+    let added = format!(
+        "3 objects were added under {uri} after it was indexed; to include new objects: \
+         larder dataset index {uri}"
+    );
+    for args in commands {
+        let (out, err) = run(args);
+        assert!(
+            !out.contains("were added") && !err.contains("were added"),
+            "{args:?}: {out} {err}"
+        );
+    }
+    let model = std::fs::read_dir(&folder).expect("a folder").flatten().map(|entry| entry.path());
+    let model = model.filter(|path| path.is_file()).min().expect("a file");
+    let kind = model.extension().and_then(|kind| kind.to_str()).expect("a kind").to_owned();
+    for name in ["new-0", "new-1", "new-2"] {
+        std::fs::copy(&model, folder.join(format!("{name}.{kind}"))).expect("a copy");
+    }
+    std::fs::write(folder.join("notes.txt"), "no samples").expect("a file");
+    for args in commands {
+        let (out, err) = run(args);
+        assert!(format!("{out} {err}").contains(&added), "{args:?}: {out} {err}");
+    }
+    assert_eq!(images.samples(), 16);
+}
+
+#[test]
 fn prefix_indexed_into_the_user_cache_is_listed() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let folder = dir.path().join("images");

@@ -1,8 +1,8 @@
 //! `larder doctor`: checks this host, the origin and the nodes.
 //!
 //! Every check reports its finding, the reason why it matters, and the remedy. Checks change
-//! nothing, except for one small marker object under `.larder`, which tests whether a prefix can be
-//! written.
+//! nothing. To test whether a prefix can be written, they write one small object under `.larder`
+//! and delete it.
 
 mod host;
 mod memory;
@@ -53,7 +53,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     checks.extend(nodes::checks(context.nodes_to_inspect(), arguments.socket.as_deref()));
     if let Some(reference) = reference {
         progress.say(&format!("reaching {}", reference.uri()));
-        checks.extend(context.block_on(Box::pin(origin::checks(reference.uri())))?);
+        checks.extend(context.block_on(Box::pin(origin::checks(&reference)))?);
     }
     drop(progress);
     let count = |state| checks.iter().filter(|check| check.state == state).count();

@@ -35,8 +35,9 @@ impl From<larder_client::Error> for Failure {
 
 impl From<UriError> for Failure {
     fn from(error: UriError) -> Self {
-        let hint = "an origin is s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or \
-                    file:///folder; a version of it ends in @tag";
+        let general = "an origin is s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or \
+                       file:///folder; a version of it ends in @tag";
+        let hint = error.hint().unwrap_or_else(|| general.to_owned());
         Self::new(Exit::Usage, error.to_string()).hint(hint)
     }
 }

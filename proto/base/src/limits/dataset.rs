@@ -78,5 +78,13 @@ pub const LOCAL_TURN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time until the caller gives up on a call. A slow network file system takes some seconds to look
 /// at as many files as are listed together.
 pub const LOCAL_CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Most objects that are listed to count those added since a prefix was indexed: 100 requests to
+/// S3, and some 20 MB. A larger prefix is not checked.
+pub const ADDED_LISTED_MAX: u32 = 100_000;
+/// Headers of new files that are read for that count. If an index takes all of these, it takes the
+/// other new files too.
+pub const ADDED_HEADERS_MAX: usize = 64;
+/// Timeout of that count. Its result is a hint only.
+pub const ADDED_TIMEOUT: Duration = Duration::from_secs(30);
 /// Objects of a listing processed together: as many as the library looks at in one call.
 pub const LISTED_TOGETHER: usize = 1024;

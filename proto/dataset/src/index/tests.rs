@@ -50,6 +50,52 @@ fn entry(dtype: &str, shape: &str, offsets: &str) -> String {
 }
 
 #[tokio::test]
+async fn added_objects_are_those_that_an_index_would_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    let array = |shape: &str, bytes| {
+        npy(&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"), bytes)
+    };
+    write("x-0.npy", &array("(4, 2)", 32));
+    write("x-1.npy", &array("(4, 2)", 32));
+    write("left-out.npy", &array("()", 4));
+    let uri = folder_uri(folder.path());
+    let origin = Origin::connect(&uri).await.unwrap();
+    let indexed = index(&origin, &uri, &IndexOptions::default(), &|_| {}).await.unwrap();
+    assert_eq!(count_added(&origin, &indexed.manifest).await.unwrap(), 0);
+    write("x-2.npy", &array("(4, 2)", 32));
+    write("x-3.npy", &array("(2, 2)", 16));
+    write("y-2.npy", &array("(4, 2)", 32));
+    write("notes.txt", b"no samples");
+    write("x-4.npy", b"");
+    assert_eq!(count_added(&origin, &indexed.manifest).await.unwrap(), 2);
+    assert_eq!(
+        added_warning(&uri, 2),
+        format!(
+            "2 objects were added under {uri} after it was indexed; to include new objects: \
+             larder dataset index {uri}"
+        )
+    );
+}
+
+#[tokio::test]
+async fn windows_over_added_token_files_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: usize| {
+        std::fs::write(folder.path().join(name), vec![0; bytes]).unwrap();
+    };
+    write("a.bin", 64);
+    let uri = folder_uri(folder.path());
+    let origin = Origin::connect(&uri).await.unwrap();
+    let tokens = Some(TokenSpec { dtype: Dtype::U16, window: 8, stride: 8 });
+    let options = IndexOptions { tokens, ..IndexOptions::default() };
+    let indexed = index(&origin, &uri, &options, &|_| {}).await.unwrap();
+    write("b.bin", 16);
+    write("shorter-than-a-window.bin", 14);
+    assert_eq!(count_added(&origin, &indexed.manifest).await.unwrap(), 1);
+}
+
+#[tokio::test]
 async fn each_hostile_file_gets_one_error_and_publishes_nothing() {
     for case in hostile::safetensors_files().into_iter().chain(hostile::arrays()) {
         let folder = tempfile::tempdir().unwrap();
@@ -100,10 +146,29 @@ async fn names_a_remedy_when_nothing_can_be_indexed() {
     let error = index_memory(&[]).await.unwrap_err().to_string();
     assert!(error.contains("there is nothing"), "{error}");
     let error = index_memory(&[("a.bin", vec![1; 100])]).await.unwrap_err().to_string();
-    assert!(error.contains("--window"), "{error}");
-    let error = index_memory(&[("a.txt", vec![1]), ("b.npy", Vec::new())]).await.unwrap_err();
-    assert!(matches!(error, DatasetError::NothingToIndex { .. }), "{error}");
-    assert!(error.to_string().contains("b.npy is empty"), "{error}");
+    assert!(error.contains("only if dtype, window and stride are given"), "{error}");
+}
+
+#[tokio::test]
+async fn counts_the_kinds_when_nothing_can_be_indexed() {
+    let said = async |files: &[(&str, Vec<u8>)]| {
+        let error = index_memory(files).await.unwrap_err();
+        assert!(matches!(error, DatasetError::NothingToIndex { .. }), "{error}");
+        error.to_string()
+    };
+    assert_eq!(
+        said(&[("a.jpg", vec![1]), ("b/c.parquet", vec![1])]).await,
+        "s3://bucket/data can't be indexed: 2 objects, none that can be indexed: 1 .jpg, 1 .parquet"
+    );
+    let files = [("README", vec![1]), ("a.txt", vec![1]), ("b.txt", vec![1]), ("c.npy", vec![])];
+    assert_eq!(
+        said(&files).await,
+        "s3://bucket/data can't be indexed: 4 objects, none that can be indexed: 2 .txt, \
+         1 without an extension, 1 .npy; c.npy is empty"
+    );
+    let keys: Vec<String> = (0..9).map(|kind| format!("x.k{kind}")).collect();
+    let files: Vec<_> = keys.iter().map(|key| (key.as_str(), vec![1])).collect();
+    assert!(said(&files).await.ends_with("1 .k5 and 3 more kinds"));
 }
 
 #[tokio::test]

@@ -5,9 +5,11 @@ use super::{
     LeftOut, Progress, TokenSpec, extension,
     group::{Plan, object},
     headers::{Fault, read_all},
-    leave_out, npy,
+    leave_out, none_usable, npy,
 };
-use crate::{DatasetError, GroupSpec, ObjectInfo, Origin, OriginUri, RowLocator, TensorSpec};
+use crate::{
+    DatasetError, GroupSpec, Manifest, ObjectInfo, Origin, OriginUri, RowLocator, TensorSpec,
+};
 
 /// The name of the only tensor of such a dataset.
 const TENSOR: &str = "tokens";
@@ -53,8 +55,7 @@ pub(super) async fn plan(
         });
     }
     if groups.is_empty() {
-        let why = "there is no .bin or .npy file with at least one window of tokens".into();
-        return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
+        return Err(none_usable(uri, left_out));
     }
     let locator =
         RowLocator::Strided { row_bytes: spec.window * size, stride_bytes: spec.stride * size };
@@ -66,6 +67,16 @@ pub(super) async fn plan(
         locator,
     };
     Ok(Plan { tensors: vec![tensor], groups })
+}
+
+/// Returns whether the dataset may be one of windows over tokens.
+pub(super) fn may_be_tokens(manifest: &Manifest) -> bool {
+    matches!(manifest.tensors(), [only] if only.name() == TENSOR && only.shape().len() == 1)
+}
+
+/// Returns whether this many bytes of tokens are at least one window.
+pub(super) fn is_long_enough(manifest: &Manifest, bytes: u64) -> bool {
+    manifest.tensors().first().is_some_and(|tokens| tokens.row_bytes() <= bytes)
 }
 
 /// Returns the files that are tokens from the first byte to the last.

@@ -86,7 +86,8 @@ impl Manifest {
         })
     }
 
-    fn keys(&self) -> impl Iterator<Item = &str> {
+    /// Returns the keys of all objects.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         (0..self.object_count()).map(|object| self.object(object).key)
     }
 }

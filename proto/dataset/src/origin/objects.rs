@@ -1,11 +1,14 @@
-//! Requests about whole objects: lists them, reads a small one, writes one under a condition.
+//! Requests about whole objects: lists them, reads a small one, writes one under a condition,
+//! deletes one.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use larder_base::limits;
-use object_store::{GetOptions, GetResultPayload, ObjectMeta, PutMode, PutOptions, UpdateVersion};
+use object_store::{
+    GetOptions, GetResultPayload, ObjectMeta, ObjectStoreExt, PutMode, PutOptions, UpdateVersion,
+};
 
 use super::{Origin, OriginError, store_path};
 use crate::OriginUri;
@@ -40,6 +43,15 @@ impl Origin {
     /// # Errors
     /// If the store refuses, cannot be reached, or has more objects than are indexed.
     pub async fn list(&self, prefix: &OriginUri) -> Result<Vec<ObjectInfo>, OriginError> {
+        self.list_at_most(prefix, limits::OBJECTS_MAX).await
+    }
+
+    /// As [`list`](Self::list), for at most this many objects.
+    pub(crate) async fn list_at_most(
+        &self,
+        prefix: &OriginUri,
+        objects_max: u32,
+    ) -> Result<Vec<ObjectInfo>, OriginError> {
         let path = store_path(prefix)?;
         let listing = self.store.list((!prefix.path().is_empty()).then_some(&path));
         let mut listing = listing.ready_chunks(limits::LISTED_TOGETHER);
@@ -50,8 +62,8 @@ impl Origin {
             let Some(found) = found else { break };
             let found = found.into_iter().collect::<object_store::Result<Vec<_>>>();
             let listed = self.listed(prefix, found.map_err(failed(prefix))?);
-            if objects.len() + listed.len() > limits::OBJECTS_MAX as usize {
-                let limit = limits::OBJECTS_MAX.into();
+            if objects.len() + listed.len() > objects_max as usize {
+                let limit = objects_max.into();
                 return Err(OriginError::TooMany { prefix: prefix.clone(), limit });
             }
             let named = listed.iter().filter_map(|info| prefix.join(&info.key).ok()).collect();
@@ -173,6 +185,24 @@ impl Origin {
             Ok(()) => Ok(true),
             Err(OriginError::Conflict { .. }) => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes an object. It need not exist.
+    ///
+    /// # Errors
+    /// If the store refuses or cannot be reached.
+    pub async fn delete(&self, object: &OriginUri) -> Result<(), OriginError> {
+        let (place, folder) = self.place_of(object).await?;
+        let store = Arc::clone(&self.store);
+        let delete = async move {
+            let result = store.delete(&place).await;
+            drop(folder);
+            result
+        };
+        match self.ask(object, delete).await.map_err(failed(object)) {
+            Err(OriginError::NotFound { .. }) => Ok(()),
+            done => done,
         }
     }
 

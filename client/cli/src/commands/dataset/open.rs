@@ -59,6 +59,24 @@ pub(crate) fn open(
     opened
 }
 
+/// Counts the objects that were added since the prefix was indexed, and warns of them. `None` if
+/// they can't be counted: the command works without.
+pub(super) fn warn_of_added(
+    context: &Context,
+    manifest: &Manifest,
+) -> Result<Option<u64>, Failure> {
+    let progress = context.progress(&format!("listing {}", manifest.uri()));
+    let added = context.block_on(async {
+        let origin = Origin::connect(manifest.uri()).await.ok()?;
+        Box::pin(admin::count_added(&origin, manifest)).await.ok()
+    })?;
+    drop(progress);
+    if let Some(added @ 1..) = added {
+        context.output.warn(&admin::added_warning(manifest.uri(), added));
+    }
+    Ok(added)
+}
+
 /// Opens a dataset through nodes. Fails if no node answers: a training job then reads from the
 /// origin, but the user of a command wants to read through the nodes.
 pub(crate) fn open_through_nodes(
@@ -129,6 +147,16 @@ mod tests {
         let failure = parse_reference(folder.path().to_str().unwrap()).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.hint.unwrap().contains("write file:///"));
+    }
+
+    #[test]
+    fn web_address_and_pattern_are_refused_with_the_prefix() {
+        let failure = parse_reference("https://bucket.s3.amazonaws.com/images").unwrap_err();
+        assert_eq!(failure.hint.as_deref(), Some("write s3://bucket/images"));
+        let failure = parse_reference("s3://bucket/images/*.npy").unwrap_err();
+        assert!(failure.what.ends_with("patterns are not understood"), "{}", failure.what);
+        let hint = "name the prefix that the files lie under: s3://bucket/images";
+        assert_eq!(failure.hint.as_deref(), Some(hint));
     }
 
     #[test]

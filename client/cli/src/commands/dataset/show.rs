@@ -4,7 +4,7 @@ use clap::Args;
 use larder_client::admin::{Manifest, ManifestLocation, OriginUri};
 use serde::Serialize;
 
-use super::{describe::Description, open, parse_reference};
+use super::{describe::Description, open, open::warn_of_added, parse_reference};
 use crate::{
     context::Context,
     error::Failure,
@@ -34,6 +34,8 @@ struct ShowReport {
     /// Shards with a pinned checksum.
     checksums: u32,
     indexed_now: bool,
+    /// Objects added since it was indexed. Absent if they could not be counted.
+    added: Option<u64>,
 }
 
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
@@ -52,6 +54,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
         manifest_bytes: manifest.as_bytes().len() as u64,
         checksums: pinned(manifest),
         indexed_now: opened.indexed_now,
+        added: warn_of_added(context, manifest)?,
     })
 }
 

@@ -17,7 +17,7 @@ use larder_client::admin::{
 };
 use serde::Serialize;
 
-use super::{open, parse_reference};
+use super::{open, open::warn_of_added, parse_reference};
 use crate::{
     context::{Context, NAME_NODES, ReadFrom},
     error::{Exit, Failure},
@@ -72,6 +72,8 @@ struct VerifyReport {
     digest: Option<String>,
     seconds: f64,
     problems: Problems,
+    /// Objects added since it was indexed. Absent if they could not be counted.
+    added: Option<u64>,
     verified: bool,
 }
 
@@ -206,6 +208,7 @@ fn verify_origin(
     progress.bytes("verifying", manifest.total_bytes());
     let checked = context.block_on(Box::pin(check(&origin, &manifest, &progress)))?;
     let (problems, checksums) = checked?;
+    let added = warn_of_added(context, &manifest)?;
     Ok(VerifyReport {
         uri: reference.uri().to_string(),
         tag: reference.tag().to_owned(),
@@ -223,6 +226,7 @@ fn verify_origin(
         seconds: begun.elapsed().as_secs_f64(),
         verified: problems.count == 0,
         problems,
+        added,
     })
 }
 

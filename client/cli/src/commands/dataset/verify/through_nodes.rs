@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{Arguments, Problems, VerifyReport};
 use crate::{
-    commands::dataset::open::{open_through_nodes, read_exact},
+    commands::dataset::open::{open_through_nodes, read_exact, warn_of_added},
     context::{Context, Nodes},
     error::Failure,
 };
@@ -69,6 +69,7 @@ pub(super) fn verify(
         seconds: begun.elapsed().as_secs_f64(),
         verified: problems.count == 0,
         problems,
+        added: warn_of_added(context, &manifest)?,
     })
 }
 

@@ -1,0 +1,98 @@
+//! Finds objects that were added under a prefix after it was indexed. Reads one listing, and the
+//! headers of a few of the new files. It tells the user to index again, and changes nothing.
+
+use std::collections::HashSet;
+
+use larder_base::limits;
+use tokio::time;
+
+use super::{
+    extension,
+    group::{Candidate, Found},
+    is_of_larder, npy, safetensors, tokens,
+};
+use crate::{DatasetError, Manifest, ObjectInfo, Origin, OriginError, OriginUri, Tensor};
+
+/// Counts the objects under the prefix that are not in the manifest and that an index would take:
+/// files of the same kind with a tensor of the samples. Reads the headers of
+/// [`limits::ADDED_HEADERS_MAX`] of them at most; if all of these count, all others count too.
+///
+/// # Errors
+/// * The origin's error, or none of its answers within [`limits::ADDED_TIMEOUT`].
+/// * There are more than [`limits::ADDED_LISTED_MAX`] objects.
+/// * The header of a new file is damaged.
+pub async fn count_added(origin: &Origin, manifest: &Manifest) -> Result<u64, DatasetError> {
+    let counting = Box::pin(count(origin, manifest));
+    time::timeout(limits::ADDED_TIMEOUT, counting).await.unwrap_or_else(|_| {
+        let seconds = limits::ADDED_TIMEOUT.as_secs();
+        let why = format!("it was not listed within {seconds} s");
+        Err(OriginError::Failed { object: manifest.uri().clone(), why }.into())
+    })
+}
+
+/// Returns the warning about this many added objects.
+pub fn added_warning(uri: &OriginUri, objects: u64) -> String {
+    let were = if objects == 1 { "object was" } else { "objects were" };
+    format!(
+        "{objects} {were} added under {uri} after it was indexed; to include new objects: \
+         larder dataset index {uri}"
+    )
+}
+
+async fn count(origin: &Origin, manifest: &Manifest) -> Result<u64, DatasetError> {
+    let (uri, limit) = (manifest.uri(), limits::ADDED_LISTED_MAX);
+    if manifest.object_count() > limit {
+        let prefix = uri.clone();
+        return Err(OriginError::TooMany { prefix, limit: limit.into() }.into());
+    }
+    let mut files = origin.list_at_most(uri, limit).await?;
+    let known: HashSet<&str> = manifest.keys().collect();
+    let mut kinds: HashSet<&str> = known.iter().map(|key| extension(key)).collect();
+    if tokens::may_be_tokens(manifest) {
+        kinds.extend(["bin", "npy"]);
+    }
+    files.retain(|file| {
+        file.size_bytes > 0
+            && !is_of_larder(&file.key)
+            && kinds.contains(extension(&file.key))
+            && !known.contains(&*file.key)
+    });
+    let all = files.len();
+    files.truncate(limits::ADDED_HEADERS_MAX);
+    let (read, taken) = (files.len(), taken(origin, manifest, files).await?);
+    Ok(if taken == read { all } else { taken } as u64)
+}
+
+/// Counts the files that an index of the same kind takes.
+async fn taken(
+    origin: &Origin,
+    manifest: &Manifest,
+    files: Vec<ObjectInfo>,
+) -> Result<usize, DatasetError> {
+    let (uri, quiet) = (manifest.uri(), &|_| {});
+    let of_kind = |kind| files.iter().filter(move |file| extension(&file.key) == kind);
+    let streams = of_kind("bin").filter(|file| tokens::is_long_enough(manifest, file.size_bytes));
+    let mut taken = streams.count();
+    let (safetensors, npy) =
+        (of_kind("safetensors").cloned().collect(), of_kind("npy").cloned().collect());
+    let left_out = &mut Vec::new();
+    let mut found = safetensors::candidates(origin, uri, safetensors, left_out, quiet).await?;
+    found.extend(npy::candidates(origin, uri, npy, left_out, quiet).await?);
+    for Candidate { tensors, .. } in found {
+        let files: HashSet<usize> =
+            tensors.iter().filter(|tensor| belongs(manifest, tensor)).map(|t| t.file).collect();
+        taken += files.len();
+    }
+    Ok(taken)
+}
+
+/// Returns whether this is a tensor of the samples, or a stream of tokens for windows over it.
+fn belongs(manifest: &Manifest, tensor: &Found) -> bool {
+    let alike = |known: &Tensor| {
+        (known.name(), known.dtype(), known.shape())
+            == (tensor.name.as_str(), tensor.dtype, tensor.shape.as_slice())
+    };
+    let is_stream = tensor.shape.is_empty() && tokens::may_be_tokens(manifest);
+    manifest.tensors().iter().any(alike)
+        || is_stream && tokens::is_long_enough(manifest, tensor.bytes)
+}
