@@ -86,7 +86,8 @@ impl Layout {
     /// The index of each column's tensor in a manifest.
     ///
     /// # Errors
-    /// `NotFound` if a tensor is missing, `InvalidArgument` if it has other elements or another shape.
+    /// `NotFound` if a tensor is missing, `InvalidArgument` if it has other elements or another
+    /// shape.
     pub(super) fn tensors_in(&self, manifest: &Manifest) -> Result<Box<[usize]>, Error> {
         let number = |column: &Column| {
             let index = tensor_index(manifest, &column.name)?;
