@@ -89,8 +89,8 @@ fn objects_added_after_the_index_are_counted() {
     };
     let (page, _) = run(&["dataset", "index", &uri]);
     assert!(page.contains("from 2 files of 8 rows each"), "{page}");
-    let commands =
-        [["dataset", "show", &uri].as_slice(), &["dataset", "verify", &uri], &["doctor", &uri]];
+    let commands: [&[&str]; 3] =
+        [&["dataset", "show", &uri], &["dataset", "verify", &uri], &["doctor", &uri]];
     let added = format!(
         "3 objects were added under {uri} after it was indexed; to include new objects: \
          larder dataset index {uri}"

@@ -122,7 +122,7 @@ impl Host {
     /// Waits until no node runs, and checks that no folder is left.
     fn assert_left_clean(&self) {
         until("the node has ended", || self.nodes().is_empty());
-        assert_eq!(self.folders(), [PathBuf::new(); 0]);
+        assert_eq!(self.folders(), Vec::<PathBuf>::new());
     }
 
     /// Returns the bytes of samples that were read from S3 twice, by its own count.

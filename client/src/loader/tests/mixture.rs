@@ -154,11 +154,12 @@ fn mixes_a_split_and_schedules_by_indices_of_the_split() {
 
 #[test]
 fn refuses_to_mix_different_tensors_and_names_the_difference() {
-    let refused = |builder: LoaderBuilder, what: &str| {
+    let fails = |builder: LoaderBuilder, kind: ErrorKind, what: &str| {
         let error = builder.build().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert_eq!(error.kind(), kind);
         assert!(error.to_string().contains(what), "{error}");
     };
+    let refused = |builder, what: &str| fails(builder, ErrorKind::InvalidArgument, what);
     let with = |manifest: Manifest| {
         let gather = gather(&manifest);
         let mut sources = sources();
@@ -173,6 +174,7 @@ fn refuses_to_mix_different_tensors_and_names_the_difference() {
     let batch =
         with(wide()).batch_size(4).build().unwrap().epoch(0).unwrap().next().unwrap().unwrap();
     assert!(batch.tensors().len() == 1 && batch.get("label").is_some(), "those that all have");
-    refused(with(other(9, &[3, 5], "b")).tensors(["sound"]), "no tensor 'sound'");
+    let sound = with(other(9, &[3, 5], "b")).tensors(["sound"]);
+    fails(sound, ErrorKind::NotFound, "no tensor 'sound'");
     refused(with(other(9, &[3, 5], "b")).samples(0..5), "range of samples of a mixture");
 }

@@ -148,7 +148,12 @@ fn unreachable_coordinator_causes_a_warning() {
 }
 
 #[test]
-fn node_without_a_record_is_shown_as_such() {
-    let status = ClusterStatus { node_id: "a".to_owned(), ..ClusterStatus::default() };
-    assert!(shown(&report(status, &[])).contains("has not seen the record"));
+fn node_without_a_record_is_a_failure_of_its_own() {
+    let mut status = ClusterStatus { node_id: "a".to_owned(), ..ClusterStatus::default() };
+    let failure = no_record(&status);
+    assert_eq!(failure.exit, Exit::Unavailable);
+    assert_eq!(failure.what, "node a has not seen the record of its cluster yet");
+    assert!(failure.why.is_none() && failure.hint.is_some_and(|hint| hint.contains("--cluster")));
+    status.away = "connection refused".to_owned();
+    assert_eq!(no_record(&status).why.as_deref(), Some("connection refused"));
 }
