@@ -147,7 +147,8 @@ impl Dataset {
     /// order.
     ///
     /// # Errors
-    /// `InvalidArgument` if there is no such sample, `NotFound` for a tensor. Otherwise as [`Fetcher::gather`].
+    /// `InvalidArgument` if there is no such sample, `NotFound` for a tensor. Otherwise as
+    /// [`Fetcher::gather`].
     pub fn read(&self, sample: u64, tensor: &str) -> Result<Vec<u8>, Error> {
         self.rows(sample..sample.saturating_add(1), tensor)
     }
@@ -190,8 +191,8 @@ impl Dataset {
     /// or all.
     ///
     /// # Errors
-    /// `NotFound` if there is no such tensor. `InvalidArgument` for a sample that does not exist, or
-    /// for more samples than one gather allows (65,536). Otherwise as [`Fetcher::gather`].
+    /// `NotFound` if there is no such tensor. `InvalidArgument` for a sample that does not exist,
+    /// or for more samples than one gather allows (65,536). Otherwise as [`Fetcher::gather`].
     pub fn take(
         &self,
         samples: &[u64],
@@ -268,8 +269,8 @@ impl Dataset {
     /// As [`slice`](Self::slice), but asks no node: `None` if a row is not mapped.
     ///
     /// # Errors
-    /// `NotFound` if there is no such tensor. `InvalidArgument` for a sample that does not exist, or
-    /// for more samples than one gather allows.
+    /// `NotFound` if there is no such tensor. `InvalidArgument` for a sample that does not exist,
+    /// or for more samples than one gather allows.
     pub fn slice_mapped(
         &self,
         samples: Range<u64>,

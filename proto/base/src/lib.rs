@@ -6,7 +6,8 @@
 //! - [`Ticket`], [`is_secret`]: the right to read a dataset, and how secrets are compared.
 //! - [`ring`]: which members own which shards. Every process computes the same.
 //! - [`placement`]: a ring with the exceptions that a plan made to it.
-//! - [`parse_size`], [`Bytes`], [`printable`]: sizes as people type and read them, and outside text made safe to show.
+//! - [`parse_size`], [`Bytes`], [`printable`]: sizes as people type and read them, and outside text
+//!   made safe to show.
 //!
 //! Thread rule: plain values, `Send + Sync`, without locks or globals.
 //!
