@@ -36,7 +36,7 @@ use std::{
     time::Duration,
 };
 
-use larder_base::{ErrorKind, Ticket, limits, parse_size};
+use larder_base::{Bytes, ErrorKind, Ticket, limits, parse_size};
 use larder_wire::data::Admitted;
 
 use crate::{Error, local::Lease, process, remote::Failure};
@@ -227,10 +227,7 @@ fn other_memory(node: &Admitted, asked: &str) -> Option<String> {
         None => node.memory_percent == 0 && parse_size(size) == Ok(node.memory_bytes),
     };
     let (uptime, linger) = (node.uptime_seconds, node.linger_seconds);
-    let has = match node.memory_bytes {
-        bytes if bytes < 1 << 30 => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
-        bytes => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
-    };
+    let has = Bytes(node.memory_bytes);
     let ago = match uptime {
         0..120 => format!("{uptime} s"),
         120..7200 => format!("{} min", uptime / 60),
@@ -280,7 +277,7 @@ mod tests {
              it starts again, 60 s after its last process has ended"
         );
         let told = other_memory(&node(192 << 20, 50, 7300), "LARDER_MEMORY=192MiB").unwrap();
-        assert!(told.starts_with("the cache of this host has 192.0 MiB since its start 2 h ago;"));
+        assert!(told.starts_with("the cache of this host has 192 MiB since its start 2 h ago;"));
         assert!(other_memory(&node(8 << 30, 50, 9), "LARDER_MEMORY=30%").is_some());
     }
 

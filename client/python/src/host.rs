@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use larder_client::{
     HostNode,
+    admin::Bytes,
     host::{ServeOptions, ServedNode},
 };
 use pyo3::prelude::*;
@@ -13,12 +14,13 @@ use crate::{
     wait::{Lock, interruptible},
 };
 
-/// A started node: its process id, its memory in bytes, its log.
-pub(crate) type StartedNode = (u32, u64, PathBuf);
+/// A started node: its process id, its memory as shown to people, its log.
+pub(crate) type StartedNode = (u32, String, PathBuf);
 
 /// Facts of the node of this host, if this process has just started it.
 pub(crate) fn started(node: &HostNode) -> Option<StartedNode> {
-    node.started().then(|| (node.pid(), node.memory_bytes(), node.log().to_owned()))
+    node.started()
+        .then(|| (node.pid(), Bytes(node.memory_bytes()).to_string(), node.log().to_owned()))
 }
 
 /// A node that this process started and stops.

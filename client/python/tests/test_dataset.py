@@ -183,7 +183,7 @@ def test_open_makes_no_manifest_at_a_given_address(cluster: str | None, tmp_path
     uri, manifest = f"file://{data}", f"file://{home}"
     with pytest.raises(larder.NotFound, match="there is no manifest of") as raised:
         larder.open(uri, manifest=manifest, cluster=cluster)
-    assert f"larder dataset index {uri} --manifest {manifest}" in str(raised.value)
+    assert f'larder.index("{uri}", manifest="{manifest}"' in str(raised.value)
     assert not list(home.iterdir())
     larder.index(uri, manifest=manifest)
     assert len(larder.open(uri, manifest=manifest, cluster=cluster)) == 5
@@ -198,7 +198,7 @@ def test_dataset_moved_after_indexing_is_refused(cluster: str | None, tmp_path: 
     old.rename(new)
     with pytest.raises(larder.DataChanged, match="was made of the data at") as raised:
         larder.open(f"file://{new}", cluster=cluster)
-    assert f"larder dataset index file://{new}" in str(raised.value)
+    assert f'larder.index("file://{new}")' in str(raised.value)
     larder.index(f"file://{new}")
     assert len(larder.open(f"file://{new}", cluster=cluster)) == 5
 

@@ -71,9 +71,9 @@ def test_batches_are_views_of_reused_memory(dataset: larder.Dataset) -> None:
 def test_a_mistake_is_one_clear_error(dataset: larder.Dataset) -> None:
     with pytest.raises(IndexError, match="no sample 300: the dataset has 300"):
         dataset[300]
-    with pytest.raises(larder.InvalidArgument) as caught:
+    with pytest.raises(larder.NotFound) as caught:
         dataset.loader(tensors=["picture"])
     error = caught.value
-    assert isinstance(error, ValueError)
-    assert (error.kind, error.hint) == ("invalid_argument", "its tensors are: image, label")
+    assert isinstance(error, LookupError)
+    assert (error.kind, error.hint) == ("not_found", "its tensors are: image, label")
     assert str(error).endswith("\nhint: its tensors are: image, label")

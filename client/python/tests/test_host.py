@@ -60,7 +60,7 @@ def test_eight_processes_share_one_node_announced_once() -> None:
     said = [rank.communicate(timeout=120)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0] * 8, said
     (line,) = [text for text in said if text]
-    pattern = r"larder: started a cache of 0\.2 GiB on this host \(pid \d+, log /.*\.log\)\n"
+    pattern = r"larder: started a cache of 256 MiB on this host \(pid \d+, log /.*\.log\)\n"
     assert re.fullmatch(pattern, line), line
     wait_until_no_node_runs()
 
@@ -155,7 +155,7 @@ def test_other_memory_than_that_of_the_running_node_is_warned_of_once(
         larder.open(URI)
     (warning,) = told_of_the_cache(caplog)
     pattern = (
-        r"the cache of this host has 256\.0 MiB since its start \d+ s ago; LARDER_MEMORY=512MiB "
+        r"the cache of this host has 256 MiB since its start \d+ s ago; LARDER_MEMORY=512MiB "
         r"takes effect when it starts again, 1 s after its last process has ended"
     )
     assert re.fullmatch(pattern, warning), warning

@@ -296,7 +296,7 @@ def test_wrong_settings_are_refused_by_name(dataset: larder.Dataset) -> None:
         ({"seed": -1}, "seed is -1: a whole number from 0 to 18,446,744,073,709,551,615"),
         ({"seed": 2**64}, "seed is 18446744073709551616"),
         ({"shuffle": None}, "shuffle is None: True, False, 'auto'"),
-        ({"last": None}, "last is None: 'drop', 'pad' or 'uneven' is needed"),
+        ({"last": 1}, "last is 1: 'drop', 'pad' or 'uneven' is needed"),
         ({"locality": "x"}, "locality is 'x': True, False or a larder.Locality is needed"),
         ({"prefetch": 65}, "prefetch is 65: a whole number from 1 to 64"),
         ({"prefetch": None}, "prefetch is None"),

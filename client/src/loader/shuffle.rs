@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use larder_base::Bytes;
 use larder_dataset::{Manifest, RowLocator};
 use larder_extent::{Layout, Region};
 
@@ -244,7 +245,7 @@ pub(super) fn warn_of_memory(
     let coarse = if extent.largest_bytes > node / 8 {
         format!(
             "; shards of up to {} leave part of the cache empty: index with shard_bytes={} to fill it",
-            size(extent.largest_bytes),
+            Bytes(extent.largest_bytes),
             (node / 16).max(1),
         )
     } else {
@@ -252,8 +253,8 @@ pub(super) fn warn_of_memory(
     };
     Some(format!(
         "the data ({}) does not fit {cache} ({}): each epoch reads the rest from the origin; {auto}{remedy}{coarse}",
-        size(bytes),
-        size(budget),
+        Bytes(bytes),
+        Bytes(budget),
     ))
 }
 
@@ -262,14 +263,6 @@ fn enough(bytes: u64) -> String {
     let bytes = bytes.saturating_add(bytes / 4);
     let (unit, name) = if bytes > 10 << 30 { (1 << 30, "GiB") } else { (1 << 20, "MiB") };
     format!("{}{name}", bytes.div_ceil(unit))
-}
-
-/// A number of bytes for people: in GiB or MiB, with one decimal.
-#[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]
-fn size(bytes: u64) -> String {
-    const GIB: u64 = 1 << 30;
-    let (unit, name) = if bytes >= GIB { (GIB, "GiB") } else { (1 << 20, "MiB") };
-    format!("{:.1} {name}", bytes as f64 / unit as f64)
 }
 
 /// The one of two shuffles that needs less memory.
@@ -308,13 +301,13 @@ mod tests {
         assert_eq!(warned(2, 1, 99 * MIB, MIB), None);
         assert_eq!(
             warned(2, 2, 99 * MIB, MIB).unwrap(),
-            "the data (100.0 MiB) does not fit the memory of the 2 nodes (99.0 MiB): each epoch reads the rest \
+            "the data (100 MiB) does not fit the memory of the 2 nodes (99 MiB): each epoch reads the rest \
              from the origin; nodes with --memory 125MiB in all would hold it all"
         );
         assert_eq!(
             warned(1, 1, 64 * MIB, 40 * MIB).unwrap(),
-            "the data (100.0 MiB) does not fit the memory of the node (64.0 MiB): each epoch reads the rest from \
-             the origin; a node with --memory 125MiB would hold it all; shards of up to 40.0 MiB leave part of \
+            "the data (100 MiB) does not fit the memory of the node (64 MiB): each epoch reads the rest from \
+             the origin; a node with --memory 125MiB would hold it all; shards of up to 40 MiB leave part of \
              the cache empty: index with shard_bytes=4194304 to fill it"
         );
     }
@@ -324,6 +317,5 @@ mod tests {
         assert_eq!(enough(100 * MIB), "125MiB");
         assert_eq!(enough(100 * MIB + 1), "126MiB");
         assert_eq!(enough(100 << 30), "125GiB");
-        assert_eq!(size(1536 * MIB), "1.5 GiB");
     }
 }

@@ -26,8 +26,8 @@ def announce(dataset: _larder.Dataset) -> None:
     if (started := dataset.started_node) is None:
         return
     pid, memory, log = started
-    cache = f"a cache of {memory / 2**30:.1f} GiB on this host"
-    print(f"larder: started {cache} (pid {pid}, log {log})", file=sys.stderr)
+    said = f"larder: started a cache of {memory} on this host (pid {pid}, log {log})"
+    print(said, file=sys.stderr)
 
 
 class Node:
