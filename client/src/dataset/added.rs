@@ -3,7 +3,7 @@
 //! The first process of a job lists the prefix once, in the background of an open. No batch waits
 //! for it. A process that can't list says nothing: it may read rows through nodes only.
 
-use std::env;
+use std::{env, thread};
 
 use larder_base::SnapshotId;
 use larder_dataset::{DatasetError, Manifest, Origin, added_warning, count_added};
@@ -11,20 +11,22 @@ use larder_extent::fork_count;
 
 use crate::{DatasetName, runtime};
 
-/// Counts in the background, and warns. Does nothing if `name` pins a snapshot: its user wants no
-/// newer objects.
+/// Counts in a thread of its own, and warns. The thread parses the system's certificates for some
+/// tens of milliseconds, in which the runtime's only worker would answer no control call.
+///
+/// Does nothing if `name` pins a snapshot: its user wants no newer objects.
 pub(super) fn warn_if_added(name: &DatasetName, manifest: &Manifest) {
     let pinned = name.reference.tag().parse::<SnapshotId>().is_ok();
     if pinned || !is_first(env::var("RANK").ok().as_deref(), fork_count()) {
         return;
     }
     let manifest = manifest.clone();
-    let counting = runtime::spawn(async move {
-        match count(&manifest).await {
-            Ok(0) => {}
-            Ok(added) => tracing::warn!("{}", added_warning(manifest.uri(), added)),
-            Err(error) => tracing::debug!(%error, "added objects were not counted"),
-        }
+    let thread = thread::Builder::new().name("larder-added".to_owned());
+    let counting = thread.spawn(move || match runtime::block_on(count(&manifest)) {
+        Ok(Ok(0)) => {}
+        Ok(Ok(added)) => tracing::warn!("{}", added_warning(manifest.uri(), added)),
+        Ok(Err(error)) => tracing::debug!(%error, "added objects were not counted"),
+        Err(error) => tracing::debug!(%error, "added objects were not counted"),
     });
     if let Err(error) = counting {
         tracing::debug!(%error, "added objects are not counted");
