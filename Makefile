@@ -42,7 +42,7 @@ run-doctests = true
 endif
 TEST_ENV = LARDER_ETCD_SERVER=$(abspath $(ETCD)) LARDER_TEST_PYTHON=$(abspath $(PY))
 
-.PHONY: help sim demo test test-quick test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch pytest-other pytest-free-threaded wheel test-wheel
+.PHONY: help sim demo test test-quick test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch pytest-other pytest-free-threaded wheel test-wheel test-first-hour
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,7 +74,7 @@ test-quick: python $(ETCD) ## a first answer in three minutes: format, tidy, uni
 
 FULL_TESTS := --test it --test device --test memory --test seeds
 
-test-full: test test-wheel deny $(GARAGE) ## also the slow tests: schemas, 50,000 faulty fills, 10,000 killed clients, both coordinators at full scale, torch, other Pythons, garage
+test-full: test test-wheel test-first-hour deny $(GARAGE) ## also the slow tests: schemas, 50,000 faulty fills, 10,000 killed clients, both coordinators at full scale, torch, other Pythons, garage, a newcomer's first hour
 	LARDER_TEST_FULL=1 $(MAKE) pytest
 	LARDER_TEST_FULL=1 $(MAKE) pytest-torch
 	@for python in python3.12 python3.13 python3.14; do \
@@ -127,7 +127,11 @@ wheel: $(READY) ## the Python package as users install it, with the programs, in
 
 test-wheel: wheel ## install the wheel where there is no Rust, and run the README's lines
 	$(CARGO) build --locked -p larder-origin --bins
-	cd client/python && $(PYTEST_ENV) $(abspath $(PY)) -m pytest wheel $(PYTEST_ARGS)
+	cd client/python && $(PYTEST_ENV) $(abspath $(PY)) -m pytest wheel/test_wheel.py $(PYTEST_ARGS)
+
+test-first-hour: wheel $(TORCH_READY) ## a newcomer's first hour with the wheel, an S3 server, torch and small clusters
+	$(CARGO) build --locked -p larder-origin --bins
+	cd client/python && $(PYTEST_ENV) $(abspath $(PY)) -m pytest wheel/test_first_hour.py $(PYTEST_ARGS)
 
 check: $(READY) ## format, lints and types, no tests
 	$(CARGO) fmt --all --check
