@@ -85,3 +85,16 @@ def test_wheel_is_small_and_needs_only_the_glibc_of_its_tag(wheel: Path) -> None
         for name in built:
             needed = max(int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", files.read(name)))
             assert needed <= int(tag[1]), f"{name} needs glibc 2.{needed}"
+
+
+def test_demo_runs_from_the_wheel_alone(environment: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["larder", "demo", "--samples", "512", "--epochs", "1"],
+        env={**environment, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "512" in done.stdout
+    assert not list(tmp_path.iterdir()), "its data goes with it"
