@@ -169,7 +169,7 @@ impl fmt::Debug for Device {
 fn without_cuda(what: &str) -> Error {
     Error::new(ErrorKind::NotFound, what)
         .because("this build of larder-client has no support for GPUs")
-        .hint("build it with the feature `cuda`")
+        .hint("build it with the feature 'cuda'")
 }
 
 fn probe_page() -> Result<Attached, Box<dyn std::error::Error>> {

@@ -301,7 +301,7 @@ def test_wrong_settings_are_refused_by_name(dataset: larder.Dataset) -> None:
         ({"prefetch": 65}, "prefetch is 65: a whole number from 1 to 64"),
         ({"prefetch": None}, "prefetch is None"),
         ({"tensors": []}, "no tensor is asked for"),
-        ({"shuffle": "some"}, "`some`"),
+        ({"shuffle": "some"}, "'some'"),
         ({"last": "keep"}, "'keep'"),
         ({"output": "tensorflow"}, "'tensorflow'"),
         ({"prefetch": 0}, "prefetch is 0"),

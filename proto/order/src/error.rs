@@ -133,7 +133,7 @@ pub enum Error {
         positions: u64,
     },
     /// Text of another form than expected.
-    #[error("`{text}` is not {wanted}")]
+    #[error("'{text}' is not {wanted}")]
     Text {
         /// The expected form.
         wanted: &'static str,

@@ -82,10 +82,14 @@ impl Waiting {
         match self.change {
             Some(meant) if now != Some(meant) => Err(Refused::new(match now {
                 Some(now) => {
-                    format!("change {meant} is not in flight, change {now} is; see `ring status`")
+                    format!(
+                        "change {meant} is not in flight, change {now} is; see 'larder ring status'"
+                    )
                 }
                 None => {
-                    format!("change {meant} is not in flight, and no other is; see `ring history`")
+                    format!(
+                        "change {meant} is not in flight, and no other is; see 'larder ring history'"
+                    )
                 }
             })),
             _ => Ok(()),

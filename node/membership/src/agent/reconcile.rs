@@ -340,7 +340,7 @@ impl<R: Rules> Agent<R> {
         if braked && !self.braked {
             out.push(Effect::Alarm(
                 "more than a quarter of the ring is gone at once: nothing is removed without an \
-                 operator's word; see `ring status`"
+                 operator's word; see 'larder ring status'"
                     .to_owned(),
             ));
         }

@@ -405,7 +405,9 @@ impl Record {
 
     fn entry_mut(&mut self, id: &str) -> Result<&mut Entry, Refused> {
         let found = self.members.iter_mut().find(|entry| entry.member.id == id);
-        found.ok_or_else(|| Refused::new(format!("no node is named '{id}'; see `ring status`")))
+        found.ok_or_else(|| {
+            Refused::new(format!("no node is named '{id}'; see 'larder ring status'"))
+        })
     }
 
     fn check_base(&self, plan: &Plan) -> Result<(), Refused> {

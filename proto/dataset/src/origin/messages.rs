@@ -84,7 +84,7 @@ fn answered(what: &str, body: &str) -> String {
         // Pages of proxies say nothing more than their status.
         (None, None) => return what,
     };
-    let detail: String = detail.chars().take(MESSAGE_CHARS).collect();
+    let detail: String = unescaped(&detail).chars().take(MESSAGE_CHARS).collect();
     format!("{what} ({detail})")
 }
 
@@ -93,6 +93,14 @@ fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once(&format!("</{name}>"))?;
     Some(text.trim())
+}
+
+/// Returns text without the escapes of XML. Stores in Go write quotes by number.
+fn unescaped(text: &str) -> String {
+    let quotes = [("&quot;", "\""), ("&#34;", "\""), ("&apos;", "'"), ("&#39;", "'")];
+    let others = [("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")];
+    let escapes = quotes.iter().chain(&others);
+    escapes.fold(text.to_owned(), |text, (escape, meant)| text.replace(escape, meant))
 }
 
 /// Returns the host and port that a request went to.
@@ -154,6 +162,15 @@ mod tests {
         assert_eq!(plain(&bare), "the store answered 504 Gateway Timeout");
         let page = generic("status code: 502 Bad Gateway: <html>oh no</html>");
         assert_eq!(plain(&page), "the store answered 502 Bad Gateway");
+    }
+
+    #[test]
+    fn escapes_of_xml_are_read_as_what_they_mean() {
+        let error = generic(
+            "status code: 403 Forbidden: <Error><Message>key &quot;A&amp;lt;&quot; isn&#39;t \
+             known</Message></Error>",
+        );
+        assert_eq!(plain(&error), "the store answered 403 Forbidden (key \"A&lt;\" isn't known)");
     }
 
     #[test]
