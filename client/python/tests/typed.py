@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -328,10 +329,23 @@ def lose_a_quarter(hosts: Hosts) -> None:
     lose(hosts, 2, 3)
 
 
+#: Reads for a while.
+_READER = """
+import larder, time
+data = larder.open("s3://bucket/data", cluster="http://10.0.0.1:7070")
+until = time.monotonic() + 30
+while time.monotonic() < until:
+    list(data.loader(50))
+    time.sleep(0.5)
+"""
+
+
 def pause_a_join(hosts: Hosts) -> None:
     """Leaves a change in flight: host 2 joins, and is paused before all its shards have come."""
     hosts.type("larder node drain host-2 --follow --yes")
     hosts.kill(2)
+    # An open dataset has shards to move, and transfers yield to nodes that are read.
+    hosts.host(1).run(f"python -c {shlex.quote(_READER)} >/run/reader.log 2>&1 & sleep 2")
     hosts.start(2)
     hosts.type("for try in {1..1000}; do larder ring pause --yes 2>/dev/null && break; done")
 
