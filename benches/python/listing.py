@@ -78,7 +78,6 @@ def main() -> None:
         for number in range(rounds):
             ranks = (0, 1) if number % 2 else (1, 0)
             pairs.append({rank: job(rank) for rank in ranks})
-            lists = server.counts()
         ratios = [pair[0]["epoch"] / pair[1]["epoch"] for pair in pairs]
         for rank, name in ((0, "with the LIST"), (1, "without it")):
             epochs = [pair[rank]["epoch"] for pair in pairs]
@@ -94,7 +93,6 @@ def main() -> None:
             f"{files:,} files, {rounds} pairs: ratio of epochs {quarters[1]:.4f} "
             f"(quartiles {quarters[0]:.4f} to {quarters[2]:.4f})"
         )
-        print(json.dumps(lists))
         del held
 
 
