@@ -217,7 +217,7 @@ fn node_removed_after_a_takeover_joins_at_its_first_start() {
     until("the other node takes over", || {
         cluster.nodes[0].kill_now();
         let taken = larder(&address, &["ring", "takeover", "--lost", "a", "--yes"]);
-        // A kill can come between the news of a record and its copy. Only the dead node has it then.
+        // A kill between the news of a record and its copy leaves the record to the dead node.
         if said(&taken).contains("newer record") {
             cluster.restart(0);
             cluster.until_ring(&[0, 1]);
