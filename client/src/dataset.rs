@@ -10,10 +10,10 @@ use larder_dataset::{Manifest, Tensor};
 
 use crate::{
     CancelToken, Cluster, DatasetName, Error, ErrorKind, Fetcher, HostTensor, LoaderBuilder,
-    Locality, RowRef,
+    Locality, RowRef, Take,
     fetch::{self, Asking},
     loader::{self, Gather, Look, Mapped, Source, tensor_index},
-    memory::no_memory,
+    memory::{BufferPool, no_memory},
     sampler::{self, DatasetShape, Selection, View},
 };
 
@@ -37,6 +37,8 @@ pub struct Dataset {
     view: View,
     indexed_now: Option<Arc<IndexedNow>>,
     opened_by_node: bool,
+    /// Memory of rows that were taken, for the next ones.
+    buffers: Arc<BufferPool>,
 }
 
 /// The view of every sample of a snapshot.
@@ -44,6 +46,10 @@ pub(crate) fn all_samples(manifest: &Manifest) -> Result<View, sampler::Error> {
     let rows = (0..manifest.shard_count()).map(|shard| manifest.shard(shard).rows);
     Ok(View::all(*manifest.snapshot().as_bytes(), DatasetShape::from_rows(rows)?))
 }
+
+/// Idle buffers of a dataset, for several threads that take rows.
+const IDLE_MAX: usize = 8;
+const IDLE_BYTES_MAX: usize = 256 << 20;
 
 impl Dataset {
     /// Opens a dataset: `s3://bucket/prefix`, `gs://`, `az://` or `file://`, with `@tag` or
@@ -187,61 +193,80 @@ impl Dataset {
         Ok(begins.last().copied().unwrap_or(0))
     }
 
-    /// Reads chosen samples of the view into their own memory, in this order. Takes these tensors
-    /// or all.
+    /// Chooses samples of the view, to be read into new memory or into the caller's: these tensors
+    /// or all. Keeps the order of the indices. An index may come twice, and a negative one counts
+    /// from the end.
+    ///
+    /// ```no_run
+    /// # let dataset = larder_client::Dataset::open("s3://bucket/imagenet", None)?;
+    /// let rows = dataset.take(&[3, 17, -1], None)?;
+    /// let mut buffers: Vec<_> = rows.bytes().into_iter().map(|bytes| vec![0; bytes]).collect();
+    /// let mut out: Vec<&mut [u8]> = buffers.iter_mut().map(Vec::as_mut_slice).collect();
+    /// rows.into(&mut out)?;
+    /// # Ok::<(), larder_client::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// `NotFound` if there is no such tensor. `InvalidArgument` for a sample that does not exist,
-    /// or for more samples than one gather allows (65,536). Otherwise as [`Fetcher::gather`].
-    pub fn take(
-        &self,
-        samples: &[u64],
-        tensors: Option<&[String]>,
-    ) -> Result<Vec<HostTensor>, Error> {
-        self.take_unless(samples, tensors, &CancelToken::never())
+    /// `NotFound` if there is no such tensor. `InvalidArgument` for an index outside the dataset,
+    /// and for more bytes than memory can hold.
+    pub fn take(&self, indices: &[i64], tensors: Option<&[String]>) -> Result<Take, Error> {
+        self.check_indices(indices)?;
+        let samples = self.samples();
+        let from_start = |&index: &i64| match u64::try_from(index) {
+            Ok(index) => index,
+            Err(_) => samples - index.unsigned_abs(),
+        };
+        self.take_samples(indices.iter().map(from_start), tensors)
     }
 
-    /// As [`take`](Self::take), until `cancel` is cancelled.
-    ///
     /// # Errors
-    /// As [`take`](Self::take), and when it was cancelled.
-    pub fn take_unless(
-        &self,
-        samples: &[u64],
-        tensors: Option<&[String]>,
-        cancel: &CancelToken,
-    ) -> Result<Vec<HostTensor>, Error> {
-        if let Some(&beyond) = samples.iter().find(|&&sample| sample >= self.samples()) {
-            self.check(&(beyond..beyond.saturating_add(1)), 0)?;
+    /// `InvalidArgument` with the first index that is outside the dataset, and its place in the
+    /// list.
+    pub fn check_indices(&self, indices: &[i64]) -> Result<(), Error> {
+        let samples = i64::try_from(self.samples()).unwrap_or(i64::MAX);
+        let is_outside = |&index: &i64| index >= samples || index < -samples;
+        match indices.iter().position(is_outside) {
+            Some(place) => {
+                let listed = (indices.len() > 1).then_some(place);
+                Err(self.no_sample(indices[place], listed))
+            }
+            None => Ok(()),
         }
-        let samples: Vec<u64> = samples.iter().map(|&index| self.view.sample_at(index)).collect();
-        loader::take(self.manifest(), &self.gather(), &samples, tensors, cancel)
     }
 
-    /// As [`take`](Self::take), but asks no node: `None` if a row is not mapped, or for invalid
-    /// arguments.
-    pub fn take_mapped(
+    /// The error for an index outside the dataset, at this place of a list of indices.
+    pub fn no_sample(&self, index: impl fmt::Display, place: Option<usize>) -> Error {
+        let listed = place.map(|place| format!(", which is index {place} of the list"));
+        let what = format!("there is no sample {index}{}", listed.unwrap_or_default());
+        let samples = self.samples();
+        let hint = format!("the dataset has {samples}, counted from 0; -1 is the last one");
+        Error::new(ErrorKind::InvalidArgument, what).hint(hint)
+    }
+
+    /// Samples that the view has.
+    fn take_samples(
         &self,
-        samples: &[u64],
+        samples: impl Iterator<Item = u64>,
         tensors: Option<&[String]>,
-    ) -> Option<Vec<HostTensor>> {
-        let known = samples.iter().all(|&index| index < self.samples());
-        let rows = samples.iter().filter_map(|&index| self.locate(index));
-        if !known || !self.fetcher.has_mapped(rows.map(|row| row.shard)) {
-            return None;
-        }
-        // A cancelled token makes the read fail as soon as it would wait.
-        let cancel = CancelToken::new();
-        cancel.cancel();
-        self.take_unless(samples, tensors, &cancel).ok()
+    ) -> Result<Take, Error> {
+        let locator = self.manifest().sample_locator();
+        let located = |index| {
+            let (shard, row) = locator.locate(self.view.sample_at(index)).expect("in the view");
+            RowRef { shard, row }
+        };
+        let rows: Vec<RowRef> = samples.map(located).collect();
+        let is_mapped = |rows: &[RowRef]| self.fetcher.has_mapped(rows);
+        let means = (self.gather(), Arc::clone(&self.buffers));
+        Take::new(self.manifest(), rows, tensors, means, is_mapped)
     }
 
     /// Reads consecutive samples of the view, for these tensors or all. Views them in place if they
     /// are rows of one shard in the memory of a node on this host. Otherwise as
-    /// [`take`](Self::take).
+    /// [`Take::read`].
     ///
     /// # Errors
-    /// As [`take`](Self::take).
+    /// `NotFound` if there is no such tensor. `InvalidArgument` for a sample that does not exist.
+    /// Otherwise as [`Take::read`].
     pub fn slice(
         &self,
         samples: Range<u64>,
@@ -253,61 +278,30 @@ impl Dataset {
     /// As [`slice`](Self::slice), until `cancel` is cancelled.
     ///
     /// # Errors
-    /// As [`take_unless`](Self::take_unless).
+    /// As [`slice`](Self::slice), and when it was cancelled.
     pub fn slice_unless(
         &self,
         samples: Range<u64>,
         tensors: Option<&[String]>,
         cancel: &CancelToken,
     ) -> Result<Vec<HostTensor>, Error> {
-        match self.private_view(&samples, tensors, Asking::Node(cancel))? {
+        self.check(&samples, 0)?;
+        match self.private_view(&samples, tensors, cancel)? {
             Some(lent) => Ok(lent),
-            None => self.take_unless(&samples.collect::<Vec<_>>(), tensors, cancel),
+            None => self.take_samples(samples, tensors)?.read_unless(cancel),
         }
-    }
-
-    /// As [`slice`](Self::slice), but asks no node: `None` if a row is not mapped.
-    ///
-    /// # Errors
-    /// `NotFound` if there is no such tensor. `InvalidArgument` for a sample that does not exist,
-    /// or for more samples than one gather allows.
-    pub fn slice_mapped(
-        &self,
-        samples: Range<u64>,
-        tensors: Option<&[String]>,
-    ) -> Result<Option<Vec<HostTensor>>, Error> {
-        Ok(match self.private_view(&samples, tensors, Asking::Nobody)? {
-            Some(lent) => Some(lent),
-            None => self.take_mapped(&samples.collect::<Vec<_>>(), tensors),
-        })
-    }
-
-    /// Checks the size of a slice, before anything is allocated.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for more samples than one gather allows (65,536).
-    pub fn check_slice(samples: u64) -> Result<(), Error> {
-        let limit = u64::from(limits::GATHER_ROWS_MAX);
-        if samples <= limit {
-            return Ok(());
-        }
-        let what = format!("a slice of {samples} samples, at most {limit}");
-        let hint = "iterate a loader, or slice smaller";
-        Err(Error::new(ErrorKind::InvalidArgument, what).hint(hint))
     }
 
     fn private_view(
         &self,
         samples: &Range<u64>,
         tensors: Option<&[String]>,
-        asking: Asking<'_>,
+        cancel: &CancelToken,
     ) -> Result<Option<Vec<HostTensor>>, Error> {
-        self.check(samples, 0)?;
-        Self::check_slice(samples.end - samples.start)?;
         let Some((shard, rows)) = self.in_one_shard(samples) else {
             return Ok(None);
         };
-        let look = |tensor| self.fetcher.look(shard, &rows, tensor, asking);
+        let look = |tensor| self.fetcher.look(shard, &rows, tensor, Asking::Node(cancel));
         loader::private_views(self.manifest(), look, (shard, &rows), tensors)
     }
 

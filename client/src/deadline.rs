@@ -7,11 +7,12 @@
 //! Non-goals: undoing cancelled work. A cancelled call leaves the same state as a failed one.
 
 use std::{
+    fmt,
     future::Future,
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
     time::{Duration, Instant},
@@ -24,34 +25,69 @@ use crate::{Error, ErrorKind, process};
 
 /// Cancels reads. They end with an error within about 0.1 s, or within 1 s if they wait for a host
 /// that does not answer. Clones share the token.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct CancelToken {
     /// Absent in a token that is never cancelled.
-    cancelled: Option<Arc<AtomicBool>>,
+    shared: Option<Arc<Shared>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    cancelled: AtomicBool,
+    watch: Option<Watch>,
+}
+
+struct Watch {
+    says_cancel: Box<dyn Fn() -> bool + Send + Sync>,
+    /// The time of its last call, in milliseconds of this process.
+    called: AtomicU64,
+}
+
+impl Watch {
+    /// Calls it unless it was called lately.
+    fn look(&self) -> bool {
+        let (now, called) = (process::uptime_millis(), self.called.load(Relaxed));
+        let pause = limits::CANCEL_CHECK_INTERVAL.as_millis();
+        let is_due = u128::from(now.saturating_sub(called)) >= pause;
+        let claim = || self.called.compare_exchange(called, now, Relaxed, Relaxed).is_ok();
+        is_due && claim() && (self.says_cancel)()
+    }
 }
 
 impl CancelToken {
     /// Creates a token that can be cancelled once.
     pub fn new() -> Self {
-        Self { cancelled: Some(Arc::default()) }
+        Self { shared: Some(Arc::default()) }
+    }
+
+    /// Creates a token that is also cancelled when `says_cancel` returns true. Checks of the token
+    /// call it about twenty times a second, the first time after 50 ms, in the thread of the check.
+    pub fn watching(says_cancel: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        let called = AtomicU64::new(process::uptime_millis());
+        let watch = Watch { says_cancel: Box::new(says_cancel), called };
+        Self { shared: Some(Arc::new(Shared { watch: Some(watch), ..Shared::default() })) }
     }
 
     /// A token for calls that always run to their end.
     pub const fn never() -> Self {
-        Self { cancelled: None }
+        Self { shared: None }
     }
 
     /// Ends all reads with this token, now and later. Has no effect on a [never](Self::never)
     /// token.
     pub fn cancel(&self) {
-        if let Some(cancelled) = &self.cancelled {
-            cancelled.store(true, Relaxed);
+        if let Some(shared) = &self.shared {
+            shared.cancelled.store(true, Relaxed);
         }
     }
 
     /// Whether it was cancelled.
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Relaxed))
+        let Some(Shared { cancelled, watch }) = self.shared.as_deref() else { return false };
+        if !cancelled.load(Relaxed) && watch.as_ref().is_some_and(Watch::look) {
+            self.cancel();
+        }
+        cancelled.load(Relaxed)
     }
 
     /// # Errors
@@ -74,6 +110,13 @@ impl CancelToken {
             Either::Left((done, _)) => Ok(done),
             Either::Right(_) => Err(cancelled()),
         }
+    }
+}
+
+impl fmt::Debug for CancelToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cancelled = self.shared.as_ref().map(|shared| shared.cancelled.load(Relaxed));
+        f.debug_struct("CancelToken").field("cancelled", &cancelled).finish_non_exhaustive()
     }
 }
 
@@ -119,7 +162,10 @@ impl Deadline {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, ready};
+    use std::{
+        future::{pending, ready},
+        sync::atomic::AtomicUsize,
+    };
 
     use super::*;
     use crate::runtime;
@@ -132,6 +178,19 @@ mod tests {
         clone.cancel();
         never.cancel();
         assert!(token.check().is_err() && never.check().is_ok());
+    }
+
+    #[test]
+    fn watching_token_is_cancelled_once_by_what_it_watches() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let token = CancelToken::watching(move || counted.fetch_add(1, Relaxed) == 1);
+        assert!(!token.is_cancelled());
+        while !token.clone().is_cancelled() {
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        assert!(token.is_cancelled());
+        assert_eq!(asked.load(Relaxed), 2);
     }
 
     #[test]

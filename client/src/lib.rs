@@ -55,6 +55,7 @@ pub use larder_wire::data::RowRef;
 pub use loader::{
     Batch, BatchTensor, DeviceTensor, Epoch, Loader, LoaderBuilder, LoaderStats, Locality,
     OnDevice, OnHost, PreparedEpoch, RankHosts, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
+    Take,
 };
 pub use memory::{CallerMemory, CopyStats, HostTensor, Memory};
 pub use process::Owned;

@@ -1,4 +1,5 @@
-//! The loader: shuffled batches of a dataset, fetched ahead.
+//! The loader: shuffled batches of a dataset, fetched ahead. Also [`Take`]: rows that a program
+//! chooses, in the same layout.
 //!
 //! ```text
 //! Job --pass()--> Pass: the samples of batch i       (pure; `sampler` gives the order,
@@ -29,6 +30,7 @@ mod prefetch;
 mod send;
 mod shuffle;
 mod stats;
+mod take;
 
 use std::{fmt, sync::Arc};
 
@@ -46,13 +48,14 @@ pub use batch::{Batch, BatchTensor, OnHost};
 pub use builder::LoaderBuilder;
 pub(crate) use builder::Source;
 pub use epoch::{Epoch, PreparedEpoch};
-pub(crate) use fetch::{Gather, Look, Mapped, private_views, take};
+pub(crate) use fetch::{Gather, Look, Mapped, private_views};
 pub(crate) use layout::{common_tensors, tensor_index};
 pub use locality::Locality;
 pub use pass::{Schedule, ScheduledBatch};
 pub use send::{DeviceTensor, OnDevice};
 pub use shuffle::{RankHosts, ShuffleMode};
 pub use stats::{LoaderStats, SlowBatch};
+pub use take::Take;
 
 /// Iterates a dataset in batches. Each declared sample comes once per epoch. Seed and epoch alone
 /// decide the order.

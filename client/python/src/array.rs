@@ -32,7 +32,7 @@ use crate::error::OrRaise;
 use dlpack::{Export, Unversioned, Versioned};
 
 pub(crate) use device::DeviceTensor;
-pub(crate) use given::{BlockMemory, TensorMemory, let_go};
+pub(crate) use given::{BlockMemory, GivenBytes, TensorMemory, let_go};
 
 /// A tensor: elements of one type in C order, little-endian, in writable memory of this host.
 ///

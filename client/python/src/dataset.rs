@@ -1,17 +1,17 @@
 //! The dataset for Python.
 
-use std::{ops::Range, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, HostTensor, Tensor};
-use pyo3::{buffer::PyBuffer, prelude::*, types::PyDict};
+use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, Tensor};
+use pyo3::{buffer::PyBuffer, exceptions::PyIndexError, prelude::*, types::PyDict};
 
 use crate::{
-    array::arrays,
+    array::{GivenBytes, arrays},
     error::OrRaise,
     host::{StartedNode, started},
     loader::{Loader, Settings},
     locality::Locality,
-    wait::interruptible,
+    wait::{interruptible, reading},
 };
 
 /// One opened snapshot.
@@ -133,29 +133,40 @@ impl Dataset {
     }
 
     /// Chosen samples of the named tensors, or of all: one array for each tensor. A ragged tensor
-    /// has two: its elements, and the begin of each row in them. Mapped rows are copied at once;
-    /// only other rows need a wait.
+    /// has two: its elements, and the begin of each row in them.
     fn take<'py>(
         &self,
         py: Python<'py>,
-        samples: Vec<u64>,
+        indices: PyBuffer<i64>,
         tensors: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let mapped = py.detach(|| self.inner.take_mapped(&samples, tensors.as_deref()));
-        if let Some(mapped) = mapped {
-            return arrays(py, mapped);
-        }
-        let inner = self.inner.clone();
-        let taken = interruptible(py, move |cancel| {
-            inner.take_unless(&samples, tensors.as_deref(), cancel)
+        let indices = self.checked(py, &indices)?;
+        let taken = reading(py, |cancel| {
+            self.inner.take(&indices, tensors.as_deref())?.read_unless(cancel)
         });
         arrays(py, taken?)
     }
 
-    /// Refuses a slice of more samples than one read may have.
-    #[staticmethod]
-    fn check_slice(py: Python<'_>, samples: u64) -> PyResult<()> {
-        larder_client::Dataset::check_slice(samples).or_raise(py)
+    /// As [`take`](Self::take), into memory of the caller: `out` has one buffer for each tensor.
+    fn take_into(
+        &self,
+        py: Python<'_>,
+        indices: PyBuffer<i64>,
+        tensors: Vec<String>,
+        out: Vec<PyBuffer<u8>>,
+    ) -> PyResult<()> {
+        let indices = self.checked(py, &indices)?;
+        let mut out: Vec<GivenBytes> =
+            out.into_iter().map(GivenBytes::new).collect::<PyResult<_>>()?;
+        reading(py, |cancel| {
+            let mut parts: Vec<&mut [u8]> = out.iter_mut().map(GivenBytes::bytes_mut).collect();
+            self.inner.take(&indices, Some(&tensors))?.fill(&mut parts, cancel)
+        })
+    }
+
+    /// Raises that there is no such sample, at this place of a list of indices if it came in one.
+    fn refuse(&self, index: String, place: Option<usize>) -> PyResult<()> {
+        Err(index_error(&self.inner.no_sample(index, place)))
     }
 
     /// Consecutive samples of the named tensors, or of all: one array for each tensor. Rows of one
@@ -167,14 +178,18 @@ impl Dataset {
         end: u64,
         tensors: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let tensors = self.rows(py, start..end, tensors)?;
-        arrays(py, tensors)
+        let tensors = tensors.as_deref();
+        arrays(py, reading(py, |cancel| self.inner.slice_unless(start..end, tensors, cancel))?)
     }
 
     /// One sample, as [`slice`](Self::slice), without the axis that counts samples. A row of a
-    /// ragged tensor is one array.
-    fn sample<'py>(&self, py: Python<'py>, index: u64) -> PyResult<Bound<'py, PyDict>> {
-        let mut tensors = self.rows(py, index..index.saturating_add(1), None)?;
+    /// ragged tensor is one array. A negative index counts from the end.
+    fn sample<'py>(&self, py: Python<'py>, index: i64) -> PyResult<Bound<'py, PyDict>> {
+        self.inner.check_indices(&[index]).map_err(|error| index_error(&error))?;
+        let samples = self.inner.samples();
+        let at = u64::try_from(index).unwrap_or_else(|_| samples - index.unsigned_abs());
+        let read = reading(py, |cancel| self.inner.slice_unless(at..at + 1, None, cancel));
+        let mut tensors = read?;
         for tensor in &mut tensors {
             if tensor.offsets.take().is_none() {
                 tensor.shape.remove(0);
@@ -204,19 +219,17 @@ impl Dataset {
 }
 
 impl Dataset {
-    /// Consecutive samples. Mapped rows are handed out at once, which takes microseconds; only
-    /// other rows need a wait.
-    fn rows(
-        &self,
-        py: Python<'_>,
-        samples: Range<u64>,
-        tensors: Option<Vec<String>>,
-    ) -> PyResult<Vec<HostTensor>> {
-        let mapped = py.detach(|| self.inner.slice_mapped(samples.clone(), tensors.as_deref()));
-        if let Some(mapped) = mapped.or_raise(py)? {
-            return Ok(mapped);
-        }
-        let inner = self.inner.clone();
-        interruptible(py, move |cancel| inner.slice_unless(samples, tensors.as_deref(), cancel))
+    /// The indices, if all are of this dataset.
+    fn checked(&self, py: Python<'_>, indices: &PyBuffer<i64>) -> PyResult<Vec<i64>> {
+        let indices = indices.to_vec(py)?;
+        let checked = py.detach(|| self.inner.check_indices(&indices));
+        checked.map_err(|error| index_error(&error))?;
+        Ok(indices)
     }
+}
+
+/// Python's own exception for an index outside a sequence, which also ends a `for` loop.
+fn index_error(error: &Error) -> PyErr {
+    let hint = error.advice_text().map(|hint| format!("\nhint: {hint}"));
+    PyIndexError::new_err(format!("{}{}", error.what(), hint.unwrap_or_default()))
 }

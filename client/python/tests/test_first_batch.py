@@ -69,7 +69,7 @@ def test_batches_are_views_of_reused_memory(dataset: larder.Dataset) -> None:
 
 
 def test_a_mistake_is_one_clear_error(dataset: larder.Dataset) -> None:
-    with pytest.raises(IndexError, match="no sample 300: the dataset has 300"):
+    with pytest.raises(IndexError, match="no sample 300\nhint: the dataset has 300"):
         dataset[300]
     with pytest.raises(larder.NotFound) as caught:
         dataset.loader(tensors=["picture"])

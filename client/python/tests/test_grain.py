@@ -78,13 +78,13 @@ def test_a_dataset_pipeline_reads_batches_by_one_request_each(
     source: larder.grain.DataSource, images: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = []
-    take = larder.Dataset._take
+    take = larder.Dataset.take
 
-    def counted(dataset: larder.Dataset, indices: Any, tensors: Any) -> Any:
+    def counted(dataset: larder.Dataset, indices: Any, **options: Any) -> Any:
         requests.append(len(indices))
-        return take(dataset, indices, tensors)
+        return take(dataset, indices, **options)
 
-    monkeypatch.setattr(larder.Dataset, "_take", counted)
+    monkeypatch.setattr(larder.Dataset, "take", counted)
     pipeline = grain.MapDataset.source(source).shuffle(seed=3)
     items = pipeline._getitems(range(300))
     assert requests == [300]

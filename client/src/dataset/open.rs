@@ -9,10 +9,13 @@ use std::{iter, sync::Arc, time::Duration};
 
 use larder_dataset::{DatasetError, Manifest};
 
-use super::{Dataset, added::warn_if_added, address::parse_name, all_samples, index::IndexedNow};
+use super::{
+    Dataset, IDLE_BYTES_MAX, IDLE_MAX, added::warn_if_added, address::parse_name, all_samples,
+    index::IndexedNow,
+};
 use crate::{
-    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostOptions, process,
-    runtime,
+    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostOptions,
+    memory::BufferPool, process, runtime,
 };
 
 /// Options to open a dataset. Created by [`Dataset::options`].
@@ -97,7 +100,8 @@ impl OpenOptions {
             fetcher.learn_owners();
         }
         let indexed_now = indexed_now.map(Arc::new);
-        Ok(Dataset { name, fetcher, view, indexed_now, opened_by_node })
+        let buffers = BufferPool::within(IDLE_MAX, IDLE_BYTES_MAX);
+        Ok(Dataset { name, fetcher, view, indexed_now, opened_by_node, buffers })
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use larder_extent::{Attached, CorruptRow};
-use larder_wire::data::RowRef;
+use larder_wire::data::{DistinctShards, RowRef};
 
 use super::{ASK_AGAIN_CORRUPT, Fetcher};
 use crate::{CancelToken, CopyStats, Error, Memory, process};
@@ -36,9 +36,10 @@ impl Fetcher {
         Some(view)
     }
 
-    pub(crate) fn has_mapped(&self, mut shards: impl Iterator<Item = u32>) -> bool {
-        let session = self.session();
-        shards.all(|shard| session.slots.get(shard).is_some())
+    /// Whether the shards of all these rows are mapped.
+    pub(crate) fn has_mapped(&self, rows: &[RowRef]) -> bool {
+        let (session, shards) = (self.session(), DistinctShards::of(rows));
+        shards.shards().iter().all(|&shard| session.slots.get(shard).is_some())
     }
 
     /// As [`view_rows`](Self::view_rows), without counting.

@@ -8,11 +8,11 @@ use larder_extent::Attached;
 use super::{
     batch::{Batch, HostRows, OnHost},
     content::Samples,
-    layout::{Layout, Ragged, check_rows},
+    layout::{Layout, Ragged},
     pass::Pass,
 };
 use crate::{
-    CallerMemory, CopyStats, Error, HostTensor, Memory, RowRef, RowsView, Sources,
+    CallerMemory, CopyStats, Error, HostTensor, RowRef, RowsView, Sources,
     deadline::CancelToken,
     fetch::Gathered,
     memory::{Buffer, BufferPool},
@@ -352,32 +352,6 @@ fn seen(views: &[RowsView], rows: usize) -> Gathered {
     copies.count();
     let sources = Sources { rows_local: rows as u64, bytes, copies, ..Sources::default() };
     Gathered { sources, longest: None }
-}
-
-/// Reads chosen samples of `tensors`, or of all tensors, into their own memory, until `cancel` is
-/// cancelled.
-///
-/// # Errors
-/// As [`Layout::new`] and the gather.
-///
-/// # Panics
-/// The snapshot has no such sample.
-pub(crate) fn take(
-    manifest: &Manifest,
-    gather: &Arc<Gather>,
-    samples: &[u64],
-    tensors: Option<&[String]>,
-    cancel: &CancelToken,
-) -> Result<Vec<HostTensor>, Error> {
-    let rows = u32::try_from(samples.len()).unwrap_or(u32::MAX);
-    check_rows(rows)?;
-    let layout = Layout::new(manifest, tensors, rows)?;
-    let buffers = BufferPool::new(0);
-    let snapshot = SnapshotRows::new(manifest.clone(), Arc::clone(gather), None, None, &layout)?;
-    let fetcher = BatchFetcher { snapshots: [snapshot].into(), layout, buffers };
-    let samples = Samples { samples: samples.to_vec(), ..Samples::default() };
-    let (buffer, ragged, _) = fetcher.read(&samples, None, cancel)?;
-    Ok(fetcher.layout.lift(&Memory::buffer(buffer), samples.len(), &ragged))
 }
 
 /// Views consecutive rows of a shard in place, for `tensors` or all tensors. `None` if a tensor

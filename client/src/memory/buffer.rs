@@ -47,6 +47,7 @@ pub trait CallerMemory: Any + Send + Sync {
 /// Idle buffers, of one size for even batches and of mixed sizes otherwise.
 pub(crate) struct BufferPool {
     idle_max: usize,
+    idle_bytes_max: usize,
     idle: Mutex<Vec<Memory>>,
 }
 
@@ -83,8 +84,13 @@ enum Home {
 impl BufferPool {
     /// Creates a pool that keeps at most `idle_max` idle buffers.
     pub(crate) fn new(idle_max: usize) -> Arc<Self> {
+        Self::within(idle_max, usize::MAX)
+    }
+
+    /// Creates a pool that keeps at most `idle_max` idle buffers, of `idle_bytes_max` in sum.
+    pub(crate) fn within(idle_max: usize, idle_bytes_max: usize) -> Arc<Self> {
         let idle = Mutex::new(Vec::with_capacity(idle_max));
-        Arc::new(Self { idle_max, idle })
+        Arc::new(Self { idle_max, idle_bytes_max, idle })
     }
 
     /// Takes a buffer of `bytes` bytes, an idle one if one is large enough.
@@ -102,11 +108,15 @@ impl BufferPool {
         Ok(Buffer { bytes, home: Home::Pool { pool: Arc::clone(self), memory } })
     }
 
-    /// Keeps the memory. Returns the smallest one if there are too many.
+    /// Keeps the memory. Returns the smallest one if there are too many, or this one if all are
+    /// too large.
     fn keep(&self, memory: Memory) -> Option<Memory> {
+        let room = memory.room;
         let mut memory = Some(memory);
         self.with_idle(|idle| {
-            if self.idle_max == 0 {
+            let others = idle.iter().map(|memory| memory.room);
+            let sum = others.fold(room, usize::saturating_add);
+            if self.idle_max == 0 || sum > self.idle_bytes_max {
                 return;
             }
             if idle.len() == self.idle_max {
@@ -305,6 +315,15 @@ mod tests {
         let small = pool.take(15).unwrap();
         assert_eq!((small.len(), pool.idle.lock().unwrap().len()), (15, 1));
         assert_eq!(pool.take(600_000).unwrap().len(), 600_000);
+    }
+
+    #[test]
+    fn keeps_no_more_idle_bytes_than_its_limit() {
+        let pool = BufferPool::within(8, 30_000);
+        drop([pool.take(20_000).unwrap(), pool.take(20_000).unwrap()]);
+        drop(pool.take(40_000).unwrap());
+        let idle: Vec<usize> = pool.idle.lock().unwrap().iter().map(|idle| idle.room).collect();
+        assert_eq!(idle, [20_000]);
     }
 
     #[test]

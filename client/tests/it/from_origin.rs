@@ -72,15 +72,14 @@ fn unindexed_folder_is_indexed_once_and_read() {
 }
 
 #[test]
-fn read_ends_when_cancelled_and_maps_nothing_without_a_node() {
+fn read_ends_when_cancelled() {
     let (_folder, uri) = folder();
     let dataset = Dataset::open(&uri, None).unwrap();
     let cancel = CancelToken::new();
-    assert_eq!(dataset.take_unless(&[3, 50], None, &cancel).unwrap().len(), 2);
-    assert!(dataset.take_mapped(&[3, 50], None).is_none());
-    assert!(dataset.slice_mapped(0..5, None).unwrap().is_none());
+    let take = dataset.take(&[3, 50], None).unwrap();
+    assert_eq!(take.read_unless(&cancel).unwrap().len(), 2);
     cancel.cancel();
-    let taken = dataset.take_unless(&[3, 50], None, &cancel).map(drop);
+    let taken = take.read_unless(&cancel).map(drop);
     let sliced = dataset.slice_unless(0..5, None, &cancel).map(drop);
     for error in [taken.unwrap_err(), sliced.unwrap_err()] {
         assert!(error.to_string().contains("cancelled"), "{error}");
@@ -88,20 +87,63 @@ fn read_ends_when_cancelled_and_maps_nothing_without_a_node() {
 }
 
 #[test]
-fn slice_over_the_row_limit_is_refused_before_any_read() {
+fn chosen_rows_are_read_into_buffers_of_the_caller() {
+    let (_folder, uri) = folder();
+    let dataset = Dataset::open(&uri, None).unwrap();
+    let names = ["label".to_owned(), "image".to_owned()];
+    let take = dataset.take(&[119, 0, -1, 40], Some(&names)).unwrap();
+    let samples = [119, 0, 119, 40_u8];
+    let mut buffers = take.bytes().into_iter().map(|bytes| vec![0; bytes]).collect::<Vec<_>>();
+    let [labels, images] = &mut buffers[..] else { panic!("two tensors") };
+    let cancel = CancelToken::never();
+    take.fill(&mut [labels, images], &cancel).unwrap();
+    assert_eq!(*labels, samples.map(|sample| i32::from(sample).to_le_bytes()).concat());
+    assert_eq!(*images, samples.into_iter().map(u16::from).flat_map(image).collect::<Vec<_>>());
+    let before = labels.clone();
+    let one = take.fill(&mut [labels], &cancel).unwrap_err();
+    let turned = take.fill(&mut [images, labels], &cancel).unwrap_err();
+    for error in [one, turned] {
+        assert!(error.advice_text().unwrap().contains("Take::bytes()"), "{error}");
+    }
+    assert_eq!(*labels, before);
+}
+
+#[test]
+fn index_outside_the_dataset_is_named_with_its_place() {
+    let (_folder, uri) = folder();
+    let dataset = Dataset::open(&uri, None).unwrap();
+    for (indices, what) in [
+        (&[0, 120, 500][..], "there is no sample 120, which is index 1 of the list"),
+        (&[5, 6, -121], "there is no sample -121, which is index 2 of the list"),
+        (&[i64::MIN], "there is no sample -9223372036854775808"),
+    ] {
+        let error = dataset.take(indices, None).map(drop).unwrap_err();
+        assert_eq!((error.kind(), error.what()), (ErrorKind::InvalidArgument, what));
+        assert!(error.advice_text().unwrap().contains("the dataset has 120"), "{error}");
+    }
+    let none = dataset.take(&[], None).unwrap().read().unwrap();
+    assert!(none.iter().all(|tensor| tensor.shape[0] == 0));
+}
+
+/// Large reads are cut in two, ragged rows too.
+#[test]
+fn large_read_in_two_halves_has_every_row_in_its_place() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("tokens.bin"), vec![7; 70_000]).unwrap();
-    let tokens = Some(admin::TokenSpec { dtype: admin::Dtype::U8, window: 1, stride: 1 });
+    let bytes: Vec<u8> = (0..=250).cycle().take(20 << 20).collect();
+    fs::write(folder.path().join("tokens.bin"), &bytes).unwrap();
+    let tokens = Some(admin::TokenSpec { dtype: admin::Dtype::U8, window: 1000, stride: 1000 });
     let options = admin::IndexOptions { tokens, ..admin::IndexOptions::default() };
     let uri = uri_of(folder.path());
     admin::index_prefix(&uri, &options, &|_| {}, &CancelToken::never()).unwrap();
     let dataset = Dataset::open(&uri, None).unwrap();
-    let sliced = dataset.slice(0..65_537, None).map(drop);
-    let mapped = dataset.slice_mapped(0..65_537, None).map(drop);
-    for error in [sliced.unwrap_err(), mapped.unwrap_err()] {
-        assert_eq!(error.what(), "a slice of 65537 samples, at most 65536");
+    let indices: Vec<i64> = (0..9_001).map(|row| row * 7 % 20_000).collect();
+    let take = dataset.take(&indices, None).unwrap();
+    let mut out = vec![0; take.bytes()[0]];
+    take.into(&mut [&mut out]).unwrap();
+    for (row, index) in out.chunks(1000).zip(indices) {
+        let at = usize::try_from(index).unwrap() * 1000;
+        assert_eq!(row, &bytes[at..at + 1000]);
     }
-    assert!(dataset.slice(0..65_536, None).is_ok());
 }
 
 #[test]

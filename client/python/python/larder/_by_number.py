@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from larder import _arguments
 from larder._dataset import Dataset
 from larder._errors import InvalidArgument
-from larder._output import Output, convert_all, converter, each_row
+from larder._output import Output, each_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ class ByNumber:
 
     def _stacked(self, indices: Sequence[int]) -> dict[str, Any]:
         """Several samples by one read, stacked."""
-        return convert_all(self._dataset._take(indices, self._tensors), converter(self._output))
+        return self._dataset.take(indices, tensors=self._tensors, output=self._output)
 
     def _each(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """A list of samples that share the memory of one read."""

@@ -6,6 +6,7 @@ import logging
 import math
 import operator
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,14 +14,15 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
-from larder import _arguments, _larder
+from larder import _arguments, _larder, _rows
 from larder._errors import InvalidArgument
 from larder._host import announce, packaged_node
 from larder._loader import Loads
-from larder._output import Tensor, convert_all, each_row, to_numpy
+from larder._output import Output, convert_all, converter, each_row, to_numpy
+from larder._rows import Indices
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,6 @@ def open(
 
 _log = logging.getLogger("larder")
 
-#: The kinds of selections.
-_CHOICES = "give a range, indices, or a mask"
-
 
 class Dataset(Loads):
     """One snapshot of a dataset; made by :func:`larder.open`."""
@@ -136,11 +135,12 @@ class Dataset(Loads):
     def __len__(self) -> int:
         return len(self._native)
 
-    def __getitem__(self, index: SupportsIndex | slice) -> dict[str, Any]:
+    def __getitem__(self, index: Indices) -> dict[str, Any]:
         """One sample, or several stacked: a dict from each tensor's name to a numpy array.
 
-        An array of one sample has the shape of :attr:`tensors`. A slice adds a first dimension, its
-        rows. Several rows of a ragged tensor are a :class:`larder.Ragged`.
+        ``index`` is a number, a slice, or a choice as :meth:`take` takes it. An array of one sample
+        has the shape of :attr:`tensors`. Several samples add a first dimension, the rows. Several
+        rows of a ragged tensor are a :class:`larder.Ragged`.
 
         The arrays of one sample are views of the memory of a node on this host, if such a node
         holds it. So are those of a slice without a step within one shard. You may write to them:
@@ -148,19 +148,63 @@ class Dataset(Loads):
 
         Raises:
             IndexError: there is no such sample.
+            InvalidArgument: samples can't be chosen by this.
         """
+        if type(index) is int or _is_number(index):
+            try:
+                return convert_all(self._native.sample(operator.index(index)), to_numpy)
+            except OverflowError:
+                self._native.refuse(str(index), None)
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1:
                 return self.rows(start, max(start, stop))
-            wanted = range(start, stop, step)
-            self._native.check_slice(len(wanted))
-            return convert_all(self._native.take(list(wanted), None), to_numpy)
-        return convert_all(self._native.sample(self._position(operator.index(index))), to_numpy)
+            index = range(start, stop, step)
+        if isinstance(index, tuple):
+            raise InvalidArgument(
+                f"samples have one index, not {len(index)}", hint="give a list: ds[[3, 17]]"
+            )
+        return self.take(index, output="numpy")
+
+    def take(
+        self,
+        indices: Indices,
+        *,
+        tensors: Sequence[str] | None = None,
+        out: Mapping[str, Any] | None = None,
+        output: Output = "auto",
+    ) -> dict[str, Any]:
+        """The samples with these numbers, stacked: a dict from each tensor's name to an array.
+
+        Args:
+            indices: a list, a range, an array of integers of numpy, torch or JAX, or a mask of one
+                bool a sample. Keeps their order. A number may come twice, and a negative one counts
+                from the end.
+            tensors: the names of the wanted tensors; by default all.
+            out: arrays to read into, by tensor: numpy arrays or torch tensors in the memory of the
+                host, of the right type and shape, in C order. Then ``take`` returns ``out``.
+            output: ``"numpy"``, ``"torch"`` or ``"jax"``. By default torch if it is imported, else
+                numpy.
+
+        Any number of threads may call it at once. It releases the GIL for the whole read.
+
+        Raises:
+            IndexError: there is no such sample. ``out`` is as it was.
+            InvalidArgument: an argument is wrong. ``out`` is as it was.
+            ResourceExhausted: there is no memory for the result.
+        """
+        names = _arguments.names("tensors", tensors)
+        chosen = _rows.numbers(self._native, indices)
+        if out is None:
+            convert = converter(output)
+            return convert_all(self._native.take(chosen, names), convert)
+        names, given = _rows.given_bytes(self._native, len(chosen), names, out)
+        self._native.take_into(chosen, names, given)
+        return dict(out)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[dict[str, Any]]:
         """Several samples by one read, as PyTorch's data loader asks for them."""
-        return each_row(convert_all(self._take(indices, None), to_numpy), len(indices))
+        return each_row(self.take(indices, output="numpy"), len(indices))
 
     def rows(
         self, start: int, stop: int, *, tensors: Sequence[str] | None = None
@@ -219,20 +263,12 @@ class Dataset(Loads):
     def _indices(
         self, chosen: range | Sequence[int] | np.ndarray[Any, Any]
     ) -> np.ndarray[Any, Any]:
-        chosen = _listed(chosen)
+        if isinstance(chosen, range):
+            _check_count(_length(chosen))
+        chosen = _rows.listed(chosen)
         if chosen.dtype == bool:
-            if chosen.shape != (len(self),):
-                raise InvalidArgument(
-                    f"a mask of shape {chosen.shape} does not fit a dataset of {len(self)} samples",
-                    hint="a mask has one bool for each sample",
-                )
             _check_count(int(np.count_nonzero(chosen)))
-            return np.flatnonzero(chosen)
-        if chosen.ndim != 1 or (chosen.size and not np.issubdtype(chosen.dtype, np.integer)):
-            raise InvalidArgument(
-                f"samples can't be chosen by an array of {chosen.dtype} of shape {chosen.shape}",
-                hint=_CHOICES,
-            )
+            return _rows.chosen_by(chosen, len(self))
         _check_count(chosen.size)
         outside = (chosen >= len(self)) | (chosen < -len(self))
         if outside.any():
@@ -243,20 +279,6 @@ class Dataset(Loads):
         # A small type holds these numbers, but the sum below would overflow it.
         chosen = chosen.astype(np.int64)
         return _ascending(np.where(chosen < 0, chosen + len(self), chosen))
-
-    def _take(
-        self, indices: Sequence[SupportsIndex], tensors: Sequence[str] | None
-    ) -> dict[str, Tensor]:
-        """Samples by one read, stacked: one array for each tensor, two for a ragged tensor."""
-        positions = [self._position(operator.index(index)) for index in indices]
-        return self._native.take(positions, tensors)
-
-    def _position(self, index: int) -> int:
-        samples = len(self)
-        position = index + samples if index < 0 else index
-        if not 0 <= position < samples:
-            raise IndexError(f"there is no sample {index}: the dataset has {samples}")
-        return position
 
     def __reduce__(self) -> tuple[type[Dataset], tuple[_Source]]:
         return Dataset, (self._source,)
@@ -276,16 +298,9 @@ class Dataset(Loads):
         )
 
 
-def _listed(chosen: range | Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A selection as an array. A range becomes one only after its length is checked."""
-    try:
-        if isinstance(chosen, range):
-            _check_count(len(chosen))
-        return np.asarray(chosen)
-    except InvalidArgument:
-        raise
-    except (ValueError, OverflowError) as error:
-        raise InvalidArgument("samples can't be chosen by this", str(error), _CHOICES) from error
+def _is_number(index: Any) -> bool:
+    """Whether an index is one integer of Python, numpy, torch or JAX, and no array of one."""
+    return hasattr(index, "__index__") and not getattr(index, "ndim", 0)
 
 
 def _ascending(indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -298,6 +313,14 @@ def _ascending(indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         f"{ordered[0]}, not {indices[0]}; sort them first, and let the loader shuffle"
     )
     return ordered
+
+
+def _length(numbers: range) -> int:
+    """The length of a range, or the greatest that Python counts."""
+    try:
+        return len(numbers)
+    except OverflowError:
+        return sys.maxsize
 
 
 def _fractions(given: tuple[float | Sequence[float], ...]) -> list[float]:

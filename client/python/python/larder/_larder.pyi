@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, NoReturn, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -180,13 +180,18 @@ class Dataset:
     @property
     def tensors(self) -> list[tuple[str, str, list[int | None]]]: ...
     def take(
-        self, samples: Sequence[int], tensors: Sequence[str] | None
+        self, indices: np.ndarray[Any, np.dtype[np.int64]], tensors: Sequence[str] | None
     ) -> dict[str, Array | tuple[Array, Array]]: ...
+    def take_into(
+        self,
+        indices: np.ndarray[Any, np.dtype[np.int64]],
+        tensors: Sequence[str],
+        out: Sequence[np.ndarray[Any, np.dtype[np.uint8]]],
+    ) -> None: ...
+    def refuse(self, index: str, place: int | None) -> NoReturn: ...
     def loader(self, settings: Settings) -> Loader: ...
     def nodes_here(self) -> list[str]: ...
     def locality(self, ranks: Sequence[Sequence[str]]) -> Locality: ...
-    @staticmethod
-    def check_slice(samples: int) -> None: ...
     def slice(
         self, start: int, end: int, tensors: Sequence[str] | None
     ) -> dict[str, Array | tuple[Array, Array]]: ...

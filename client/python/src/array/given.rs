@@ -1,4 +1,5 @@
-//! The memory of a torch tensor, given for a batch to be gathered into.
+//! Memory of Python objects, given for rows to be gathered into: of a torch tensor for a batch, or
+//! of an array of the caller for one read.
 //!
 //! ```text
 //! allocate(bytes) ──▶ tensor ──▶ TensorMemory ──▶ a thread writes rows ──▶ views of the tensor
@@ -18,7 +19,7 @@ use std::{
 };
 
 use larder_client::{CallerBlock, CallerMemory, ConsumerStream, Error, ErrorKind, Owned};
-use pyo3::{intern, prelude::*};
+use pyo3::{buffer::PyBuffer, exceptions::PyBufferError, intern, prelude::*};
 
 use crate::error::OrRaise;
 
@@ -88,6 +89,32 @@ impl CallerMemory for TensorMemory {
     fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }
+    }
+}
+
+/// Writable bytes of an array of the caller, for one read.
+pub(crate) struct GivenBytes(PyBuffer<u8>);
+
+impl GivenBytes {
+    /// The bytes of an array, which stays in place meanwhile.
+    ///
+    /// # Errors
+    /// `BufferError` for an array that is read-only or has gaps.
+    pub(crate) fn new(array: PyBuffer<u8>) -> PyResult<Self> {
+        if array.readonly() || !array.is_c_contiguous() {
+            return Err(PyBufferError::new_err("a writable array in C order is needed"));
+        }
+        Ok(Self(array))
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        if self.0.len_bytes() == 0 {
+            return &mut [];
+        }
+        // SAFETY: the exporter keeps so many writable bytes at this address while the buffer is
+        // held. The package has checked that the arrays of one call do not overlap. The caller must
+        // not use them in another thread meanwhile, as for any function that fills an array.
+        unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
 }
 
