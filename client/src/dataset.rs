@@ -20,6 +20,7 @@ use crate::{
 mod added;
 mod address;
 mod index;
+mod keys;
 mod mixture;
 mod open;
 
@@ -39,6 +40,7 @@ pub struct Dataset {
     opened_by_node: bool,
     /// Memory of rows that were taken, for the next ones.
     buffers: Arc<BufferPool>,
+    keys: Arc<keys::KeyManifest>,
 }
 
 /// The view of every sample of a snapshot.
@@ -126,6 +128,11 @@ impl Dataset {
     /// samples, even if the tag has moved.
     pub fn pinned_uri(&self) -> String {
         self.name.pinned(self.snapshot()).reference.to_string()
+    }
+
+    /// Whether it maps the memory of a node on this host.
+    fn local(&self) -> bool {
+        self.fetcher.options().local
     }
 
     /// Its cluster, if one was named. Rows come from it whenever its nodes answer.

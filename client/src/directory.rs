@@ -116,8 +116,13 @@ impl DatasetName {
 
     /// The same dataset, pinned to one snapshot, because a tag may move while a job runs.
     pub(crate) fn pinned(&self, snapshot: SnapshotId) -> Self {
-        let reference = DatasetRef::parse(&format!("{}@{snapshot}", self.reference.uri()));
-        let reference = reference.expect("32 hex digits are a tag");
+        self.tagged(&snapshot.to_string())
+    }
+
+    /// The dataset by another tag.
+    pub(crate) fn tagged(&self, tag: &str) -> Self {
+        let reference = DatasetRef::parse(&format!("{}@{tag}", self.reference.uri()));
+        let reference = reference.expect("a tag that this library made");
         Self { reference, manifest: self.manifest.clone() }
     }
 }

@@ -140,6 +140,10 @@ impl Fetcher {
         self.target.cluster.as_ref()
     }
 
+    pub(crate) fn options(&self) -> &FetchOptions {
+        &self.target.options
+    }
+
     /// Fills `out[k]` with the rows of tensor `tensors[k]`, back to back in the order of `rows`.
     /// Each buffer has `rows.len() * row_bytes` bytes. For ragged tensors the manifest gives the
     /// lengths ([`Manifest::row_in_region`]). After an error the contents of the buffers are

@@ -50,7 +50,7 @@ pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
 pub use host::{HostNode, HostOptions};
 pub use larder_base::SnapshotId;
 pub use larder_base::{Advice, ErrorKind, printable, printable_line};
-pub use larder_dataset::{Dtype, Manifest, Tensor};
+pub use larder_dataset::{Dtype, Key, Manifest, Tensor};
 pub use larder_wire::data::RowRef;
 pub use loader::{
     Batch, BatchTensor, DeviceTensor, Epoch, Loader, LoaderBuilder, LoaderStats, Locality,
@@ -72,7 +72,7 @@ pub mod admin {
         DatasetError, DatasetRef, Dtype, FetchError, FillPlan, IndexOptions, IndexProgress,
         Indexed, LeftOut, Manifest, ManifestLocation, Opened, Origin, OriginError, OriginUri,
         PartRead, RowLocator, Scheme, Shard, TokenSpec, UriError, added_warning, cache_home,
-        count_added, find_with, index, open, open_with, shard_checksum,
+        count_added, find_with, index, is_key_tag, open, open_with, shard_checksum,
     };
     pub use larder_extent::{
         PageSize,

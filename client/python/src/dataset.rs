@@ -2,11 +2,16 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, Tensor};
-use pyo3::{buffer::PyBuffer, exceptions::PyIndexError, prelude::*, types::PyDict};
+use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, Key, Tensor};
+use pyo3::{
+    buffer::PyBuffer,
+    exceptions::PyIndexError,
+    prelude::*,
+    types::{PyBytes, PyDict},
+};
 
 use crate::{
-    array::{GivenBytes, arrays},
+    array::{Array, GivenBytes, arrays},
     error::OrRaise,
     host::{StartedNode, started},
     loader::{Loader, Settings},
@@ -169,6 +174,30 @@ impl Dataset {
         Err(index_error(&self.inner.no_sample(index, place)))
     }
 
+    /// The numbers of the samples with these keys, in their order, and which keys were found: one
+    /// byte each. With `strict` a missing key raises.
+    fn positions<'py>(
+        &self,
+        py: Python<'py>,
+        keys: GivenKeys,
+        strict: bool,
+    ) -> PyResult<(Array, Bound<'py, PyBytes>)> {
+        let keys = keys.taken(py)?;
+        if !self.inner.has_keys_open() {
+            let inner = self.inner.clone();
+            interruptible(py, move |_| inner.find([]).map(drop))?;
+        }
+        let found = py.detach(|| {
+            let found = self.inner.find(keys.iter())?;
+            let missing = strict.then(|| self.inner.missing(keys.iter(), &found)).flatten();
+            missing.map_or(Ok(found), Err)
+        });
+        let found = found.or_raise(py)?;
+        let mask: Vec<u8> = found.iter().map(|found| found.is_some().into()).collect();
+        let found: Vec<u64> = found.into_iter().flatten().collect();
+        Ok((Array::of_integers(py, &found)?, PyBytes::new(py, &mask)))
+    }
+
     /// Consecutive samples of the named tensors, or of all: one array for each tensor. Rows of one
     /// shard in the memory of a node on this host are views.
     fn slice<'py>(
@@ -225,6 +254,44 @@ impl Dataset {
         let checked = py.detach(|| self.inner.check_indices(&indices));
         checked.map_err(|error| index_error(&error))?;
         Ok(indices)
+    }
+}
+
+/// Keys as Python gives them.
+#[derive(FromPyObject)]
+enum GivenKeys {
+    Signed(PyBuffer<i64>),
+    Unsigned(PyBuffer<u64>),
+    Texts(Vec<Vec<u8>>),
+}
+
+/// Keys without the interpreter.
+enum Keys {
+    Signed(Vec<i64>),
+    Unsigned(Vec<u64>),
+    Texts(Vec<Vec<u8>>),
+}
+
+impl GivenKeys {
+    fn taken(self, py: Python<'_>) -> PyResult<Keys> {
+        Ok(match self {
+            Self::Signed(keys) => Keys::Signed(keys.to_vec(py)?),
+            Self::Unsigned(keys) => Keys::Unsigned(keys.to_vec(py)?),
+            Self::Texts(keys) => Keys::Texts(keys),
+        })
+    }
+}
+
+impl Keys {
+    fn iter(&self) -> impl Iterator<Item = Key<'_>> {
+        let (signed, unsigned, texts): (&[i64], &[u64], &[Vec<u8>]) = match self {
+            Self::Signed(keys) => (keys, &[], &[]),
+            Self::Unsigned(keys) => (&[], keys, &[]),
+            Self::Texts(keys) => (&[], &[], keys),
+        };
+        let integers = signed.iter().map(|&key| Key::Signed(key));
+        let integers = integers.chain(unsigned.iter().map(|&key| Key::Unsigned(key)));
+        integers.chain(texts.iter().map(|key| Key::Text(key)))
     }
 }
 

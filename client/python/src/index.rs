@@ -20,18 +20,20 @@ pub(crate) struct Request {
     stride: Option<u64>,
     checksum: bool,
     manifest: Option<String>,
+    key: Option<String>,
 }
 
 impl Request {
     fn options(&self) -> Result<IndexOptions, Error> {
-        let Self { tag, checksum, .. } = self;
+        let Self { tag, checksum, key, .. } = self;
         let manifest = self.manifest.as_deref().map(OriginUri::parse).transpose();
         let manifest = manifest.map_err(|error| {
             Error::new(ErrorKind::InvalidArgument, "the manifest can't go there").with_source(error)
         })?;
         let shard_bytes = self.shard_bytes.unwrap_or(IndexOptions::default().shard_bytes);
         let (tokens, checksum, tag) = (self.tokens()?, *checksum, tag.clone());
-        Ok(IndexOptions { shard_bytes, tokens, checksum, manifest, tag })
+        let key = key.clone();
+        Ok(IndexOptions { shard_bytes, tokens, checksum, manifest, tag, key })
     }
 
     fn tokens(&self) -> Result<Option<TokenSpec>, Error> {
@@ -80,6 +82,7 @@ fn facts(step: IndexProgress) -> (&'static str, u64, Option<u64>) {
         IndexProgress::Headers { done, total } => ("reading headers", done, Some(total)),
         IndexProgress::Offsets { done, total } => ("reading offsets", done, Some(total)),
         IndexProgress::Checksums { done, total } => ("reading bytes", done, Some(total)),
+        IndexProgress::Keys { done, total } => ("reading keys", done, Some(total)),
         _ => ("publishing", 0, None),
     }
 }

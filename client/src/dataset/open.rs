@@ -77,15 +77,8 @@ impl OpenOptions {
             (None, Some(host)) => Some(cluster_of_host(host, &name)?),
             (None, None) => None,
         };
-        let by_node = match &cluster {
-            Some(cluster) => through_cluster(cluster, &name, self.fetch.local)?,
-            None => None,
-        };
-        let opened_by_node = by_node.is_some();
-        let (manifest, indexed_now) = match by_node {
-            Some(opened) => opened,
-            None => from_origin(&name)?,
-        };
+        let (opened, opened_by_node) = read(&name, cluster.as_deref(), self.fetch.local)?;
+        let (manifest, indexed_now) = opened;
         if let Some(indexed) = &indexed_now {
             let uri = name.reference.uri();
             tracing::warn!("{uri} {indexed}");
@@ -101,7 +94,8 @@ impl OpenOptions {
         }
         let indexed_now = indexed_now.map(Arc::new);
         let buffers = BufferPool::within(IDLE_MAX, IDLE_BYTES_MAX);
-        Ok(Dataset { name, fetcher, view, indexed_now, opened_by_node, buffers })
+        let keys = Arc::default();
+        Ok(Dataset { name, fetcher, view, indexed_now, opened_by_node, buffers, keys })
     }
 }
 
@@ -113,6 +107,35 @@ fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Clus
 
 /// A manifest, and the report of indexing if it was made now.
 type Opened = (Manifest, Option<IndexedNow>);
+
+/// Reads the manifest that a name means: through the cluster if one of its nodes answers, else from
+/// the origin.
+///
+/// # Errors
+/// As [`Dataset::open`].
+pub(super) fn manifest(
+    name: &DatasetName,
+    cluster: Option<&Cluster>,
+    local: bool,
+) -> Result<Manifest, Error> {
+    read(name, cluster, local).map(|((manifest, _), _)| manifest)
+}
+
+/// As [`manifest`]. Also returns whether a node opened it.
+fn read(
+    name: &DatasetName,
+    cluster: Option<&Cluster>,
+    local: bool,
+) -> Result<(Opened, bool), Error> {
+    let by_node = match cluster {
+        Some(cluster) => through_cluster(cluster, name, local)?,
+        None => None,
+    };
+    match by_node {
+        Some(opened) => Ok((opened, true)),
+        None => Ok((from_origin(name)?, false)),
+    }
+}
 
 /// Opens through a cluster. `None` if no node answers.
 fn through_cluster(

@@ -30,6 +30,18 @@ pub(crate) fn manifest_uri(
     Ok(home.join(&format!("{snapshot}.manifest"))?)
 }
 
+/// Returns the tag of the manifest that has a snapshot's keys. It is no tag of users.
+pub fn key_tag(snapshot: SnapshotId) -> String {
+    format!("{KEY_TAG}{snapshot}")
+}
+
+/// Returns whether a tag is one of [`key_tag`].
+pub fn is_key_tag(tag: &str) -> bool {
+    tag.strip_prefix(KEY_TAG).is_some_and(|snapshot| snapshot.parse::<SnapshotId>().is_ok())
+}
+
+const KEY_TAG: &str = "keys-of-";
+
 pub(crate) fn tag_uri(home: &OriginUri, tag: &str) -> Result<OriginUri, DatasetError> {
     Ok(home.join(&format!("tags/{tag}"))?)
 }

@@ -6,12 +6,13 @@
 //! reason.
 //!
 //! Non-goals: converting data; reading data other than the offsets of ragged rows, unless checksums
-//! are asked for.
+//! or keys are asked for.
 
 mod added;
 mod checksum;
 mod group;
 mod headers;
+mod keys;
 mod npy;
 mod publish;
 mod ragged;
@@ -27,7 +28,7 @@ use std::{
 use larder_base::{Bytes, limits};
 use serde::Serialize;
 
-use crate::home::cache_home;
+use crate::home::{cache_home, is_key_tag, key_tag};
 use crate::{
     DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginError,
     OriginUri, checksums::TableWriter, origin::Target, uri::check_tag,
@@ -51,12 +52,15 @@ pub struct IndexOptions {
     pub manifest: Option<OriginUri>,
     /// The tag to point to the snapshot, `latest` if none is given.
     pub tag: Option<String>,
+    /// The column by whose values samples can be found. Each is unique: an integer, or a text of at
+    /// most 64 bytes. The column is read once.
+    pub key: Option<String>,
 }
 
 impl Default for IndexOptions {
     fn default() -> Self {
         let shard_bytes = limits::SHARD_BYTES_DEFAULT;
-        Self { shard_bytes, tokens: None, checksum: false, manifest: None, tag: None }
+        Self { shard_bytes, tokens: None, checksum: false, manifest: None, tag: None, key: None }
     }
 }
 
@@ -99,6 +103,13 @@ pub enum IndexProgress {
         /// Bytes read.
         done: u64,
         /// Bytes to read.
+        total: u64,
+    },
+    /// The column of keys is being read.
+    Keys {
+        /// Samples read.
+        done: u64,
+        /// Samples to read.
         total: u64,
     },
     /// Manifest and tag are being written.
@@ -197,10 +208,21 @@ pub async fn index(
         let sums = Box::pin(checksum::all(origin, &manifest, &mut tables, progress)).await?;
         manifest = manifest.with_checksums(&sums).map_err(build)?;
     }
+    let keys = match &options.key {
+        Some(column) => Some(Box::pin(keys::table(origin, &manifest, column, progress)).await?),
+        None => None,
+    };
     progress(IndexProgress::Publishing);
-    let home = options.manifest.as_ref();
-    let location =
-        Box::pin(publish::publish(origin, &manifest, home, cache_home(uri), tag)).await?;
+    let keys_tag = key_tag(manifest.snapshot());
+    let publish = |manifest, tag| {
+        let home = options.manifest.as_ref();
+        Box::pin(publish::publish(origin, manifest, home, cache_home(uri), tag))
+    };
+    // Before the tag, so that a process that opens it finds them.
+    if let Some(keys) = &keys {
+        publish(keys, &keys_tag).await?;
+    }
+    let location = publish(&manifest, tag).await?;
     Ok(Indexed { manifest, location, left_out })
 }
 
@@ -213,6 +235,9 @@ fn check_options(options: &IndexOptions) -> Result<(), DatasetError> {
     }
     if let Some(Err(why)) = options.tag.as_deref().map(check_tag) {
         return refused("tag", why.into());
+    }
+    if let Some(tag) = options.tag.as_deref().filter(|tag| is_key_tag(tag)) {
+        return refused("tag", format!("'{tag}' is a name for Larder's own use"));
     }
     if let Some(spec) = &options.tokens {
         if spec.window == 0 || spec.stride == 0 {

@@ -27,14 +27,14 @@ mod uri;
 pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use dtype::Dtype;
 pub use error::DatasetError;
-pub use home::cache_home;
+pub use home::{cache_home, is_key_tag, key_tag};
 pub use index::{
     IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation, TokenSpec, added_warning,
     count_added, index, shard_checksum,
 };
 pub use manifest::{
-    BuildError, FillPlan, GroupSpec, Manifest, ManifestBuilder, ManifestError, Object, ObjectSpec,
-    PartRead, RegionPlan, RowLocator, Shard, Tensor, TensorSpec,
+    BuildError, FillPlan, GroupSpec, Key, KeyKind, KeyTable, Manifest, ManifestBuilder,
+    ManifestError, Object, ObjectSpec, PartRead, RegionPlan, RowLocator, Shard, Tensor, TensorSpec,
 };
 pub use open::{OpenBudget, Opened, find_with, open, open_in, open_with};
 pub use origin::{FetchError, ObjectInfo, Origin, OriginError, PathAllowlist, install_crypto};

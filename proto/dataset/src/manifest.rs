@@ -9,6 +9,7 @@
 
 mod build;
 mod format;
+mod keys;
 mod locate;
 mod parse;
 mod plan;
@@ -22,6 +23,8 @@ use crate::{Dtype, OriginUri};
 use format::{Header, Tables};
 
 pub use build::{BuildError, GroupSpec, ManifestBuilder, ObjectSpec, TensorSpec};
+pub use keys::{Key, KeyKind, KeyTable};
+pub(crate) use keys::{keys_max, parts, record};
 pub use parse::ManifestError;
 pub use plan::{FillPlan, PartRead, RegionPlan};
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from larder._errors import InvalidArgument
 from larder._host import announce, packaged_node
 from larder._loader import Loads
 from larder._output import Output, convert_all, converter, each_row, to_numpy
-from larder._rows import Indices
+from larder._rows import Indices, Keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -166,20 +166,49 @@ class Dataset(Loads):
             )
         return self.take(index, output="numpy")
 
+    @overload
+    def positions(self, keys: Keys) -> np.ndarray[Any, np.dtype[np.int64]]: ...
+
+    @overload
+    def positions(
+        self, keys: Keys, *, missing: Literal["mask"]
+    ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.bool_]]]: ...
+
+    def positions(self, keys: Keys, *, missing: Literal["error", "mask"] = "error") -> Any:
+        """The numbers of the samples with these keys, int64, in the order of the keys.
+
+        The dataset must be indexed with the column of the keys: ``larder.index(uri, key="id")``.
+
+        Args:
+            keys: a list or an array of integers, or of texts.
+            missing: with ``"mask"``, a key that no sample has is no error. Then the result is a
+                tuple: the numbers of the samples found, and a mask of one bool a key.
+
+        Raises:
+            NotFound: a key that no sample has, or a dataset without keys.
+            InvalidArgument: these are no keys.
+        """
+        strict = _arguments.choice("missing", missing, ("error", "mask")) == "error"
+        array, found = self._native.positions(_rows.keys(keys), strict)
+        positions = to_numpy(array)
+        return positions if strict else (positions, np.frombuffer(found, bool))
+
     def take(
         self,
-        indices: Indices,
+        indices: Indices | None = None,
         *,
+        keys: Keys | None = None,
         tensors: Sequence[str] | None = None,
         out: Mapping[str, Any] | None = None,
         output: Output = "auto",
     ) -> dict[str, Any]:
-        """The samples with these numbers, stacked: a dict from each tensor's name to an array.
+        """The samples with these numbers or keys, stacked: a dict from each tensor to an array.
 
         Args:
             indices: a list, a range, an array of integers of numpy, torch or JAX, or a mask of one
                 bool a sample. Keeps their order. A number may come twice, and a negative one counts
                 from the end.
+            keys: the keys of the samples in place of their numbers; see :meth:`positions`.
             tensors: the names of the wanted tensors; by default all.
             out: arrays to read into, by tensor: numpy arrays or torch tensors in the memory of the
                 host, of the right type and shape, in C order. Then ``take`` returns ``out``.
@@ -189,12 +218,15 @@ class Dataset(Loads):
         Any number of threads may call it at once. It releases the GIL for the whole read.
 
         Raises:
-            IndexError: there is no such sample. ``out`` is as it was.
+            IndexError: there is no sample of this number. ``out`` is as it was.
+            NotFound: there is no sample of this key, or no such tensor. ``out`` is as it was.
             InvalidArgument: an argument is wrong. ``out`` is as it was.
             ResourceExhausted: there is no memory for the result.
         """
         names = _arguments.names("tensors", tensors)
-        chosen = _rows.numbers(self._native, indices)
+        if (indices is None) == (keys is None):
+            raise InvalidArgument("take() needs indices or keys", hint="give one of the two")
+        chosen = _rows.numbers(self._native, indices) if keys is None else self.positions(keys)
         if out is None:
             convert = converter(output)
             return convert_all(self._native.take(chosen, names), convert)

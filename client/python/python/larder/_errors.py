@@ -100,6 +100,7 @@ _INDEX = re.compile(r"larder dataset index (\w+://[^\s;,)]+)((?: --[a-z-]+ [^\s;
 
 #: Flags of the command line that a message names alone, and the arguments of Python.
 _FLAGS = {
+    "--key": "key=",
     "--checksum": "checksum=True",
     "--cluster": "cluster=",
     "--memory": "memory",

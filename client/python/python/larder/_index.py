@@ -46,12 +46,13 @@ def index(
     shard_bytes: int | None = None,
     checksum: bool = False,
     manifest: str | None = None,
+    key: str | None = None,
     progress: Callable[[str, int, int | None], object] | None = None,
 ) -> IndexReport:
     """Index the files under a prefix in place, and write a small manifest beside them.
 
     Indexing understands ``.safetensors`` and ``.npy``, and with ``dtype`` and ``window`` also flat
-    files of tokens. It reads only headers, unless ``checksum`` is given.
+    files of tokens. It reads only headers, unless ``checksum`` or ``key`` is given.
 
     Args:
         uri: the prefix: ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``file:///folder``, without
@@ -63,6 +64,8 @@ def index(
         shard_bytes: the wanted size of a shard in bytes; by default 64 MiB.
         checksum: whether to read all data once and pin a checksum of each shard.
         manifest: the place of manifest and tag if the prefix can't be written to.
+        key: the column by whose values :meth:`Dataset.positions` and :meth:`Dataset.take` find
+            samples: unique integers, or texts of at most 64 bytes. Reads that column.
         progress: called with the name of the step, the finished amount, and the whole amount (None
             if that is not known). Its exception or Ctrl-C ends the indexing. Nothing is published
             unless publishing has begun.
@@ -78,6 +81,7 @@ def index(
             "shard_bytes": optional(_arguments.integer, "shard_bytes", shard_bytes, 1),
             "checksum": bool(checksum),
             "manifest": optional(_arguments.address, "manifest", manifest),
+            "key": optional(_arguments.text, "key", key, "the name of a column"),
         },
         progress,
     )

@@ -6,8 +6,9 @@ Non-goals: reading, and the bounds of each number: the native module checks thos
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 #: A list, a range, an array of integers, or a mask of one bool a sample.
 Indices: TypeAlias = Any
+
+#: A list or an array of integers, or of texts.
+Keys: TypeAlias = Any
+
+_KEYS = "give a list of integers, or a list of texts"
 
 #: The kinds of choices.
 CHOICES = "give a range, indices, or a mask"
@@ -65,6 +71,30 @@ def numbers(native: Dataset, chosen: Indices) -> np.ndarray[Any, np.dtype[np.int
         place = int(large.argmax())
         native.refuse(str(array[place]), place)
     return np.ascontiguousarray(array, np.int64)
+
+
+def keys(given: Keys) -> np.ndarray[Any, np.dtype[np.int64 | np.uint64]] | list[bytes]:
+    """Keys as integers of 64 bits, or as the bytes of texts."""
+    if isinstance(given, str | bytes):
+        raise InvalidArgument("keys is one text", hint=f"give a list: keys=[{given!r}]")
+    if isinstance(given, Iterable) and not hasattr(given, "__array__"):
+        given = list(given)
+    elif isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "OSU":
+        given = given.tolist()
+    if isinstance(given, list) and all(isinstance(key, str | bytes) for key in given):
+        return [key.encode() if isinstance(key, str) else key for key in given]
+    try:
+        array = np.asarray(given)
+        if array.dtype.kind == "f" and isinstance(given, list):
+            # NumPy makes floats of integers on both sides of 2**63, unless it is told.
+            array = np.array([operator.index(key) for key in given], np.uint64)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise InvalidArgument("these are no keys", str(error).partition("\n")[0], _KEYS) from error
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InvalidArgument(
+            f"keys can't be an array of {array.dtype} of shape {array.shape}", hint=_KEYS
+        )
+    return np.ascontiguousarray(array, np.uint64 if array.dtype.kind == "u" else np.int64)
 
 
 def _check_ends(native: Dataset, chosen: range) -> None:

@@ -54,6 +54,8 @@ pub const NPY_HEADER_BYTES_MAX: u64 = 64 << 10;
 
 /// Most ragged rows in one dataset, of all its tensors: each takes 16 bytes in the manifest.
 pub const RAGGED_ROWS_MAX: u64 = MANIFEST_BYTES_MAX / 16;
+/// Longest text that can be the key of a sample, in bytes: longer ids are paths or documents.
+pub const KEY_BYTES_MAX: u64 = 64;
 /// Bytes of one ranged read of the offsets of ragged rows.
 pub const OFFSETS_PART_BYTES: u64 = 4 << 20;
 /// Tensors of offsets read at the same time; memory held is this times the part.

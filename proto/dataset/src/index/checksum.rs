@@ -6,7 +6,7 @@ use larder_base::limits;
 
 use super::{IndexProgress, Progress};
 use crate::{
-    DatasetError, FillPlan, Manifest, Origin, RegionPlan,
+    DatasetError, Manifest, Origin,
     checksums::{TableWriter, sum_up, unit_crcs},
 };
 
@@ -57,26 +57,27 @@ async fn shard_units(
     shard: u32,
     mut read: impl FnMut(u64),
 ) -> Result<Vec<u32>, DatasetError> {
-    let plan = manifest.fill_plan(shard, limits::CHECKSUM_PART_BYTES);
     let mut units = Vec::new();
-    for (tensor, region) in plan.regions.iter().enumerate() {
-        let bytes = read_region(origin, manifest, &plan, tensor, region).await?;
-        units.extend(unit_crcs(region, &bytes));
+    for (index, tensor) in manifest.tensors().iter().enumerate() {
+        let region = manifest.region(shard, tensor);
+        let bytes = read_region(origin, manifest, shard, index).await?;
+        units.extend(unit_crcs(&region, &bytes));
         read(region.bytes);
     }
     Ok(units)
 }
 
-async fn read_region(
+/// Reads the rows of one tensor in a shard.
+pub(super) async fn read_region(
     origin: &Origin,
     manifest: &Manifest,
-    plan: &FillPlan,
+    shard: u32,
     tensor: usize,
-    region: &RegionPlan,
 ) -> Result<Vec<u8>, DatasetError> {
+    let all = 0..manifest.region(shard, &manifest.tensors()[tensor]).bytes;
     // A region is at most a shard, and shards have a size limit.
-    let mut bytes = Vec::with_capacity(usize::try_from(region.bytes).unwrap_or(0));
-    let parts: Vec<_> = plan.reads.iter().filter(|part| part.tensor == tensor).copied().collect();
+    let mut bytes = Vec::with_capacity(usize::try_from(all.end).unwrap_or(0));
+    let parts = manifest.region_reads(shard, tensor, &all, limits::CHECKSUM_PART_BYTES);
     let mut reads = stream::iter(parts)
         .map(|part| async move { origin.read_part(manifest, &part).await })
         .buffered(limits::CHECKSUM_PARTS_IN_FLIGHT);

@@ -271,6 +271,9 @@ impl ManifestBuilder {
             span_tables: small(span_tables)?,
             names_bytes: names.len() as u64,
             uri_bytes,
+            key_tensor: 0,
+            keys: 0,
+            key_of: [0; 16],
         };
         let mut bytes = Vec::with_capacity(Header::BYTES + body.len() + names.len());
         header.encode(&mut bytes);
@@ -387,7 +390,7 @@ impl Manifest {
 }
 
 /// Writes the hash and parses the whole with every check.
-fn seal(mut bytes: Vec<u8>) -> Result<Manifest, ManifestError> {
+pub(super) fn seal(mut bytes: Vec<u8>) -> Result<Manifest, ManifestError> {
     let hash = format::hash(&bytes);
     bytes[HASH_AT].copy_from_slice(&hash);
     Manifest::parse(Bytes::from(bytes))

@@ -5,6 +5,7 @@
 //! tensors   64 bytes each
 //! shards    64 bytes each
 //! objects   64 bytes each
+//! keys      16 bytes each, one for each sample, or none: see `keys`
 //! columns    8 bytes each, `extra_columns` per object: the columns beyond the four in its record
 //! spans     16 bytes each, one table of `samples` entries for each tensor with ragged rows
 //! names    all strings and shapes: first the address, then those that records point to
@@ -108,8 +109,10 @@ record! {
     ///  16 16  xxh3-128 of the file      76  4  span_tables
     ///         with these bytes zero     80  8  names_bytes
     ///  32  8  file_bytes                88  4  uri_bytes, at the begin of the names
-    ///  40  8  samples                   92 36  zero
-    ///  48  8  groups
+    ///  40  8  samples                   92  4  key_tensor
+    ///  48  8  groups                    96  8  keys: `samples`, or 0
+    ///                                  104 16  key_of: the snapshot without the keys
+    ///                                  120  8  zero
     ///  56  4  shard_count
     ///  60  4  object_count
     /// ```
@@ -117,7 +120,8 @@ record! {
         magic: [u8; 8], version: u32, header_bytes: u32, hash: [u8; 16], file_bytes: u64, samples: u64,
         groups: u64, shard_count: u32, object_count: u32, tensor_count: u32, objects_per_group: u32,
         extra_columns: u32, span_tables: u32, names_bytes: u64, uri_bytes: u32,
-    } pad 36
+        key_tensor: u32, keys: u64, key_of: [u8; 16],
+    } pad 8
 }
 
 record! {
@@ -176,6 +180,7 @@ pub(crate) struct Tables {
     pub(crate) tensors: usize,
     pub(crate) shards: usize,
     pub(crate) objects: usize,
+    pub(crate) keys: usize,
     pub(crate) columns: usize,
     pub(crate) spans: usize,
     pub(crate) names: usize,
@@ -191,13 +196,14 @@ impl Header {
         let tensors = Self::BYTES;
         let shards = table(tensors, self.tensor_count.into(), TensorRecord::BYTES)?;
         let objects = table(shards, self.shard_count.into(), ShardRecord::BYTES)?;
-        let columns = table(objects, self.object_count.into(), ObjectRecord::BYTES)?;
+        let keys = table(objects, self.object_count.into(), ObjectRecord::BYTES)?;
+        let columns = table(keys, self.keys, size_of::<u128>())?;
         let extra = u64::from(self.object_count).checked_mul(self.extra_columns.into())?;
         let spans = table(columns, extra, size_of::<u64>())?;
         let span_count = self.samples.checked_mul(self.span_tables.into())?;
         let names = table(spans, span_count, SpanRecord::BYTES)?;
         let end = table(names, self.names_bytes, 1)?;
-        Some(Tables { tensors, shards, objects, columns, spans, names, end })
+        Some(Tables { tensors, shards, objects, keys, columns, spans, names, end })
     }
 }
 

@@ -376,6 +376,11 @@ fn check_frame(bytes: &[u8]) -> Result<Header> {
         "counts groups and objects that do not match",
     )?;
     field(header.samples > 0, "counts no samples")?;
+    field(
+        header.keys == 0
+            || header.keys == header.samples && header.key_tensor < header.tensor_count,
+        "has keys that are not one for each sample",
+    )?;
     let end = header.tables().map(|tables| tables.end);
     field(end == Some(bytes.len()), "has tables that do not fill the file")?;
     Ok(header)

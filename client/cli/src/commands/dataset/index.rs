@@ -22,7 +22,7 @@ use crate::{
 ///
 /// Indexing understands .safetensors and .npy, and with --dtype, --window and --stride flat token
 /// files (.bin or one-dimensional .npy). A tensor x beside one named x.offsets has rows of
-/// different lengths. Only headers and such offsets are read, unless --checksum is given.
+/// different lengths. Only headers and such offsets are read, unless --checksum or --key is given.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -53,6 +53,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     checksum: bool,
 
+    /// Column by whose values samples can be found; each is unique. Reads that column
+    #[arg(long, value_name = "COLUMN")]
+    key: Option<String>,
+
     /// Place of manifest and tag instead of URI/.larder
     #[arg(long, value_name = "URI")]
     manifest: Option<String>,
@@ -61,6 +65,7 @@ pub(crate) struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   larder dataset index s3://bucket/imagenet
+  larder dataset index s3://bucket/products --key id
   larder dataset index s3://bucket/tokens --dtype uint16 --window 2049 --stride 2048
   larder dataset index s3://read-only/data --manifest s3://mine/manifests --tag v3";
 
@@ -82,6 +87,9 @@ struct IndexReport {
     summary: String,
     /// Whether each shard's checksum is pinned.
     checksums: bool,
+    /// The column of the keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
     left_out: Vec<LeftOut>,
 }
 
@@ -125,6 +133,7 @@ fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
         checksum: arguments.checksum,
         manifest,
         tag: Some(arguments.tag.clone()),
+        key: arguments.key.clone(),
     })
 }
 
@@ -136,9 +145,11 @@ fn show(progress: &Progress, step: IndexProgress) {
         IndexProgress::Headers { done: 0, total } => progress.items("reading headers", total),
         IndexProgress::Offsets { done: 0, total } => progress.bytes("reading offsets", total),
         IndexProgress::Checksums { done: 0, total } => progress.bytes("pinning checksums", total),
+        IndexProgress::Keys { done: 0, total } => progress.items("reading keys", total),
         IndexProgress::Headers { done, .. }
         | IndexProgress::Offsets { done, .. }
-        | IndexProgress::Checksums { done, .. } => progress.set(done),
+        | IndexProgress::Checksums { done, .. }
+        | IndexProgress::Keys { done, .. } => progress.set(done),
         _ => progress.say("publishing"),
     }
 }
@@ -150,6 +161,7 @@ fn report(uri: &OriginUri, arguments: Arguments, indexed: Indexed) -> IndexRepor
         uri: uri.to_string(),
         summary: indexed.manifest.summary(),
         checksums: arguments.checksum,
+        key: arguments.key,
         left_out: indexed.left_out,
     }
 }
@@ -163,6 +175,7 @@ impl Report for IndexReport {
         let mut fields = self.description.fields();
         let pinned = if self.checksums { "pinned" } else { "not pinned (see --checksum)" };
         fields.push(("checksums", pinned.to_owned()));
+        fields.extend(self.key.iter().map(|key| ("key", key.clone())));
         page.fields(&fields);
         page.line("");
         self.description.show_tensors(page);

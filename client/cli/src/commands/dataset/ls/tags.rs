@@ -1,6 +1,6 @@
 //! Lists the tags and snapshots of a prefix, on the origin and in this user's cache.
 
-use larder_client::admin::{Origin, OriginUri, SnapshotId, cache_home};
+use larder_client::admin::{Origin, OriginUri, SnapshotId, cache_home, is_key_tag};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -111,9 +111,13 @@ async fn list(
     report: &mut TagsReport,
 ) -> Result<(), Failure> {
     let origin = Origin::connect(home).await?;
+    // Key tables are part of a snapshot, though each lies in a manifest with a tag of its own.
+    let mut of_keys = Vec::new();
     for object in origin.list(home).await? {
         if let Some(tag) = object.key.strip_prefix("tags/") {
-            if report.tags.len() < TAGS_MAX {
+            if is_key_tag(tag) {
+                of_keys.extend(read(&origin, home, tag).await?);
+            } else if report.tags.len() < TAGS_MAX {
                 let (tag, snapshot) = (tag.to_owned(), read(&origin, home, tag).await?);
                 report.tags.push(Tag { tag, snapshot, lies });
             }
@@ -124,6 +128,7 @@ async fn list(
             report.snapshots.push(Snapshot { snapshot, manifest_bytes, lies });
         }
     }
+    report.snapshots.retain(|listed| !of_keys.contains(&listed.snapshot));
     Ok(())
 }
 

@@ -1,0 +1,85 @@
+//! Samples by key: looks keys up in the key table beside the manifest.
+//!
+//! The table is part of a manifest of its own, under a tag that names the snapshot. So a node holds
+//! it as an extent that all processes of the host map, and other clients fetch it, like any
+//! manifest. A lookup asks nobody.
+//!
+//! Thread rule: any thread. Non-goals: making the table, which indexing does.
+
+use std::sync::OnceLock;
+
+use larder_dataset::{Key, Manifest, key_tag};
+
+use super::Dataset;
+use crate::{Error, ErrorKind};
+
+/// The manifest with the keys of a snapshot, read at the first lookup.
+pub(super) type KeyManifest = OnceLock<Manifest>;
+
+impl Dataset {
+    /// Finds the samples with these keys, as they are counted in the view. `None` for a key that no
+    /// sample of the view has.
+    ///
+    /// # Errors
+    /// `NotFound` if the snapshot was indexed without keys. Otherwise as [`Dataset::open`].
+    pub fn find<'a>(
+        &self,
+        keys: impl IntoIterator<Item = Key<'a>>,
+    ) -> Result<Vec<Option<u64>>, Error> {
+        let manifest = self.key_manifest()?;
+        let table = manifest.key_table().ok_or_else(|| self.no_keys())?;
+        let view = self.view();
+        let find = |key| table.find(key).and_then(|sample| view.index_of(sample));
+        Ok(keys.into_iter().map(find).collect())
+    }
+
+    /// Whether the key table is open. The first [`find`](Self::find) opens it, which takes time.
+    pub fn has_keys_open(&self) -> bool {
+        self.keys.get().is_some()
+    }
+
+    /// The error for keys without a sample: names the first and counts the others. `None` if all
+    /// were found.
+    pub fn missing<'a>(
+        &self,
+        keys: impl IntoIterator<Item = Key<'a>>,
+        found: &[Option<u64>],
+    ) -> Option<Error> {
+        let missing = found.iter().filter(|found| found.is_none()).count();
+        let first = keys.into_iter().zip(found).find(|(_, found)| found.is_none())?.0;
+        let column = self.key_manifest().ok()?.key_tensor()?.name();
+        let others = match missing - 1 {
+            0 => String::new(),
+            others => format!(", nor for {others} more of {} keys", found.len()),
+        };
+        let what = format!("there is no sample whose '{column}' is {first}{others}");
+        let samples = self.samples();
+        let hint = format!("the dataset has {samples} samples, each with another '{column}'");
+        Some(Error::new(ErrorKind::NotFound, what).hint(hint))
+    }
+
+    fn key_manifest(&self) -> Result<&Manifest, Error> {
+        if let Some(manifest) = self.keys.get() {
+            return Ok(manifest);
+        }
+        let name = self.name().tagged(&key_tag(self.snapshot()));
+        let read = super::open::manifest(&name, self.cluster().map(|it| &**it), self.local());
+        let read = read.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => self.no_keys(),
+            _ => error,
+        })?;
+        if read.key_of() != Some(self.snapshot()) {
+            return Err(self.no_keys());
+        }
+        Ok(self.keys.get_or_init(|| read))
+    }
+
+    fn no_keys(&self) -> Error {
+        let uri = self.name().reference.uri();
+        Error::new(ErrorKind::NotFound, "samples can't be found by key")
+            .because(format!("snapshot {} of {uri} has no key table", self.snapshot()))
+            .hint(format!(
+                "index it again with the column of the keys: larder dataset index {uri} --key COLUMN"
+            ))
+    }
+}
