@@ -2,7 +2,7 @@
 //!
 //! The table is part of a manifest of its own, under a tag that names the snapshot. So a node holds
 //! it as an extent that all processes of the host map, and other clients fetch it, like any
-//! manifest. A lookup asks nobody.
+//! manifest. A lookup makes no request.
 //!
 //! Thread rule: any thread. Non-goals: making the table, which indexing does.
 
@@ -17,6 +17,27 @@ use crate::{Error, ErrorKind};
 pub(super) type KeyManifest = OnceLock<Manifest>;
 
 impl Dataset {
+    /// Reads keys that a user wrote, for [`find`](Self::find).
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the keys are integers and a text is none. Otherwise as
+    /// [`find`](Self::find).
+    pub fn read_keys<'a>(
+        &self,
+        texts: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<Key<'a>>, Error> {
+        let manifest = self.key_manifest()?;
+        let table = manifest.key_table().ok_or_else(|| self.no_keys())?;
+        let read = |text| {
+            table.read(text).ok_or_else(|| {
+                let column = manifest.key_tensor().map_or("", |tensor| tensor.name());
+                let what = format!("'{text}' is no key: the values of '{column}' are integers");
+                Error::new(ErrorKind::InvalidArgument, what)
+            })
+        };
+        texts.into_iter().map(read).collect()
+    }
+
     /// Finds the samples with these keys, as they are counted in the view. `None` for a key that no
     /// sample of the view has.
     ///

@@ -1,6 +1,9 @@
 //! The admin tool as a user or a script runs it, against a real S3 server and real nodes.
 
-use std::process::{Command, Output};
+use std::{
+    fs,
+    process::{Command, Output},
+};
 
 use larder_origin::{Options, S3Server};
 use larder_tests::{NodeOptions, NodeProcess, PythonDataset, node::binary, python};
@@ -59,6 +62,48 @@ fn sample_written_by_the_tool_reads_back_in_python() {
         let output = larder(&args, &env);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(python::run("check_sample.py", &[folder, tensor, sample, file]).trim(), "equal");
+    }
+}
+
+/// Rows by number and by key, stacked in one file, are those of the files of single rows.
+#[test]
+fn several_samples_are_stacked_in_one_file() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let folder = dir.path().join("products");
+    fs::create_dir(&folder).expect("a folder");
+    let ids: Vec<u8> = (0..100_u64).flat_map(|row| (row * 7 + 3).to_le_bytes()).collect();
+    let header = br#"{"id":{"dtype":"U64","shape":[100],"data_offsets":[0,800]}}"#;
+    let length = (header.len() as u64).to_le_bytes();
+    fs::write(folder.join("all.safetensors"), [&length[..], header, &ids].concat()).expect("data");
+    let uri = &format!("file://{}", folder.display());
+    let index = larder(&["dataset", "index", uri, "--key", "id"], &[]);
+    assert!(String::from_utf8_lossy(&index.stdout).contains("key"), "{index:?}");
+    let listed = json(&larder(&["dataset", "ls", uri, "-o", "json"], &[]));
+    assert_eq!(listed["tags"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(listed["snapshots"].as_array().map(Vec::len), Some(1), "{listed}");
+    let file = dir.path().join("rows.npy");
+    let write = |chosen: &[&str]| {
+        let args = ["dataset", "sample", uri, "--out", file.to_str().expect("UTF-8")];
+        larder(&[&args, chosen].concat(), &[("LARDER_CLUSTER".to_owned(), "none".to_owned())])
+    };
+    for chosen in [&["3,17,5"][..], &["--key", "24,122,38"]] {
+        let output = write(chosen);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("3 samples of tensor 'id'"));
+        let bytes = fs::read(&file).expect("the file");
+        assert!(String::from_utf8_lossy(&bytes[..128]).contains("'shape': (3,)"));
+        assert!(bytes.ends_with(&[24_u64, 122, 38].map(u64::to_le_bytes).concat()));
+    }
+    for (chosen, code, words) in [
+        (&["3,100"][..], 3, "there is no sample 100"),
+        (&["--key", "24,25,26"], 3, "no sample whose 'id' is 25, nor for 1 more of 3 keys"),
+        (&["--key", "cat"], 2, "'cat' is no key: the values of 'id' are integers"),
+        (&[], 2, "required"),
+    ] {
+        let output = write(chosen);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(words), "{said}");
     }
 }
 

@@ -151,6 +151,15 @@ pub struct KeyTable<'a> {
 }
 
 impl KeyTable<'_> {
+    /// Returns the key that a user wrote; `None` if the column has integers and this is none.
+    pub fn read<'a>(&self, text: &'a str) -> Option<Key<'a>> {
+        match self.kind {
+            KeyKind::Text | KeyKind::PaddedText => Some(Key::Text(text.as_bytes())),
+            KeyKind::Signed => text.parse().ok().map(Key::Signed),
+            KeyKind::Unsigned => text.parse().ok().map(Key::Unsigned),
+        }
+    }
+
     /// Returns the sample with this key.
     pub fn find(&self, key: Key<'_>) -> Option<u64> {
         let wanted = key.fingerprint(self.kind)?;

@@ -101,6 +101,23 @@ pub(crate) fn open_through_nodes(
     Ok(dataset)
 }
 
+/// Opens a dataset that this process reads from the origin itself.
+pub(super) fn open_at_origin(
+    context: &Context,
+    reference: &str,
+    manifest: Option<&OriginUri>,
+) -> Result<Dataset, Failure> {
+    let progress = context.progress(&format!("opening {reference}"));
+    let options = Dataset::options();
+    let options = manifest.iter().fold(options, |o, uri| o.manifest(uri.to_string()));
+    let dataset = options.open(reference)?;
+    drop(progress);
+    if let Some(indexed) = dataset.indexed_now() {
+        tell(context, dataset.name().reference.uri(), indexed);
+    }
+    Ok(dataset)
+}
+
 /// Says that the prefix was indexed for this command.
 fn tell(context: &Context, uri: &OriginUri, indexed: &IndexedNow) {
     context.output.note(&format!("{uri} {indexed}"));

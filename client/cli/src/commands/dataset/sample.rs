@@ -8,22 +8,25 @@ use std::{
 
 use clap::Args;
 use larder_client::{
-    Tensor,
+    Dataset, Tensor,
     admin::{Dtype, Manifest, OriginUri},
 };
 use serde::Serialize;
 
 use super::{
     describe::shape,
-    open::{open, open_through_nodes, parse_reference, read_exact},
+    open::{open_at_origin, open_through_nodes, parse_reference},
 };
 use crate::{
-    context::{Context, ReadFrom},
+    context::{Context, Nodes, ReadFrom},
     error::{Exit, Failure},
     output::{Page, Report, units},
 };
 
-/// Writes one tensor of one sample to a .npy file.
+/// Writes one tensor of a sample, or of several samples, to a .npy file.
+///
+/// Several samples are stacked: `3,17,5` gives an array whose first dimension is 3. With --key,
+/// samples are named by the values of the column that `larder dataset index --key` was told.
 ///
 /// It reads from the cluster of --cluster or LARDER_CLUSTER, else from the node of this host, if it
 /// runs, else from the origin.
@@ -33,8 +36,13 @@ pub(crate) struct Arguments {
     #[arg(value_name = "DATASET")]
     reference: String,
 
-    /// The number of the sample, counted from 0
-    index: u64,
+    /// The number of the sample, counted from 0; or several, with commas between them
+    #[arg(value_name = "INDEX", value_delimiter = ',', required_unless_present = "key")]
+    index: Vec<u64>,
+
+    /// The key of the sample in place of its number; or several
+    #[arg(long, value_name = "KEY", value_delimiter = ',', conflicts_with = "index")]
+    key: Vec<String>,
 
     /// The tensor; needed if there are several
     #[arg(long, value_name = "NAME")]
@@ -52,7 +60,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Serialize)]
 struct SampleReport {
     snapshot: String,
-    sample: u64,
+    samples: Vec<u64>,
     tensor: String,
     dtype: String,
     shape: Vec<u64>,
@@ -62,60 +70,83 @@ struct SampleReport {
 }
 
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    let reference = parse_reference(&arguments.reference)?;
-    let manifest_uri = arguments.manifest.as_deref().map(OriginUri::parse).transpose()?;
-    let (manifest, tensor, bytes, read_from) = match context.nodes()? {
+    parse_reference(&arguments.reference)?;
+    let manifest = arguments.manifest.as_deref().map(OriginUri::parse).transpose()?;
+    let nodes = context.nodes()?;
+    let dataset = match &nodes {
         Some(nodes) => {
-            let dataset = open_through_nodes(
-                context,
-                &nodes,
-                &arguments.reference,
-                manifest_uri.as_ref(),
-                true,
-            )?;
-            let tensor = find(dataset.manifest(), arguments)?;
-            let name = dataset.manifest().tensors()[tensor].name().to_owned();
-            let bytes = dataset.read(arguments.index, &name)?;
-            (dataset.manifest().clone(), tensor, bytes, nodes.read_from())
+            open_through_nodes(context, nodes, &arguments.reference, manifest.as_ref(), true)?
         }
-        None => {
-            let (origin, opened) = open(context, &reference, manifest_uri.as_ref())?;
-            let manifest = opened.manifest;
-            let tensor = find(&manifest, arguments)?;
-            let (shard, row) = manifest.locate(arguments.index).expect("found above");
-            let part = manifest.row_read(shard, row, tensor);
-            let bytes = context.block_on(read_exact(&origin, &manifest, &part))??;
-            (manifest, tensor, bytes, ReadFrom::Origin)
-        }
+        None => open_at_origin(context, &arguments.reference, manifest.as_ref())?,
     };
-    let facts = &manifest.tensors()[tensor];
-    let row_shape = facts.row_shape(bytes.len() as u64);
-    let written = write_npy(&arguments.out, facts.dtype(), &row_shape, &bytes);
+    let samples = find_samples(&dataset, arguments)?;
+    let tensor = &dataset.tensors()[find_tensor(dataset.manifest(), arguments)?];
+    let (shape, bytes) = match samples[..] {
+        [sample] => {
+            let bytes = dataset.read(sample, tensor.name())?;
+            (tensor.row_shape(bytes.len() as u64), bytes)
+        }
+        _ => read_stacked(&dataset, &samples, tensor)?,
+    };
+    let written = write_npy(&arguments.out, tensor.dtype(), &shape, &bytes);
     written.map_err(|error| Failure::file("write", &arguments.out, &error))?;
     if arguments.out.as_os_str() == "-" {
         return Ok(());
     }
     context.output.print(&SampleReport {
-        snapshot: manifest.snapshot().to_string(),
-        sample: arguments.index,
-        tensor: facts.name().to_owned(),
-        dtype: facts.dtype().to_string(),
-        shape: row_shape,
+        snapshot: dataset.snapshot().to_string(),
+        samples,
+        tensor: tensor.name().to_owned(),
+        dtype: tensor.dtype().to_string(),
+        shape,
         bytes: bytes.len() as u64,
         out: arguments.out.display().to_string(),
-        read_from,
+        read_from: nodes.as_ref().map_or(ReadFrom::Origin, Nodes::read_from),
     })
 }
 
-/// The number of the wanted tensor. Fails if there is no such sample.
-fn find(manifest: &Manifest, arguments: &Arguments) -> Result<usize, Failure> {
-    let samples = manifest.samples();
-    if arguments.index >= samples {
-        let what = format!("there is no sample {}", arguments.index);
+/// The rows of several samples, one after the other, and their shape.
+fn read_stacked(
+    dataset: &Dataset,
+    samples: &[u64],
+    tensor: &Tensor,
+) -> Result<(Vec<u64>, Vec<u8>), Failure> {
+    let name = tensor.name();
+    if tensor.is_ragged() {
+        let what = format!("the rows of '{name}' differ in length");
+        return Err(Failure::new(Exit::Usage, what)
+            .why("an array has rows of one length")
+            .hint("write one sample at a time"));
+    }
+    let indices: Vec<i64> = samples.iter().map(|sample| sample.cast_signed()).collect();
+    let take = dataset.take(&indices, Some(&[name.to_owned()]))?;
+    let mut bytes = vec![0; take.bytes().iter().sum()];
+    take.into(&mut [&mut bytes])?;
+    let shape = [samples.len() as u64].into_iter().chain(tensor.shape().iter().copied());
+    Ok((shape.collect(), bytes))
+}
+
+/// The numbers of the wanted samples. Fails if one does not exist.
+fn find_samples(dataset: &Dataset, arguments: &Arguments) -> Result<Vec<u64>, Failure> {
+    if !arguments.key.is_empty() {
+        let keys = dataset.read_keys(arguments.key.iter().map(String::as_str))?;
+        let found = dataset.find(keys.iter().copied())?;
+        return match dataset.missing(keys, &found) {
+            Some(missing) => Err(missing.into()),
+            None => Ok(found.into_iter().flatten().collect()),
+        };
+    }
+    let samples = dataset.samples();
+    if let Some(index) = arguments.index.iter().find(|&&index| index >= samples) {
         let last = samples.saturating_sub(1);
-        return Err(Failure::new(Exit::NotFound, what)
+        return Err(Failure::new(Exit::NotFound, format!("there is no sample {index}"))
             .why(format!("the dataset has {}, 0 to {last}", units::counted(samples, "sample"))));
     }
+    Ok(arguments.index.clone())
+}
+
+/// The number of the wanted tensor.
+fn find_tensor(manifest: &Manifest, arguments: &Arguments) -> Result<usize, Failure> {
     let names = || {
         let names = manifest.tensors().iter().map(Tensor::name);
         names.collect::<Vec<_>>().join(", ")
@@ -133,10 +164,13 @@ fn find(manifest: &Manifest, arguments: &Arguments) -> Result<usize, Failure> {
 
 impl Report for SampleReport {
     fn show(&self, page: &mut Page) {
+        let samples = match self.samples[..] {
+            [sample] => format!("sample {}", units::count(sample)),
+            _ => units::counted(self.samples.len() as u64, "sample"),
+        };
         page.line(&format!(
-            "wrote {}: sample {} of tensor '{}', {} ({}), {}, read from {}",
+            "wrote {}: {samples} of tensor '{}', {} ({}), {}, read from {}",
             self.out,
-            units::count(self.sample),
             self.tensor,
             self.dtype,
             shape(&self.shape.iter().copied().map(Some).collect::<Vec<_>>()),
