@@ -3,8 +3,8 @@
 //!
 //! Python handles signals on the main thread, between two steps of the interpreter. A main thread
 //! that waits in Rust would handle none. So its work runs on another thread, and the main thread
-//! checks for signals every [`LOOK_UP`]. Other threads do their work themselves. A read whose waits
-//! check a token needs no other thread ([`reading`]).
+//! checks for signals every [`LOOK_UP`]. Other threads do their work themselves. A read that
+//! checks a token in its waits needs no other thread ([`reading`]).
 
 use std::{
     io,

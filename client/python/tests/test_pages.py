@@ -23,6 +23,7 @@ PAGES = [
     pytest.param("jax.md", marks=pytest.mark.skipif(bool(NO_GRAIN), reason="the page needs Grain")),
     "loader.md",
     "moving-from-webdataset-and-streaming.md",
+    "random-access.md",
 ]
 
 
