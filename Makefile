@@ -20,6 +20,7 @@ FREE_THREADED_PY     := $(FREE_THREADED_VENV)/bin/python
 READY       := $(VENV)/ready
 TORCH_READY := $(TORCH_VENV)/ready
 PEERS_READY := $(PEERS_VENV)/ready
+BENCH_READY := $(TORCH_VENV)/bench-ready
 FREE_THREADED_READY := $(FREE_THREADED_VENV)/ready
 TOOLS := target/tools/bin
 # Programs of others, where they are installed already; else into target/tools.
@@ -163,7 +164,7 @@ bench-package:
 
 MEASURED := PYTHONPATH=$(abspath $(BENCH_PACKAGE)) LARDER_NODE_BIN=$(abspath $(BUILD)/release/larder-node)
 
-bench-python: $(TORCH_READY) bench-package ## the Python loader beside torch's DataLoader: a table, and target/bench/python.json (needs torch, 4 GB of disk)
+bench-python: $(BENCH_READY) bench-package ## the Python loader beside torch's DataLoader: a table, and target/bench/python.json (needs torch, 4 GB of disk)
 	$(MEASURED) $(abspath $(TORCH_PY)) benches/python/run.py $(BENCH_ARGS)
 
 bench-peers: $(PEERS_READY) $(GARAGE) bench-package ## the Python loader beside those of others over garage: tables, and target/bench/peers.json (needs torch, 20 GB of disk)
@@ -212,6 +213,10 @@ $(FREE_THREADED_READY): tests/python/requirements-any.txt
 	$(FREE_THREADED_PYTHON) -c "import sys; sys.exit(sys._is_gil_enabled())"
 	$(FREE_THREADED_PYTHON) -m venv $(FREE_THREADED_VENV)
 	$(FREE_THREADED_PY) -m pip install --quiet --disable-pip-version-check --prefer-binary -r $<
+	@touch $@
+
+$(BENCH_READY): benches/python/requirements.txt $(TORCH_READY)
+	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 # It sees the torch of the other environment, which would be 5 GB more.

@@ -8,11 +8,16 @@ import platform
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
-from typing import Any
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, Any
 
 from contest import Result, Subject
 from first_batch import Start
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rows import Way
 
 MIB = 1 << 20
 
@@ -107,6 +112,41 @@ class Report:
                 f"| {row['cpu_us_per_sample']:.0f} | {row['store_cpu_us_per_sample']:.0f} "
                 f"| {row['requests']:,.0f} | {row['anonymous_bytes'] / MIB:,.0f} "
                 f"| {row['resident_bytes'] / MIB:,.0f} |",
+                flush=True,
+            )
+
+    def requests(
+        self,
+        key: str,
+        title: str,
+        seconds: dict[str, list[list[float]]],
+        ways: Sequence[Way],
+        payload: int,
+    ) -> None:
+        """A table of single requests of `payload` bytes. Ratios are of medians, round by round."""
+        middles = {name: [median(one) for one in rounds] for name, rounds in seconds.items()}
+        rows = []
+        for way in ways:
+            own = middles[way.name]
+            best = min(way.beside, key=lambda name: median(middles[name]), default=None)
+            ratio = best and median(a / b for a, b in zip(middles[best], own, strict=True))
+            quartiles = quantiles(own, n=4) if len(own) > 1 else [own[0]] * 3
+            rows.append(
+                {"name": way.name, "us": 1e6 * median(own), "gib_s": payload / median(own) / 2**30}
+                | {"us_quartiles": [1e6 * quartiles[0], 1e6 * quartiles[2]]}
+                | {"beside": best, "ratio": ratio, "goal": way.goal}
+            )
+        self.said.setdefault("requests", []).append({"key": key, "title": title, "ways": rows})
+        print(f"\n**{title}**\n")
+        print("| way | us | quartiles | GiB/s | ratio | to | goal |\n|---|--:|--:|--:|--:|---|--:|")
+        for row in rows:
+            low, high = row["us_quartiles"]
+            ratio, goal = row["ratio"], row["goal"]
+            short = "**" if goal and ratio < goal else ""
+            cells = f"{short}{ratio:.2f}{short} | {row['beside']} | {goal:.2f}" if goal else " | | "
+            print(
+                f"| {row['name']} | {row['us']:,.1f} | {low:,.1f} to {high:,.1f} "
+                f"| {row['gib_s']:.2f} | {cells} |",
                 flush=True,
             )
 

@@ -21,13 +21,14 @@ import larder
 import contest
 import first_batch
 import images
+import rows
 import tokens
 from host import own_host
 from report import Report
 
 ROOT = Path(__file__).resolve().parents[2]
 
-KEYS = ("shuffled", "views", "views-read", "tokens", "restart", "cold")
+KEYS = ("shuffled", "views", "views-read", "tokens", "restart", "cold", "rows")
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,11 @@ def main() -> None:
     arguments.data.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=arguments.data) as name, own_host():
         folder = Path(name)
-        _prepare(folder, sizes, only)
-        if set(only) - {"cold"}:
+        _prepare(folder, sizes, only, quick=arguments.quick)
+        if set(only) - {"cold", "rows"}:
             _warm(report, folder, sizes, only, rounds)
+        if "rows" in only:
+            rows.measure(report, folder, rounds)
         if "cold" in only:
             title = f"Cold start on {sizes.many:,} samples of {first_batch.SAMPLE_BYTES:,} B"
             starts = first_batch.clock(first_batch.cold(folder), rounds)
@@ -64,14 +67,20 @@ def main() -> None:
     report.write(arguments.out)
 
 
-def _prepare(folder: Path, sizes: Sizes, only: tuple[str, ...] | list[str]) -> None:
+def _prepare(
+    folder: Path, sizes: Sizes, only: tuple[str, ...] | list[str], *, quick: bool
+) -> None:
     """Writes and indexes the data of the chosen subjects."""
-    if set(only) - {"cold"}:
+    if set(only) - {"cold", "rows"}:
         images.write(folder, sizes.images)
         larder.index(images.uri(folder))
     if "tokens" in only:
         tokens.write(folder, sizes.windows)
         larder.index(tokens.uri(folder), dtype="uint16", window=tokens.WINDOW)
+    if "rows" in only:
+        rows.write(folder, quick)
+        for made in (*sorted(folder.glob("rows-*")), folder / "keys"):
+            larder.index(f"file://{made}", key="id" if made.name == "keys" else None)
     if "cold" in only:
         first_batch.write(folder, sizes.many)
         larder.index(first_batch.uri(folder))

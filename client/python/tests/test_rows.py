@@ -154,7 +154,7 @@ def test_unfit_arrays_are_refused_untouched(dataset: larder.Dataset, images: Ima
         ([None], "array of object"),
         ([[1], [2, 3]], "samples can't be chosen by this"),
         ("image", "samples can't be chosen"),
-        (None, "samples can't be chosen"),
+        (None, "(samples can't be chosen|needs indices or keys)"),
         ({3, 4}, "array of object"),
         (np.zeros(7, bool), r"a mask of shape \(7,\) does not fit a dataset of 300 samples"),
     ],
