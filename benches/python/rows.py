@@ -40,6 +40,9 @@ REQUESTS = 16
 #: Seconds that a way runs in a round.
 TURN_SECONDS = 0.3
 
+#: Epochs in which the node must have taken and handed out all rows.
+WARMING_EPOCHS_MAX = 50
+
 #: Keys of one lookup.
 LOOKUPS = 4096
 
@@ -188,12 +191,13 @@ def _keys(report: Report, folder: Path, rounds: int) -> None:
 def _opened(folder: Path, **options: Any) -> larder.Dataset:
     """The dataset, with all its rows in the node, and mapped unless it is read over TCP."""
     dataset = larder.open(f"file://{folder}", **options)
-    while True:
-        before = larder.stats()["copied_bytes"]
-        for _ in dataset.loader(1024, shuffle="none", last="uneven", output="numpy"):
+    for _ in range(WARMING_EPOCHS_MAX):
+        loader = dataset.loader(1024, shuffle="none", last="uneven", output="numpy")
+        for _ in loader:
             pass
-        if options or larder.stats()["copied_bytes"] == before:
+        if loader.stats()["rows_remote" if options else "rows_local"] == len(dataset):
             return dataset
+    raise AssertionError(f"{folder}: the node does not hold all rows")
 
 
 def _into(dataset: larder.Dataset, out: Rows) -> Callable[[Rows], Rows]:
