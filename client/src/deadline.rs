@@ -14,7 +14,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    thread,
+    thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
@@ -39,18 +39,23 @@ struct Shared {
 
 struct Watch {
     says_cancel: Box<dyn Fn() -> bool + Send + Sync>,
+    /// The thread that made it, which alone calls it.
+    thread: ThreadId,
     /// The time of its last call, in milliseconds of this process.
     called: AtomicU64,
 }
 
 impl Watch {
-    /// Calls it unless it was called lately.
+    /// Calls it, unless it was called lately or this is another thread.
     fn look(&self) -> bool {
-        let (now, called) = (process::uptime_millis(), self.called.load(Relaxed));
-        let pause = limits::CANCEL_CHECK_INTERVAL.as_millis();
-        let is_due = u128::from(now.saturating_sub(called)) >= pause;
-        let claim = || self.called.compare_exchange(called, now, Relaxed, Relaxed).is_ok();
-        is_due && claim() && (self.says_cancel)()
+        let now = process::uptime_millis();
+        let since = now.saturating_sub(self.called.load(Relaxed));
+        let is_due = u128::from(since) >= limits::CANCEL_CHECK_INTERVAL.as_millis();
+        if !is_due || thread::current().id() != self.thread {
+            return false;
+        }
+        self.called.store(now, Relaxed);
+        (self.says_cancel)()
     }
 }
 
@@ -61,10 +66,11 @@ impl CancelToken {
     }
 
     /// Creates a token that is also cancelled when `says_cancel` returns true. Checks of the token
-    /// call it about twenty times a second, the first time after 50 ms, in the thread of the check.
+    /// by this thread call it about twenty times a second, the first time after 50 ms.
     pub fn watching(says_cancel: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let called = AtomicU64::new(process::uptime_millis());
-        let watch = Watch { says_cancel: Box::new(says_cancel), called };
+        let (says_cancel, thread) = (Box::new(says_cancel), thread::current().id());
+        let watch = Watch { says_cancel, thread, called };
         Self { shared: Some(Arc::new(Shared { watch: Some(watch), ..Shared::default() })) }
     }
 
@@ -191,6 +197,16 @@ mod tests {
         }
         assert!(token.is_cancelled());
         assert_eq!(asked.load(Relaxed), 2);
+    }
+
+    #[test]
+    fn watching_token_watches_in_its_own_thread_only() {
+        let token = CancelToken::watching(|| true);
+        thread::park_timeout(2 * limits::CANCEL_CHECK_INTERVAL);
+        thread::scope(|scope| scope.spawn(|| assert!(!token.is_cancelled())).join()).unwrap();
+        while !token.is_cancelled() {
+            thread::park_timeout(Duration::from_millis(1));
+        }
     }
 
     #[test]

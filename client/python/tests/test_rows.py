@@ -7,13 +7,16 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import larder
-from harness import Node
+from conftest import flat
+from harness import Node, S3Server, ring
 
 URI = "s3://data/images"
 RAGGED = "s3://data/ragged"
@@ -41,6 +44,7 @@ CHOICES: list[Any] = [
     (4, 2),
     range(290, 10, -7),
     range(-5, 5),
+    range(10**30, 5),
     np.array([200, 3], dtype=np.uint8),
     np.array([-1, -2], dtype=np.int8),
     np.arange(0, 300, dtype=np.uint64)[::-3],
@@ -139,6 +143,8 @@ def test_unfit_arrays_are_refused_untouched(dataset: larder.Dataset, images: Ima
         with pytest.raises(larder.InvalidArgument, match=reason):
             dataset.take([0, 1, 2, 3], out=change(out))
         assert all((array == 77).all() for array in out.values()), reason
+    with pytest.raises(larder.InvalidArgument, match="leave output= out"):
+        dataset.take([0], out=made_for(images, 1), output="numpy")
     out = made_for(images, 2)
     with pytest.raises(IndexError, match="no sample 300, which is index 1 of the list"):
         dataset.take([5, 300], out=out)
@@ -268,3 +274,109 @@ def test_ctrl_c_ends_a_read_into_given_arrays(node: Node, images: Images) -> Non
         timer.cancel()
     check(dataset.take(range(299, -1, -1)), range(299, -1, -1), images)
     assert all((array.view(np.uint8) == 77).all() for array in out.values())
+
+
+def random_part(dataset: larder.Dataset, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
+    """A part of a part of a dataset, and the numbers of its samples."""
+    numbers = np.arange(len(dataset))
+    for _ in range(rng.integers(0, 3)):
+        if len(dataset) < 2:
+            break
+        chosen = rng.random(len(dataset)) < 0.7
+        chosen[rng.integers(len(dataset))] = True
+        kind = rng.integers(3)
+        if kind == 0:
+            dataset, numbers = dataset.select(chosen), numbers[chosen]
+        elif kind == 1:
+            begin = int(rng.integers(len(dataset)))
+            dataset, numbers = dataset.select(range(begin, len(dataset))), numbers[begin:]
+        else:
+            part = dataset.split(0.5, seed=int(rng.integers(100)))[0]
+            if len(part):
+                taken = part.take(range(len(part)), tensors=["number"], output="numpy")["number"]
+                dataset, numbers = part, np.asarray(taken).astype(np.int64)
+    return dataset, numbers
+
+
+def random_indices(samples: int, rng: np.random.Generator) -> Any:
+    """Indices of a random kind, with duplicates and negative numbers."""
+    if rng.random() < 0.2:
+        return rng.random(samples) < 0.3
+    small = np.int16 if samples < 2**15 else np.int32
+    dtype = rng.choice([np.int64, np.int32, small])
+    indices = rng.integers(-samples, samples, rng.integers(0, 60)).astype(dtype)
+    return indices.tolist() if rng.random() < 0.3 else indices
+
+
+@pytest.fixture(scope="module")
+def random_sets(s3: S3Server) -> list[dict[str, Any]]:
+    """Datasets of random types and shapes, each with its own number and a ragged column."""
+    rng = np.random.default_rng(42)
+    sets = []
+    for number in range(4):
+        samples = int(rng.integers(40, 300))
+        rows: dict[str, Any] = {"number": np.arange(samples, dtype=np.int32)}
+        for column in range(rng.integers(1, 4)):
+            shape = (samples, *rng.integers(1, 9, rng.integers(0, 4)))
+            dtype = rng.choice(["uint8", "int16", "float32", "float64", "uint64"])
+            noise = rng.integers(
+                0, 256, (int(np.prod(shape)) * np.dtype(dtype).itemsize,), np.uint8
+            )
+            # Integers below, so that no NaN is unequal to itself.
+            rows[f"c{column}"] = noise.view(f"u{np.dtype(dtype).itemsize}").reshape(shape)
+        texts = [rng.integers(0, 256, rng.integers(0, 50), np.uint8) for _ in range(samples)]
+        folder = s3.folder / f"data/random{number}"
+        folder.mkdir()
+        save_file({**rows, **flat("text", texts)}, folder / "all.safetensors")
+        larder.index(f"s3://data/random{number}", shard_bytes=4096)
+        sets.append({**rows, "text": texts})
+    return sets
+
+
+@pytest.mark.parametrize("way", ["local", "remote", "origin"])
+def test_take_agrees_with_numpy(node: Node, random_sets: list[dict[str, Any]], way: str) -> None:
+    rng = np.random.default_rng(7)
+    how: Any = {"cluster": "none"} if way == "origin" else {"cluster": node.address}
+    for number, rows in enumerate(random_sets):
+        whole = larder.open(f"s3://data/random{number}", local=way == "local", **how)
+        for _ in range(12):
+            part, numbers = random_part(whole, rng)
+            indices = random_indices(len(part), rng)
+            chosen = numbers[indices] if len(indices) else numbers[:0]
+            taken = part.take(indices, output="numpy")
+            for name, column in rows.items():
+                if name == "text":
+                    for row, index in zip(taken[name].rows(), chosen, strict=True):
+                        np.testing.assert_array_equal(row, column[index])
+                else:
+                    np.testing.assert_array_equal(taken[name], column[chosen])
+            even = [name for name in rows if name != "text"]
+            out = {
+                name: np.empty((len(chosen), *rows[name].shape[1:]), rows[name].dtype)
+                for name in even
+            }
+            part.take(indices, tensors=even, out=out)
+            for name, array in out.items():
+                np.testing.assert_array_equal(array, rows[name][chosen])
+
+
+def test_rows_stay_right_while_a_node_dies(s3: S3Server, images: Images, tmp_path: Path) -> None:
+    with ring(tmp_path, "a", "b", origin="s3://data") as nodes:
+        addresses = ",".join(node.address for node in nodes)
+        dataset = larder.open(URI, cluster=addresses, local=False)
+        rng = np.random.default_rng(3)
+        for number in range(60):
+            if number == 20:
+                nodes[1].kill()
+            indices = rng.integers(-300, 300, 200)
+            check(dataset.take(indices, output="numpy"), indices, images)
+
+
+def test_result_beyond_memory_says_its_bytes(tmp_path: Path) -> None:
+    np.zeros(1 << 26, np.uint8).tofile(tmp_path / "tokens.bin")
+    larder.index(f"file://{tmp_path}", dtype="uint8", window=1 << 24, stride=1)
+    dataset = larder.open(f"file://{tmp_path}", cluster="none")
+    with pytest.raises(
+        larder.ResourceExhausted, match=f"there is no memory for {10**6 << 24} bytes"
+    ):
+        dataset.take(np.zeros(10**6, np.int64))

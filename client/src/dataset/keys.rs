@@ -6,15 +6,16 @@
 //!
 //! Thread rule: any thread. Non-goals: making the table, which indexing does.
 
-use std::sync::OnceLock;
+use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use larder_dataset::{Key, Manifest, key_tag};
 
 use super::Dataset;
 use crate::{Error, ErrorKind};
 
 /// The manifest with the keys of a snapshot, read at the first lookup.
-pub(super) type KeyManifest = OnceLock<Manifest>;
+pub(super) type KeyManifest = ArcSwapOption<Manifest>;
 
 impl Dataset {
     /// Reads keys that a user wrote, for [`find`](Self::find).
@@ -56,7 +57,7 @@ impl Dataset {
 
     /// Whether the key table is open. The first [`find`](Self::find) opens it, which takes time.
     pub fn has_keys_open(&self) -> bool {
-        self.keys.get().is_some()
+        self.keys.load().is_some()
     }
 
     /// The error for keys without a sample: names the first and counts the others. `None` if all
@@ -68,7 +69,8 @@ impl Dataset {
     ) -> Option<Error> {
         let missing = found.iter().filter(|found| found.is_none()).count();
         let first = keys.into_iter().zip(found).find(|(_, found)| found.is_none())?.0;
-        let column = self.key_manifest().ok()?.key_tensor()?.name();
+        let manifest = self.key_manifest().ok()?;
+        let column = manifest.key_tensor()?.name();
         let others = match missing - 1 {
             0 => String::new(),
             others => format!(", nor for {others} more of {} keys", found.len()),
@@ -79,8 +81,8 @@ impl Dataset {
         Some(Error::new(ErrorKind::NotFound, what).hint(hint))
     }
 
-    fn key_manifest(&self) -> Result<&Manifest, Error> {
-        if let Some(manifest) = self.keys.get() {
+    fn key_manifest(&self) -> Result<Arc<Manifest>, Error> {
+        if let Some(manifest) = self.keys.load_full() {
             return Ok(manifest);
         }
         let name = self.name().tagged(&key_tag(self.snapshot()));
@@ -92,7 +94,9 @@ impl Dataset {
         if read.key_of() != Some(self.snapshot()) {
             return Err(self.no_keys());
         }
-        Ok(self.keys.get_or_init(|| read))
+        let read = Arc::new(read);
+        self.keys.store(Some(Arc::clone(&read)));
+        Ok(read)
     }
 
     fn no_keys(&self) -> Error {

@@ -28,6 +28,9 @@ pub(crate) const ALIGNMENT: usize = 4096;
 /// Buffers of at least this size ask for huge pages, as numpy's arrays do.
 const HUGE_FROM_BYTES: usize = 4 << 20;
 
+/// A result of any size may take a buffer of this size.
+const SMALL_BYTES: usize = 64 << 10;
+
 /// How often the lock is tried. Takes a few microseconds, less than the page faults of one new
 /// buffer.
 const LOCK_TRIES: u32 = 64;
@@ -98,9 +101,16 @@ impl BufferPool {
     /// # Errors
     /// `ResourceExhausted` if the system has too little memory.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Buffer, Error> {
+        // Results of a pool with a limit are kept for long. A small one must not hold a large
+        // buffer.
+        let room_max = match self.idle_bytes_max {
+            usize::MAX => usize::MAX,
+            _ => bytes.saturating_mul(4).max(SMALL_BYTES),
+        };
         let fits = |idle: &mut Vec<Memory>| {
             // The buffer that was returned last is the most likely to be in a CPU cache.
-            let index = idle.iter().rposition(|memory| memory.room >= bytes)?;
+            let index =
+                idle.iter().rposition(|memory| (bytes..=room_max).contains(&memory.room))?;
             Some(idle.remove(index))
         };
         let idle = self.with_idle(fits).flatten();
@@ -324,6 +334,13 @@ mod tests {
         drop(pool.take(40_000).unwrap());
         let idle: Vec<usize> = pool.idle.lock().unwrap().iter().map(|idle| idle.room).collect();
         assert_eq!(idle, [20_000]);
+        let pool = BufferPool::within(8, 10_000_000);
+        drop([pool.take(1_000_000).unwrap(), pool.take(50_000).unwrap()]);
+        let (small, large) = (pool.take(10).unwrap(), pool.take(300_000).unwrap());
+        assert!(pool.idle.lock().unwrap().is_empty(), "both were reused");
+        drop((small, large));
+        drop(pool.take(100_000).unwrap());
+        assert_eq!(pool.idle.lock().unwrap().len(), 3, "a tenth takes no buffer of another");
     }
 
     #[test]

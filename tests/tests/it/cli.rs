@@ -147,13 +147,13 @@ fn objects_added_after_the_index_are_counted() {
             "{args:?}: {out} {err}"
         );
     }
-    let model = std::fs::read_dir(&folder).expect("a folder").flatten().map(|entry| entry.path());
+    let model = fs::read_dir(&folder).expect("a folder").flatten().map(|entry| entry.path());
     let model = model.filter(|path| path.is_file()).min().expect("a file");
     let kind = model.extension().and_then(|kind| kind.to_str()).expect("a kind").to_owned();
     for name in ["new-0", "new-1", "new-2"] {
-        std::fs::copy(&model, folder.join(format!("{name}.{kind}"))).expect("a copy");
+        fs::copy(&model, folder.join(format!("{name}.{kind}"))).expect("a copy");
     }
-    std::fs::write(folder.join("notes.txt"), "no samples").expect("a file");
+    fs::write(folder.join("notes.txt"), "no samples").expect("a file");
     for args in commands {
         let (out, err) = run(args);
         assert!(format!("{out} {err}").contains(&added), "{args:?}: {out} {err}");
@@ -167,7 +167,7 @@ fn prefix_indexed_into_the_user_cache_is_listed() {
     let folder = dir.path().join("images");
     assert_eq!(PythonDataset::images(&folder, 1, 8, &[4, 4, 3]).samples(), 8);
     // A file in the place of the folder refuses every user, root too.
-    std::fs::write(folder.join(".larder"), "").expect("a file");
+    fs::write(folder.join(".larder"), "").expect("a file");
     let uri = format!("file://{}", folder.display());
     let cache = dir.path().join("cache").display().to_string();
     let env = [("XDG_CACHE_HOME".to_owned(), cache)];

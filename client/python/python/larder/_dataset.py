@@ -226,6 +226,9 @@ class Dataset(Loads):
         names = _arguments.names("tensors", tensors)
         if (indices is None) == (keys is None):
             raise InvalidArgument("take() needs indices or keys", hint="give one of the two")
+        if out is not None and output != "auto":
+            what = f"take() has out= and output={output!r}"
+            raise InvalidArgument(what, hint="with out= the result is out: leave output= out")
         chosen = _rows.numbers(self._native, indices) if keys is None else self.positions(keys)
         if out is None:
             convert = converter(output)

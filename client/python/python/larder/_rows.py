@@ -62,6 +62,8 @@ def chosen_by(mask: np.ndarray[Any, Any], samples: int) -> np.ndarray[Any, Any]:
 def numbers(native: Dataset, chosen: Indices) -> np.ndarray[Any, np.dtype[np.int64]]:
     """A choice as indices of 64 bits, which may count from the end."""
     if isinstance(chosen, range):
+        if not chosen:
+            return np.zeros(0, np.int64)
         _check_ends(native, chosen)
         return np.arange(chosen.start, chosen.stop, chosen.step, dtype=np.int64)
     array = listed(chosen)
@@ -77,10 +79,11 @@ def keys(given: Keys) -> np.ndarray[Any, np.dtype[np.int64 | np.uint64]] | list[
     """Keys as integers of 64 bits, or as the bytes of texts."""
     if isinstance(given, str | bytes):
         raise InvalidArgument("keys is one text", hint=f"give a list: keys=[{given!r}]")
-    if isinstance(given, Iterable) and not hasattr(given, "__array__"):
+    if hasattr(given, "__array__"):
+        given = np.asarray(given)
+        given = given.tolist() if given.ndim == 1 and given.dtype.kind in "OSU" else given
+    elif isinstance(given, Iterable):
         given = list(given)
-    elif isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "OSU":
-        given = given.tolist()
     if isinstance(given, list) and all(isinstance(key, str | bytes) for key in given):
         return [key.encode() if isinstance(key, str) else key for key in given]
     try:
@@ -100,7 +103,7 @@ def keys(given: Keys) -> np.ndarray[Any, np.dtype[np.int64 | np.uint64]] | list[
 def _check_ends(native: Dataset, chosen: range) -> None:
     """Raises if a range leaves the dataset. Called before an array is made of it."""
     known = range(-len(native), len(native))
-    if not chosen or (chosen[0] in known and chosen[-1] in known):
+    if chosen[0] in known and chosen[-1] in known:
         return
     place = 0
     if chosen[0] in known:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -70,8 +70,15 @@ def stateful_map_of_numpy(ds: larder.Dataset, job: Job, rank: int, workers: dict
     return StatefulDataLoader(ds, batch_sampler=order, collate_fn=stacked, **workers)
 
 
+def sampled_by_torch(ds: larder.Dataset, job: Job, rank: int, workers: dict[str, Any]) -> Any:
+    """The dataset itself, by lists of indices."""
+    order = larder.torch.BatchSampler(ds, **job.options(rank))
+    return DataLoader(ds, batch_size=None, sampler=order, **workers)
+
+
 KINDS: tuple[Make, ...] = (
     iterable,
+    sampled_by_torch,
     iterable_of_samples,
     stateful_iterable,
     map_by_batches,
@@ -126,6 +133,36 @@ def test_with_workers_of_a_forkserver(
 def test_with_spawned_workers(make: Make, count: int, world: int, node: Node, images: Any) -> None:
     workers = {"num_workers": count, "multiprocessing_context": "spawn"}
     check(make, Job(node.address, world, last="uneven"), images, workers)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_lists_of_a_batch_sampler_of_torch_are_read(workers: int, node: Node, images: Any) -> None:
+    ds = larder.open("s3://data/images", cluster=node.address)
+    order = BatchSampler(RandomSampler(ds), batch_size=32, drop_last=False)
+    seen: list[int] = []
+    for batch in DataLoader(ds, sampler=order, batch_size=None, num_workers=workers):
+        seen.extend(check_bytes(batch, images))
+    assert sorted(seen) == list(range(len(ds)))
+
+
+def test_tensors_of_torch_are_indices_and_results(node: Node, images: Any) -> None:
+    ds = larder.open("s3://data/images", cluster=node.address)
+    indices = torch.tensor([5, -1, 5])
+    for chosen in (indices, indices.to(torch.int16)):
+        rows = ds.take(chosen)
+        assert isinstance(rows["image"], torch.Tensor)
+        assert check_bytes(rows, images) == [5, 299, 5]
+    assert ds[torch.tensor([7])]["label"].tolist() == [7]
+    assert int(ds[torch.tensor(7)]["label"]) == 7
+    mask = torch.zeros(300, dtype=torch.bool)
+    mask[[3, 9]] = True
+    assert ds.take(mask)["label"].tolist() == [3, 9]
+    out = {"image": torch.empty(2, 32, 32, 3, dtype=torch.uint8), "label": torch.empty(2).long()}
+    ds.take([8, 4], out=out)
+    assert check_bytes(out, images) == [8, 4]
+    out["label"] = out["label"].to(torch.bfloat16)
+    with pytest.raises(larder.InvalidArgument, match="is bfloat16 of shape"):
+        ds.take([8, 4], out=out)
 
 
 @pytest.mark.parametrize("shuffle", ["none", "window:2"])
