@@ -159,7 +159,7 @@ def test_unfit_arrays_are_refused_untouched(dataset: larder.Dataset, images: Ima
         (["a"], "array of <U1"),
         ([None], "array of object"),
         ([[1], [2, 3]], "samples can't be chosen by this"),
-        ("image", "samples can't be chosen"),
+        ("image", "samples can't be chosen by 'image'\nhint: for one tensor"),
         (None, "(samples can't be chosen|needs indices or keys)"),
         ({3, 4}, "array of object"),
         (np.zeros(7, bool), r"a mask of shape \(7,\) does not fit a dataset of 300 samples"),

@@ -25,7 +25,7 @@ pub(crate) enum DatasetCommand {
     Show(show::Arguments),
     /// Read every row and check it
     Verify(verify::Arguments),
-    /// Write one sample's tensor to a .npy file
+    /// Write one tensor of some samples to a .npy file
     Sample(sample::Arguments),
 }
 

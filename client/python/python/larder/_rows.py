@@ -34,6 +34,9 @@ CHOICES = "give a range, indices, or a mask"
 
 def listed(chosen: Indices) -> np.ndarray[Any, Any]:
     """A choice as an array of one dimension: integers of any type, or a mask."""
+    if isinstance(chosen, str):
+        hint = f"for one tensor of some samples: take([3, 17], tensors=[{chosen!r}])"
+        raise InvalidArgument(f"samples can't be chosen by {chosen!r}", hint=hint)
     try:
         array = np.asarray(chosen)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
