@@ -9,7 +9,7 @@
 use std::{
     io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Mutex, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, sync_channel},
     },
     thread,
@@ -45,23 +45,18 @@ pub(crate) fn reading<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&CancelToken) -> Result<T, Error> + Send,
 ) -> PyResult<T> {
-    let raised = Arc::new(Mutex::new(None));
-    let raise = Arc::clone(&raised);
     // Only the main thread handles signals. In another thread this does nothing.
-    #[expect(
-        clippy::redundant_closure_for_method_calls,
-        reason = "a method of one lifetime is not enough"
-    )]
-    let cancel = CancelToken::watching(move || match Python::attach(|py| py.check_signals()) {
-        Ok(()) => false,
-        Err(signal) => {
-            raise.lock().unwrap_or_else(PoisonError::into_inner).replace(signal);
-            true
-        }
+    let cancel = CancelToken::watching(|| {
+        Python::attach(|py| match py.check_signals() {
+            Ok(()) => false,
+            Err(signal) => {
+                signal.restore(py);
+                true
+            }
+        })
     });
     let done = py.detach(|| work(&cancel));
-    let raised = raised.lock().unwrap_or_else(PoisonError::into_inner).take();
-    raised.map_or(Ok(()), Err)?;
+    PyErr::take(py).map_or(Ok(()), Err)?;
     warnings::hand_over(py)?;
     done.or_raise(py)
 }

@@ -152,9 +152,10 @@ class Dataset(Loads):
         """
         if type(index) is int or _is_number(index):
             try:
-                return convert_all(self._native.sample(operator.index(index)), to_numpy)
+                sample = self._native.sample(operator.index(index))
             except OverflowError:
                 self._native.refuse(str(index), None)
+            return {name: to_numpy(array) for name, array in sample.items()}
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1:

@@ -322,6 +322,44 @@ fn id_of_other_bytes_is_detected() {
     assert!(!forged.shard_id_holds(0) && forged.shard_id_holds(1));
 }
 
+/// A copy with the numbers of the samples as the keys of the last tensor.
+fn keyed(manifest: &Manifest) -> Manifest {
+    let tensor = manifest.tensors().len() - 1;
+    let kind = KeyKind::of(&manifest.tensors()[tensor]).unwrap();
+    let texts: Vec<_> =
+        (0..manifest.samples()).map(|sample| (sample, sample.to_string())).collect();
+    let of = |(sample, text): &(u64, String)| {
+        record(Key::Text(text.as_bytes()).fingerprint(kind).unwrap(), *sample)
+    };
+    let mut records: Vec<u128> = texts.iter().map(of).collect();
+    records.sort_unstable();
+    manifest.with_keys(tensor, &records).unwrap()
+}
+
+#[test]
+fn copy_with_keys_differs_in_nothing_else() {
+    let ten: Vec<_> = (0..9).map(|t| strided(&format!("t{t}"), 4, 0)).collect();
+    let mut wide = ManifestBuilder::new(uri(), ten, 64);
+    wide.push(group("o", 10, 360, &(0..9).map(|t| t * 40).collect::<Vec<u64>>()));
+    for plain in [pairs(&[40, 2, 9], 256), wide.build().unwrap()] {
+        assert!(plain.key_table().is_none() && plain.key_of().is_none());
+        let keyed = keyed(&plain);
+        check_plans(&keyed, 64);
+        assert_eq!((keyed.uri(), keyed.tensors()), (plain.uri(), plain.tensors()));
+        assert_eq!(keyed.key_of(), Some(plain.snapshot()));
+        assert_ne!(keyed.snapshot(), plain.snapshot());
+        for shard in 0..plain.shard_count() {
+            assert_eq!(keyed.shard(shard), plain.shard(shard));
+            assert_eq!(keyed.fill_plan(shard, 64), plain.fill_plan(shard, 64));
+        }
+        let table = keyed.key_table().unwrap();
+        for sample in 0..plain.samples() {
+            assert_eq!(table.find(Key::Text(sample.to_string().as_bytes())), Some(sample));
+        }
+        assert_eq!(table.find(Key::Text(b"none")), None);
+    }
+}
+
 #[test]
 fn damage_is_refused_with_its_reason() {
     let bytes = pairs(&[5, 7], 4096).as_bytes().to_vec();
@@ -385,8 +423,11 @@ proptest! {
     fn damaged_manifest_never_panics(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<Option<prop::sample::Index>>(),
+        has_keys in any::<bool>(),
     ) {
-        let mut bytes = pairs(&[40, 2, 9], 256).as_bytes().to_vec();
+        let plain = pairs(&[40, 2, 9], 256);
+        let sound = if has_keys { keyed(&plain) } else { plain };
+        let mut bytes = sound.as_bytes().to_vec();
         for (at, value) in changes {
             let at = at.index(bytes.len());
             bytes[at] = value;
@@ -395,6 +436,10 @@ proptest! {
             bytes.truncate(cut.index(bytes.len()));
         }
         if let Ok(manifest) = Manifest::parse(rehash(bytes)) {
+            if let Some(table) = manifest.key_table() {
+                let found = table.find(Key::Text(b"7"));
+                prop_assert!(found.is_none_or(|sample| sample < manifest.samples()));
+            }
             for sample in 0..manifest.samples() {
                 let (shard, row) = manifest.locate(sample).unwrap();
                 for tensor in 0..manifest.tensors().len() {
