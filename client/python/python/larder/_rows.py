@@ -29,7 +29,7 @@ Keys: TypeAlias = Any
 _KEYS = "give a list of integers, or a list of texts"
 
 #: The kinds of choices.
-CHOICES = "give a range, indices, or a mask"
+_CHOICES = "give a range, indices, or a mask"
 
 
 def listed(chosen: Indices) -> np.ndarray[Any, Any]:
@@ -41,13 +41,13 @@ def listed(chosen: Indices) -> np.ndarray[Any, Any]:
         array = np.asarray(chosen)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         why = str(error).partition("\n")[0]
-        raise InvalidArgument("samples can't be chosen by this", why, CHOICES) from error
+        raise InvalidArgument("samples can't be chosen by this", why, _CHOICES) from error
     if array.ndim == 1 and not array.size and array.dtype != bool:
         return array.astype(np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iub":
         raise InvalidArgument(
             f"samples can't be chosen by an array of {array.dtype} of shape {array.shape}",
-            hint=CHOICES,
+            hint=_CHOICES,
         )
     return array
 
