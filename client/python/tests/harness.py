@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -35,6 +37,22 @@ class Program:
         """End it, and wait until it has ended."""
         self.process.terminate()
         self.process.communicate(timeout=60)
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """It holds its connections and says nothing. Begins when all its threads have stopped."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        try:
+            while any(state != "T" for state in self._states()):
+                time.sleep(0.001)
+            yield
+        finally:
+            os.kill(self.process.pid, signal.SIGCONT)
+
+    def _states(self) -> list[str]:
+        """The state of each thread, one letter."""
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
 
     def kill(self) -> None:
         """End it at once."""

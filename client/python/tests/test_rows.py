@@ -244,14 +244,11 @@ def test_other_threads_run_while_one_waits(node: Node, images: Images) -> None:
     dataset = larder.open(URI, cluster=node.address, local=False, patience=30)
     out = made_for(images, 300)
     dataset.take([0], output="numpy")
-    os.kill(node.process.pid, signal.SIGSTOP)
-    try:
+    with node.silent():
         thread = threading.Thread(target=lambda: dataset.take(range(300), out=out))
         thread.start()
         thread.join(0.3)
         assert thread.is_alive()
-    finally:
-        os.kill(node.process.pid, signal.SIGCONT)
     thread.join()
     check(out, range(300), images)
 
@@ -262,16 +259,12 @@ def test_ctrl_c_ends_a_read_into_given_arrays(node: Node, images: Images) -> Non
     out = made_for(images, 300)
     dataset.take(range(300), out=out)
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    os.kill(node.process.pid, signal.SIGSTOP)
-    try:
+    with node.silent():
         timer.start()
         with pytest.raises(KeyboardInterrupt):
             dataset.take(range(300), out=out)
         for array in out.values():
             ctypes.memset(array.ctypes.data, 77, array.nbytes)
-    finally:
-        os.kill(node.process.pid, signal.SIGCONT)
-        timer.cancel()
     check(dataset.take(range(299, -1, -1)), range(299, -1, -1), images)
     assert all((array.view(np.uint8) == 77).all() for array in out.values())
 
