@@ -218,12 +218,21 @@ impl Dataset {
     /// and for more bytes than memory can hold.
     pub fn take(&self, indices: &[i64], tensors: Option<&[String]>) -> Result<Take, Error> {
         self.check_indices(indices)?;
-        let samples = self.samples();
-        let from_start = |&index: &i64| match u64::try_from(index) {
-            Ok(index) => index,
-            Err(_) => samples - index.unsigned_abs(),
-        };
-        self.take_samples(indices.iter().map(from_start), tensors)
+        self.take_samples(indices.iter().map(|&index| self.resolve(index)), tensors)
+    }
+
+    /// The number of the sample at an index, which may count from the end.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the index is outside the dataset.
+    pub fn position(&self, index: i64) -> Result<u64, Error> {
+        self.check_indices(&[index])?;
+        Ok(self.resolve(index))
+    }
+
+    /// As [`position`](Self::position), for an index in the dataset.
+    fn resolve(&self, index: i64) -> u64 {
+        u64::try_from(index).unwrap_or_else(|_| self.samples() - index.unsigned_abs())
     }
 
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, Key, Tensor};
+use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, Key, Take, Tensor};
 use pyo3::{
     buffer::PyBuffer,
     exceptions::PyIndexError,
@@ -145,11 +145,8 @@ impl Dataset {
         indices: PyBuffer<i64>,
         tensors: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let indices = self.checked(py, &indices)?;
-        let taken = reading(py, |cancel| {
-            self.inner.take(&indices, tensors.as_deref())?.read_unless(cancel)
-        });
-        arrays(py, taken?)
+        let take = self.prepare(py, &indices, tensors.as_deref())?;
+        arrays(py, reading(py, |cancel| take.read_unless(cancel))?)
     }
 
     /// As [`take`](Self::take), into memory of the caller: `out` has one buffer for each tensor.
@@ -160,12 +157,12 @@ impl Dataset {
         tensors: Vec<String>,
         out: Vec<PyBuffer<u8>>,
     ) -> PyResult<()> {
-        let indices = self.checked(py, &indices)?;
+        let take = self.prepare(py, &indices, Some(&tensors))?;
         let mut out: Vec<GivenBytes> =
             out.into_iter().map(GivenBytes::new).collect::<PyResult<_>>()?;
         reading(py, |cancel| {
             let mut parts: Vec<&mut [u8]> = out.iter_mut().map(GivenBytes::bytes_mut).collect();
-            self.inner.take(&indices, Some(&tensors))?.fill(&mut parts, cancel)
+            take.fill(&mut parts, cancel)
         })
     }
 
@@ -214,9 +211,7 @@ impl Dataset {
     /// One sample, as [`slice`](Self::slice), without the axis that counts samples. A row of a
     /// ragged tensor is one array. A negative index counts from the end.
     fn sample<'py>(&self, py: Python<'py>, index: i64) -> PyResult<Bound<'py, PyDict>> {
-        self.inner.check_indices(&[index]).map_err(|error| index_error(&error))?;
-        let samples = self.inner.samples();
-        let at = u64::try_from(index).unwrap_or_else(|_| samples - index.unsigned_abs());
+        let at = self.inner.position(index).map_err(|error| index_error(&error))?;
         let read = reading(py, |cancel| self.inner.slice_unless(at..at + 1, None, cancel));
         let mut tensors = read?;
         for tensor in &mut tensors {
@@ -248,12 +243,18 @@ impl Dataset {
 }
 
 impl Dataset {
-    /// The indices, if all are of this dataset.
-    fn checked(&self, py: Python<'_>, indices: &PyBuffer<i64>) -> PyResult<Vec<i64>> {
+    /// Finds the rows of these indices. An index outside the dataset raises `IndexError`.
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        indices: &PyBuffer<i64>,
+        tensors: Option<&[String]>,
+    ) -> PyResult<Take> {
         let indices = indices.to_vec(py)?;
-        let checked = py.detach(|| self.inner.check_indices(&indices));
-        checked.map_err(|error| index_error(&error))?;
-        Ok(indices)
+        py.detach(|| self.inner.take(&indices, tensors)).or_else(|error| {
+            self.inner.check_indices(&indices).map_err(|error| index_error(&error))?;
+            Err(error).or_raise(py)
+        })
     }
 }
 
