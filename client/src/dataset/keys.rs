@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use larder_dataset::{Key, Manifest, key_tag};
 
-use super::Dataset;
+use super::{Dataset, open};
 use crate::{Error, ErrorKind};
 
 /// The manifest with the keys of a snapshot, read at the first lookup.
@@ -86,17 +86,17 @@ impl Dataset {
             return Ok(manifest);
         }
         let name = self.name().tagged(&key_tag(self.snapshot()));
-        let read = super::open::manifest(&name, self.cluster().map(|it| &**it), self.local());
-        let read = read.map_err(|error| match error.kind() {
+        let read = open::read(&name, self.cluster().map(|it| &**it), self.local());
+        let ((manifest, _), _) = read.map_err(|error| match error.kind() {
             ErrorKind::NotFound => self.no_keys(),
             _ => error,
         })?;
-        if read.key_of() != Some(self.snapshot()) {
+        if manifest.key_of() != Some(self.snapshot()) {
             return Err(self.no_keys());
         }
-        let read = Arc::new(read);
-        self.keys.store(Some(Arc::clone(&read)));
-        Ok(read)
+        let manifest = Arc::new(manifest);
+        self.keys.store(Some(Arc::clone(&manifest)));
+        Ok(manifest)
     }
 
     fn no_keys(&self) -> Error {

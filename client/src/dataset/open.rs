@@ -106,23 +106,14 @@ fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Clus
 }
 
 /// A manifest, and the report of indexing if it was made now.
-type Opened = (Manifest, Option<IndexedNow>);
+pub(super) type Opened = (Manifest, Option<IndexedNow>);
 
 /// Reads the manifest that a name means: through the cluster if one of its nodes answers, else from
-/// the origin.
+/// the origin. Also returns whether a node opened it.
 ///
 /// # Errors
 /// As [`Dataset::open`].
-pub(super) fn manifest(
-    name: &DatasetName,
-    cluster: Option<&Cluster>,
-    local: bool,
-) -> Result<Manifest, Error> {
-    read(name, cluster, local).map(|((manifest, _), _)| manifest)
-}
-
-/// As [`manifest`]. Also returns whether a node opened it.
-fn read(
+pub(super) fn read(
     name: &DatasetName,
     cluster: Option<&Cluster>,
     local: bool,
