@@ -4,7 +4,7 @@
 use std::{ops::ControlFlow, path::Path, time::Duration};
 
 use larder_client::{
-    Dataset, IndexedNow,
+    Dataset, IndexedNow, OpenOptions,
     admin::{self, DatasetRef, FetchError, Manifest, Opened, Origin, OriginUri, PartRead},
 };
 
@@ -86,18 +86,13 @@ pub(crate) fn open_through_nodes(
     manifest: Option<&OriginUri>,
     local: bool,
 ) -> Result<Dataset, Failure> {
-    let progress = context.progress(&format!("opening {reference} through {nodes}"));
-    let options = nodes.options().local(local);
-    let options = manifest.iter().fold(options, |o, uri| o.manifest(uri.to_string()));
-    let dataset = options.open(reference)?;
-    drop(progress);
+    let words = format!("opening {reference} through {nodes}");
+    let dataset = open_by(context, &words, nodes.options().local(local), reference, manifest)?;
     if !dataset.opened_by_node() {
         return Err(Failure::new(Exit::Unavailable, format!("no node of {nodes} answers"))
             .hint("larder doctor says why; with --cluster none the origin itself is read"));
     }
-    if let Some(indexed) = dataset.indexed_now() {
-        tell(context, dataset.name().reference.uri(), indexed);
-    }
+    tell_of(context, &dataset);
     Ok(dataset)
 }
 
@@ -107,15 +102,30 @@ pub(super) fn open_at_origin(
     reference: &str,
     manifest: Option<&OriginUri>,
 ) -> Result<Dataset, Failure> {
-    let progress = context.progress(&format!("opening {reference}"));
-    let options = Dataset::options();
+    let words = format!("opening {reference}");
+    let dataset = open_by(context, &words, Dataset::options(), reference, manifest)?;
+    tell_of(context, &dataset);
+    Ok(dataset)
+}
+
+/// Opens a dataset by these options, with `words` for the progress.
+fn open_by(
+    context: &Context,
+    words: &str,
+    options: OpenOptions,
+    reference: &str,
+    manifest: Option<&OriginUri>,
+) -> Result<Dataset, Failure> {
+    let _progress = context.progress(words);
     let options = manifest.iter().fold(options, |o, uri| o.manifest(uri.to_string()));
-    let dataset = options.open(reference)?;
-    drop(progress);
+    Ok(options.open(reference)?)
+}
+
+/// Says that the prefix was indexed for this command, if it was.
+fn tell_of(context: &Context, dataset: &Dataset) {
     if let Some(indexed) = dataset.indexed_now() {
         tell(context, dataset.name().reference.uri(), indexed);
     }
-    Ok(dataset)
 }
 
 /// Says that the prefix was indexed for this command.
