@@ -33,8 +33,8 @@ pub use index::{
     count_added, index, shard_checksum,
 };
 pub use manifest::{
-    BuildError, FillPlan, GroupSpec, Key, KeyKind, KeyTable, Manifest, ManifestBuilder,
-    ManifestError, Object, ObjectSpec, PartRead, RegionPlan, RowLocator, Shard, Tensor, TensorSpec,
+    BuildError, FillPlan, GroupSpec, Key, KeyTable, Manifest, ManifestBuilder, ManifestError,
+    Object, ObjectSpec, PartRead, RegionPlan, RowLocator, Shard, Tensor, TensorSpec,
 };
 pub use open::{OpenBudget, Opened, find_with, open, open_in, open_with};
 pub use origin::{FetchError, ObjectInfo, Origin, OriginError, PathAllowlist, install_crypto};

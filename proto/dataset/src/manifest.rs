@@ -23,8 +23,8 @@ use crate::{Dtype, OriginUri};
 use format::{Header, Tables};
 
 pub use build::{BuildError, GroupSpec, ManifestBuilder, ObjectSpec, TensorSpec};
-pub use keys::{Key, KeyKind, KeyTable};
-pub(crate) use keys::{keys_max, parts, record};
+pub use keys::{Key, KeyTable};
+pub(crate) use keys::{KeyKind, keys_max, parts, record};
 pub use parse::ManifestError;
 pub use plan::{FillPlan, PartRead, RegionPlan};
 

@@ -3,6 +3,7 @@
 //! ```text
 //! <home>/<snapshot, 32 hex digits>.manifest
 //! <home>/tags/<tag>                           {"snapshot": "<32 hex digits>"}
+//! <home>/tags/keys-of-<snapshot>              the same: the manifest with the keys of a snapshot
 //! ```
 //!
 //! `home` is `<prefix>/.larder`, or the caller's choice, or a folder of the local cache if the

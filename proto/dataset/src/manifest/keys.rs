@@ -34,7 +34,7 @@ const COMPUTED_PROBES_MAX: u32 = 16;
 
 /// The values of a column that can be keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyKind {
+pub(crate) enum KeyKind {
     /// One signed integer a sample.
     Signed,
     /// One unsigned integer a sample.
@@ -47,7 +47,7 @@ pub enum KeyKind {
 
 impl KeyKind {
     /// Returns the kind of a column; `None` if it can't hold keys.
-    pub fn of(tensor: &Tensor) -> Option<Self> {
+    pub(crate) fn of(tensor: &Tensor) -> Option<Self> {
         match (tensor.dtype(), tensor.is_ragged(), tensor.shape()) {
             (Dtype::U8, true, []) => Some(Self::Text),
             (Dtype::U8, false, [length]) if *length <= limits::KEY_BYTES_MAX => {
