@@ -1,7 +1,7 @@
 """Rows that a program chooses: single requests, beside NumPy, Arrow Flight and plain sockets.
 
-Each way reads the same random rows. Before the clock starts, every byte of one answer of each way is
-compared with the file. Then the ways take turns, in another order each round.
+Each way reads the same random rows. Before the clock starts, every byte of the answers of each way
+is compared with the file. Then the ways take turns, in another order each round.
 
 Non-goals: order, epochs and prefetch, which the other subjects measure.
 """
@@ -234,7 +234,7 @@ def _rounds(ways: list[Way], requests: list[Rows], rounds: int) -> dict[str, lis
 
 def _turn(way: Way, requests: list[Rows]) -> Iterator[float]:
     end = time.perf_counter() + TURN_SECONDS
-    while (begun := time.perf_counter()) < end:
+    while time.perf_counter() < end:
         for ids in requests:
             begun = time.perf_counter()
             way.read(ids)
