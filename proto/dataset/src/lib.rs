@@ -15,7 +15,6 @@
 //! Non-goals: no cache, no retries of fills (their caller owns those), no conversion of data.
 
 mod checksums;
-mod dtype;
 mod error;
 mod home;
 mod index;
@@ -25,13 +24,13 @@ mod origin;
 mod uri;
 
 pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
-pub use dtype::Dtype;
 pub use error::DatasetError;
 pub use home::{cache_home, is_key_tag, key_tag};
 pub use index::{
     IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation, TokenSpec, added_warning,
     count_added, index, shard_checksum,
 };
+pub use larder_formats::Dtype;
 pub use manifest::{
     BuildError, FillPlan, GroupSpec, Key, KeyTable, Manifest, ManifestBuilder, ManifestError,
     Object, ObjectSpec, PartRead, RegionPlan, RowLocator, Shard, Tensor, TensorSpec,

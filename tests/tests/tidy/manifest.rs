@@ -9,7 +9,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("proto/base", &[]),
     ("proto/extent", &[]),
     ("proto/order", &["larder-base"]),
-    ("proto/dataset", &["larder-base"]),
+    ("proto/formats", &["larder-base"]),
+    ("proto/dataset", &["larder-base", "larder-formats"]),
     ("proto/wire", &["larder-base"]),
     ("node/store", &["larder-base"]),
     ("node/rebalance", &["larder-base"]),
@@ -54,8 +55,14 @@ const HOMES: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no I/O, and the packages that none of them may reach through any other.
-const PURE: &[&str] =
-    &["proto/base", "proto/order", "node/store", "node/rebalance", "node/membership"];
+const PURE: &[&str] = &[
+    "proto/base",
+    "proto/formats",
+    "proto/order",
+    "node/store",
+    "node/rebalance",
+    "node/membership",
+];
 const IMPURE: &[&str] = &["hyper", "object_store", "reqwest", "tokio", "tonic"];
 
 /// Every arrow that points the wrong way.

@@ -128,12 +128,12 @@ impl Dtype {
     }
 
     /// Returns the number that stands for this type in a manifest.
-    pub(crate) fn code(self) -> u16 {
+    pub fn code(self) -> u16 {
         self.facts().code
     }
 
     /// Returns the type that `code` stands for in a manifest.
-    pub(crate) fn from_code(code: u16) -> Option<Self> {
+    pub fn from_code(code: u16) -> Option<Self> {
         TABLE.iter().find(|f| f.code == code).map(|f| f.dtype)
     }
 }

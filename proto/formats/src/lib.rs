@@ -1,0 +1,19 @@
+//! File formats: which samples a file holds, and where their bytes lie in it.
+//!
+//! A [`Scan`] reads the headers of one file for the index. It names a range of the file, takes its
+//! bytes, and names the next. In the end it returns a [`Table`]: the columns of the file's samples
+//! and the place of each row.
+//!
+//! Invariant: a table is a pure function of the file's bytes. The scan compares every number from
+//! the file with a limit before it takes memory.
+//!
+//! Thread rule: plain values, without locks. Non-goals: I/O and retries (see `larder-dataset`);
+//! decoding of pictures and sound.
+
+mod dtype;
+mod scan;
+mod table;
+
+pub use dtype::Dtype;
+pub use scan::{Fault, Scan, shown};
+pub use table::{Column, Inline, Rows, Spans, Table};

@@ -1,0 +1,152 @@
+//! The samples of one file.
+
+use std::ops::Range;
+
+use crate::Dtype;
+
+/// The samples of one file: some columns of equally many rows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Number of samples.
+    pub rows: u64,
+    /// The columns, each with a name of its own.
+    pub columns: Vec<Column>,
+    /// Columns and members that are not part of the samples: the name, and the reason as a clause.
+    pub left_out: Vec<(String, String)>,
+}
+
+/// One column of a file's samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// The name.
+    pub name: String,
+    /// The type of an element.
+    pub dtype: Dtype,
+    /// The shape of a row. Of a ragged row: the shape of one element.
+    pub shape: Vec<u64>,
+    /// Whether rows differ in length: each is some elements of `shape`.
+    pub ragged: bool,
+    /// The place of each row.
+    pub rows: Rows,
+    /// The rows that the file has no value for, in ascending order. They are empty in `rows`, or
+    /// zero if all rows have one length.
+    pub absent: Vec<u64>,
+}
+
+/// The places of a column's rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rows {
+    /// Row `r` lies at `begin + r * stride` of the file. All rows have one length.
+    Strided {
+        /// Offset of the first row.
+        begin: u64,
+        /// Bytes from the beginning of one row to that of the next.
+        stride: u64,
+    },
+    /// Each row is one range of the file. The ranges may lie in any order.
+    Spans(Spans),
+    /// The values were read by the scan.
+    Inline(Inline),
+}
+
+/// A range of a file for each row.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Spans {
+    begins: Vec<u64>,
+    lengths: Vec<u32>,
+}
+
+impl Spans {
+    /// Appends a row: its offset in the file, and its bytes.
+    pub fn push(&mut self, begin: u64, bytes: u32) {
+        self.begins.push(begin);
+        self.lengths.push(bytes);
+    }
+
+    /// Returns the number of rows.
+    pub fn len(&self) -> usize {
+        self.begins.len()
+    }
+
+    /// Returns whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.begins.is_empty()
+    }
+
+    /// Returns the bytes of a row.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn bytes(&self, row: usize) -> u64 {
+        self.lengths[row].into()
+    }
+
+    /// Returns the range of a row in the file.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn range(&self, row: usize) -> Range<u64> {
+        self.begins[row]..self.begins[row].saturating_add(self.bytes(row))
+    }
+
+    /// Returns the ranges of all rows, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Range<u64>> + '_ {
+        (0..self.len()).map(|row| self.range(row))
+    }
+}
+
+/// The values of a column, row after row.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inline {
+    values: Vec<u8>,
+    ends: Vec<u64>,
+}
+
+impl Inline {
+    /// Appends the value of a row.
+    pub fn push(&mut self, value: &[u8]) {
+        self.values.extend_from_slice(value);
+        self.ends.push(self.values.len() as u64);
+    }
+
+    /// Returns the number of rows.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Returns the value of a row.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn value(&self, row: usize) -> &[u8] {
+        let begin = row.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let at = |offset: u64| usize::try_from(offset).expect("the values are in memory");
+        &self.values[at(begin)..at(self.ends[row])]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_found_again() {
+        let mut spans = Spans::default();
+        spans.push(512, 7);
+        spans.push(100, 0);
+        assert_eq!(spans.iter().collect::<Vec<_>>(), [512..519, 100..100]);
+        let mut inline = Inline::default();
+        for value in [b"ab".as_slice(), b"", b"c"] {
+            inline.push(value);
+        }
+        assert_eq!(
+            (inline.value(0), inline.value(1), inline.value(2)),
+            (&b"ab"[..], &b""[..], &b"c"[..])
+        );
+    }
+}
