@@ -13,7 +13,9 @@
 mod dtype;
 mod scan;
 mod table;
+mod tar;
 
 pub use dtype::Dtype;
 pub use scan::{Fault, Scan, shown};
 pub use table::{Column, Inline, Rows, Spans, Table};
+pub use tar::TarScan;
