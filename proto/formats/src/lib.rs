@@ -11,6 +11,8 @@
 //! decoding of pictures and sound.
 
 mod dtype;
+pub mod mds;
+mod path;
 mod scan;
 mod table;
 
