@@ -11,6 +11,7 @@
 //! decoding of pictures and sound.
 
 mod dtype;
+pub mod jsonl;
 pub mod mds;
 mod path;
 mod scan;
