@@ -13,6 +13,7 @@
 mod dtype;
 pub mod jsonl;
 pub mod mds;
+pub mod metadata;
 mod path;
 mod scan;
 mod table;
