@@ -11,6 +11,10 @@
 //! decoding of pictures and sound.
 
 mod dtype;
+pub mod jsonl;
+pub mod mds;
+pub mod metadata;
+mod path;
 mod scan;
 mod table;
 mod tar;
