@@ -10,10 +10,12 @@
 //! Thread rule: plain values, without locks. Non-goals: I/O and retries (see `larder-dataset`);
 //! decoding of pictures and sound.
 
+mod arrow;
 mod dtype;
 mod scan;
 mod table;
 
+pub use arrow::ArrowScan;
 pub use dtype::Dtype;
 pub use scan::{Fault, Scan, shown};
 pub use table::{Column, Inline, Rows, Spans, Table};
