@@ -147,7 +147,7 @@ impl Scan for LinesScan {
             rows: Rows::Spans(self.lines),
             absent: Vec::new(),
         };
-        Ok(Table { rows, columns: vec![line], left_out })
+        Ok(Table { rows, columns: vec![line], left_out, ..Table::default() })
     }
 }
 

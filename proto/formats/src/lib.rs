@@ -10,6 +10,7 @@
 //! Thread rule: plain values, without locks. Non-goals: I/O and retries (see `larder-dataset`);
 //! decoding of pictures and sound.
 
+mod arrow;
 mod dtype;
 pub mod jsonl;
 pub mod mds;
@@ -19,6 +20,7 @@ mod scan;
 mod table;
 mod tar;
 
+pub use arrow::ArrowScan;
 pub use dtype::Dtype;
 pub use scan::{Fault, Scan, shown};
 pub use table::{Column, Inline, Rows, Spans, Table};

@@ -1,6 +1,6 @@
 //! The scan of one file, and the mistakes that it finds.
 
-use std::ops::Range;
+use std::{fmt, ops::Range};
 
 use crate::Table;
 
@@ -39,6 +39,12 @@ impl Fault {
     /// Makes a fault of a place and a reason.
     pub fn new(field: impl Into<String>, why: impl Into<String>) -> Self {
         Self { field: field.into(), why: why.into() }
+    }
+
+    /// Puts a wider place before the place.
+    #[must_use]
+    pub fn within(self, place: impl fmt::Display) -> Self {
+        Self { field: format!("{place} {}", self.field), why: self.why }
     }
 }
 

@@ -127,7 +127,7 @@ impl Samples {
             rows: Rows::Inline(self.keys),
             absent: vec![],
         });
-        Ok(Table { rows, columns, left_out: self.left_out })
+        Ok(Table { rows, columns, left_out: self.left_out, ..Table::default() })
     }
 
     /// Returns the column of a suffix, which it adds if it is new.

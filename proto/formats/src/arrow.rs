@@ -1,0 +1,309 @@
+//! Arrow IPC files and streams, such as the caches of Hugging Face `datasets`.
+//!
+//! A stream is a row of messages: a schema, then batches. Each message has metadata and a body with
+//! the buffers of its columns. A file is a stream between two marks, with a footer that lists the
+//! batches. [`ArrowScan`] uses the metadata, and the offsets of rows that differ in length. It hops
+//! over values, except where a longer read costs less than a further one.
+//!
+//! ```text
+//! stream:  message, message, ..., end marker or the end of the file
+//! message: 0xFFFFFFFF, u32 length of the metadata, metadata, body
+//!          u32 length of the metadata, metadata, body             (written before version 0.15)
+//! end:     a message with metadata of length 0
+//! file:    "ARROW1" 0 0, stream, footer, u32 length of the footer, "ARROW1"
+//! ```
+//!
+//! Thread rule: plain values, without locks. Non-goals: compressed batches, and columns with values
+//! that do not lie in the file as they are (nulls, bits, dictionaries). The latter are left out.
+
+mod batch;
+mod column;
+mod flat;
+mod layout;
+mod message;
+mod reads;
+mod schema;
+mod table;
+
+use std::{ops::Range, vec};
+
+use larder_base::limits;
+
+use self::{
+    message::{Block, Footer, Header, Message},
+    reads::Reads,
+    table::TableBuilder,
+};
+use crate::{Fault, Scan, Table, shown};
+
+/// Begins and ends a file.
+const MAGIC: &[u8] = b"ARROW1";
+/// Bytes of a continuation, and of a length.
+const WORD_BYTES: u64 = 4;
+/// Stands before the length of a message.
+const CONTINUATION: &[u8] = &[0xFF; 4];
+/// Largest metadata of a message, and largest footer. A footer of this size lists 2.7 million
+/// batches.
+const METADATA_BYTES_MAX: u64 = 64 << 20;
+/// Most batches. Each takes 16 bytes a column until the scan ends.
+const BATCHES_MAX: u64 = 10_000_000;
+/// Bytes of offsets that are collected before they become rows.
+const OFFSETS_PIECE_BYTES: u64 = 1 << 20;
+
+/// The scan of an Arrow IPC file or stream.
+#[derive(Debug)]
+pub struct ArrowScan {
+    file_bytes: u64,
+    reads: Reads<Part>,
+    message: Frame,
+    /// The batches to come, if this is a file.
+    blocks: Option<vec::IntoIter<Block>>,
+    /// `None` before the schema.
+    table: Option<TableBuilder>,
+}
+
+/// A range that the scan asks for.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    /// The first word of a message.
+    Mark,
+    /// The word behind a continuation.
+    Length,
+    Metadata,
+    /// The end of a file.
+    End,
+    Footer,
+    /// Offsets of the column with this index.
+    Offsets(usize),
+}
+
+/// The place of a message.
+#[derive(Debug)]
+struct Frame {
+    begin: u64,
+    /// The beginning of the body, if a footer gives it.
+    body_begin: Option<u64>,
+    /// The message must end here or before.
+    limit: u64,
+}
+
+impl ArrowScan {
+    /// Begins the scan of a file of this size.
+    pub fn new(file_bytes: u64) -> Self {
+        let mut reads = Reads::new(file_bytes);
+        if file_bytes >= WORD_BYTES {
+            reads.push(0..WORD_BYTES, Part::Mark);
+            reads.plan();
+        }
+        let message = Frame { begin: 0, body_begin: None, limit: file_bytes };
+        Self { file_bytes, reads, message, blocks: None, table: None }
+    }
+
+    fn take_part(&mut self, part: Part, range: Range<u64>, bytes: &[u8]) -> Result<(), Fault> {
+        match part {
+            Part::Mark if range.start == 0 && MAGIC.starts_with(bytes) => {
+                let begin = self.file_bytes.saturating_sub(limits::HEADER_PROBE_BYTES);
+                self.reads.push(begin..self.file_bytes, Part::End);
+                Ok(())
+            }
+            Part::Mark if bytes == CONTINUATION => self.ask_word(range.end, Part::Length),
+            Part::Mark | Part::Length => self.take_length(range.end, bytes),
+            Part::Metadata => self.take_message(range.end, bytes),
+            Part::End => self.take_end(range.start, bytes),
+            Part::Footer => self.take_footer(range.start, bytes),
+            Part::Offsets(index) => match &mut self.table {
+                Some(table) => table.take_offsets(index, bytes),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Takes the last bytes of a file. The footer is often among them.
+    fn take_end(&mut self, begin: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let fault = |why: String| Err(Fault::new("footer", why));
+        let Some((rest, length)) = bytes.strip_suffix(MAGIC).and_then(<[u8]>::split_last_chunk)
+        else {
+            return fault(
+                "is missing: the file does not end with ARROW1, so it was cut off".into(),
+            );
+        };
+        let (end, length) = (begin + rest.len() as u64, u64::from(u32::from_le_bytes(*length)));
+        if length == 0 || length > METADATA_BYTES_MAX {
+            return fault(format!("has {length} bytes: from 1 to {METADATA_BYTES_MAX} are read"));
+        }
+        let Some(footer) = end.checked_sub(length) else {
+            return fault(format!("has {length} bytes where the file has {end} before its end"));
+        };
+        match footer.checked_sub(begin).map(usize::try_from) {
+            Some(Ok(at)) => self.take_footer(footer, &rest[at..]),
+            _ => {
+                self.reads.push(footer..end, Part::Footer);
+                Ok(())
+            }
+        }
+    }
+
+    fn take_footer(&mut self, begin: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let footer = Footer::parse(bytes).map_err(|fault| fault.within("footer"))?;
+        let mut end = MAGIC.len() as u64;
+        for (index, block) in footer.blocks.iter().enumerate() {
+            if block.begin < end || block.end > begin {
+                let (from, to) = (block.begin, block.end);
+                let why = format!("lies at {from}..{to}, which is not in {end}..{begin}");
+                return Err(Fault::new(format!("batch {index}"), why));
+            }
+            end = block.end;
+        }
+        self.table = Some(TableBuilder::new(footer.schema)?);
+        self.blocks = Some(footer.blocks.into_iter());
+        self.ask_message(begin)
+    }
+
+    /// Asks for the next message. In a stream it begins at `begin`.
+    fn ask_message(&mut self, begin: u64) -> Result<(), Fault> {
+        self.message = match &mut self.blocks {
+            None if begin == self.file_bytes => return Ok(()),
+            None => Frame { begin, body_begin: None, limit: self.file_bytes },
+            Some(blocks) => {
+                let Some(Block { begin, body_begin, end }) = blocks.next() else { return Ok(()) };
+                Frame { begin, body_begin: Some(body_begin), limit: end }
+            }
+        };
+        self.ask_word(self.message.begin, Part::Mark)
+    }
+
+    fn ask_word(&mut self, begin: u64, part: Part) -> Result<(), Fault> {
+        let end = begin.saturating_add(WORD_BYTES);
+        if end > self.message.limit {
+            return Err(self.fault("is cut off"));
+        }
+        self.reads.push(begin..end, part);
+        Ok(())
+    }
+
+    /// Takes the length of the metadata that begins at `begin`.
+    fn take_length(&mut self, begin: u64, word: &[u8]) -> Result<(), Fault> {
+        let word = word.try_into().expect("a part of one word");
+        let length = u64::from(u32::from_le_bytes(word));
+        if length == 0 && self.blocks.is_none() {
+            self.end_stream(begin);
+            return Ok(());
+        }
+        if length > METADATA_BYTES_MAX {
+            let why =
+                format!("has {length} bytes of metadata, at most {METADATA_BYTES_MAX} are read");
+            return Err(self.fault(format!("{why}: is this an Arrow file?")));
+        }
+        if length == 0 {
+            return Err(self.fault("has no metadata"));
+        }
+        let (end, limit) = (begin.saturating_add(length), self.message.limit);
+        if end > limit {
+            let why =
+                format!("has {length} bytes of metadata from byte {begin}, past byte {limit}");
+            return Err(self.fault(why));
+        }
+        self.reads.push(begin..end, Part::Metadata);
+        Ok(())
+    }
+
+    /// Leaves out the bytes behind the end marker.
+    fn end_stream(&mut self, end: u64) {
+        if let Some(table) = self.table.as_mut().filter(|_| end < self.file_bytes) {
+            let name = format!("the last {} bytes", self.file_bytes - end);
+            table.leave_out(name, "lie behind the end marker of the stream");
+        }
+    }
+
+    /// Takes the metadata of a message, whose body begins at `begin`.
+    fn take_message(&mut self, begin: u64, metadata: &[u8]) -> Result<(), Fault> {
+        let message = Message::parse(metadata).map_err(|fault| fault.within(self.place()))?;
+        let (end, limit) = (begin.checked_add(message.body_bytes), self.message.limit);
+        let Some(end) = end.filter(|end| *end <= limit) else {
+            let bytes = message.body_bytes;
+            let why = format!("has a body of {bytes} bytes from byte {begin}, past byte {limit}");
+            return Err(self.fault(why));
+        };
+        if self.message.body_begin.is_some_and(|listed| listed != begin) {
+            return Err(self.fault("has a body at another place than in the footer"));
+        }
+        match (message.header, &mut self.table) {
+            (Header::Schema(schema), None) => {
+                self.table = Some(TableBuilder::new(schema)?);
+            }
+            (Header::Schema(_), Some(_)) => return Err(self.fault("is a second schema")),
+            (_, None) => return Err(self.fault("comes before the schema")),
+            (Header::Dictionary, Some(_)) => {}
+            (Header::Batch(batch), Some(table)) => {
+                let offsets = table.add(batch, message.version, begin..end)?;
+                if table.batches > BATCHES_MAX {
+                    return Err(self.fault(format!("is one more than {BATCHES_MAX} batches")));
+                }
+                self.ask_offsets(offsets);
+            }
+        }
+        self.ask_message(end)
+    }
+
+    fn ask_offsets(&mut self, offsets: Vec<(Range<u64>, usize)>) {
+        for (mut range, column) in offsets {
+            while !range.is_empty() {
+                let end = range.end.min(range.start + OFFSETS_PIECE_BYTES);
+                self.reads.push(range.start..end, Part::Offsets(column));
+                range.start = end;
+            }
+        }
+    }
+
+    fn place(&self) -> String {
+        format!("message at byte {}", self.message.begin)
+    }
+
+    fn fault(&self, why: impl Into<String>) -> Fault {
+        Fault::new(self.place(), why)
+    }
+}
+
+impl Scan for ArrowScan {
+    fn wants(&self) -> Option<Range<u64>> {
+        self.reads.wants()
+    }
+
+    fn take(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        while let Some((range, part, bytes)) = self.reads.take(&mut bytes) {
+            self.take_part(part, range, &bytes)?;
+        }
+        self.reads.plan();
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Table, Fault> {
+        match self.table {
+            Some(table) => Ok(table.finish()),
+            None => Err(Fault::new("schema", "is missing: the file is empty or was cut off")),
+        }
+    }
+}
+
+/// Returns the place of a column for a fault.
+fn column_named(name: &str) -> String {
+    format!("column '{}'", shown(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batch_past_the_limit_is_a_fault() {
+        let bytes = include_bytes!("../tests/files/arrow/saved.stream.arrow");
+        let mut scan = ArrowScan::new(bytes.len() as u64);
+        let fault = bytes.iter().find_map(|byte| {
+            if let Some(table) = scan.table.as_mut().filter(|table| table.batches == 0) {
+                table.batches = BATCHES_MAX;
+            }
+            scan.take(std::slice::from_ref(byte)).err()
+        });
+        assert_eq!(fault.map(|fault| fault.why), Some("is one more than 10000000 batches".into()));
+    }
+}

@@ -1,0 +1,164 @@
+//! A column while the batches come in.
+//!
+//! [`ColumnBuilder::add`] takes the place of a batch's rows. For rows of different lengths it
+//! returns the range of the batch's offsets, and [`ColumnBuilder::take_offsets`] takes their bytes.
+//! A column with a null in any batch drops its rows.
+//!
+//! Thread rule: a plain value. Non-goals: the order of reads (`reads`).
+
+use std::ops::Range;
+
+use super::{batch::Batch, layout::Source, message::unsigned};
+use crate::{Column, Fault, Rows, Spans};
+
+#[derive(Debug)]
+pub(super) struct ColumnBuilder {
+    pub(super) source: Source,
+    has_nulls: bool,
+    has_values: bool,
+    /// Rows of one length: the place of the first in each batch, and their number.
+    runs: Vec<(u64, u64)>,
+    /// Rows of different lengths.
+    spans: Spans,
+    cursor: Cursor,
+}
+
+/// The progress through the offsets of one batch.
+#[derive(Debug, Default)]
+struct Cursor {
+    /// The place of the values in the file.
+    begin: u64,
+    /// The number of values.
+    count: u64,
+    last: Option<u64>,
+}
+
+impl ColumnBuilder {
+    pub(super) fn new(source: Source) -> Self {
+        Self {
+            source,
+            has_nulls: false,
+            has_values: false,
+            runs: Vec::new(),
+            spans: Spans::default(),
+            cursor: Cursor::default(),
+        }
+    }
+
+    /// Returns whether the table will have a span for each row.
+    pub(super) fn has_spans(&self) -> bool {
+        !self.has_nulls && (self.source.offsets.is_some() || self.runs.len() > 1)
+    }
+
+    /// Adds the rows of a batch that is not empty. Returns the range of its offsets to read.
+    pub(super) fn add(&mut self, batch: &Batch<'_>) -> Result<Option<Range<u64>>, Fault> {
+        let count = self.count(batch)?;
+        self.note_nulls(batch, count)?;
+        if self.has_nulls {
+            (self.runs, self.spans) = (Vec::new(), Spans::default());
+            return Ok(None);
+        }
+        let Source { values, offsets, views, .. } = &self.source;
+        let bytes = count.map(|count| count.saturating_mul(values.bytes));
+        let range = batch.buffer(values.buffer, *views, bytes, "values")?;
+        let Some(offsets) = offsets else {
+            self.runs.push((range.start, batch.rows));
+            return Ok(None);
+        };
+        let count = count.unwrap_or(range.end - range.start);
+        self.cursor = Cursor { begin: range.start, count, last: None };
+        let bytes = batch.rows.saturating_add(1).saturating_mul(offsets.width);
+        let range = batch.buffer(offsets.buffer, *views, Some(bytes), "offsets")?;
+        Ok(Some(range.start..range.start + bytes))
+    }
+
+    /// Returns the number of values in a batch. `None` for the bytes of strings: they have no node,
+    /// and fill their buffer.
+    fn count(&self, batch: &Batch<'_>) -> Result<Option<u64>, Fault> {
+        let node = self.source.values.nodes.first();
+        match (&self.source.offsets, node) {
+            (None, _) => Ok(Some(batch.rows)),
+            (Some(_), Some((node, _))) => Ok(Some(batch.node(*node, None)?.length)),
+            (Some(_), None) => Ok(None),
+        }
+    }
+
+    /// Checks the length of each node, and notes whether it has nulls.
+    fn note_nulls(&mut self, batch: &Batch<'_>, count: Option<u64>) -> Result<(), Fault> {
+        let rows = self.source.nodes.iter().map(|index| (*index, Some(batch.rows)));
+        let values = self.source.values.nodes.iter();
+        let values =
+            values.map(|(index, times)| (*index, count.map(|count| count.saturating_mul(*times))));
+        let mut is_null = false;
+        for (index, length) in rows.chain(values) {
+            let node = batch.node(index, length)?;
+            self.has_nulls |= node.nulls > 0;
+            is_null |= node.nulls > 0 && node.nulls == node.length;
+        }
+        self.has_values |= !is_null;
+        Ok(())
+    }
+
+    /// Takes the next whole offsets of the batch.
+    pub(super) fn take_offsets(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let Some(offsets) = &self.source.offsets else { return Ok(()) };
+        let width = usize::try_from(offsets.width).expect("offsets have 4 or 8 bytes");
+        for bytes in bytes.chunks_exact(width) {
+            let offset = match bytes.first_chunk() {
+                Some(bytes) => i64::from_le_bytes(*bytes),
+                None => i32::from_le_bytes(bytes.try_into().expect("offsets of 4 bytes")).into(),
+            };
+            self.take_offset(unsigned(offset, "offsets")?)?;
+        }
+        Ok(())
+    }
+
+    fn take_offset(&mut self, offset: u64) -> Result<(), Fault> {
+        let Cursor { begin, count, last } = self.cursor;
+        let row = self.spans.len();
+        let fault = |why: String| Err(Fault::new("offsets", why));
+        if offset > count {
+            return fault(format!("lead to {offset} at row {row}, past the {count} values"));
+        }
+        if let Some(last) = last {
+            let Some(values) = offset.checked_sub(last) else {
+                return fault(format!("fall from {last} to {offset} at row {row}"));
+            };
+            // The product is in the file: `add` has compared all values with their buffer.
+            let bytes = values * self.source.values.bytes;
+            let Ok(length) = u32::try_from(bytes) else {
+                return fault(format!("give row {row} {bytes} bytes, at most {}", u32::MAX));
+            };
+            self.spans.push(begin + last * self.source.values.bytes, length);
+        }
+        self.cursor.last = Some(offset);
+        Ok(())
+    }
+
+    /// Returns the column, or its name and why it is none.
+    pub(super) fn finish(self) -> Result<Column, (String, String)> {
+        let ragged = self.source.offsets.is_some();
+        let (name, values) = (self.source.name, self.source.values);
+        if self.has_nulls {
+            let why = if self.has_values { "has nulls: not yet" } else { "is all null" };
+            return Err((name, why.into()));
+        }
+        let rows = match self.runs[..] {
+            [(begin, _)] => Rows::Strided { begin, stride: values.bytes },
+            _ => Rows::Spans(spans(self.spans, &self.runs, values.bytes)),
+        };
+        let (dtype, shape) = (values.dtype, values.shape);
+        Ok(Column { name, dtype, shape, ragged, rows, absent: Vec::new() })
+    }
+}
+
+/// Appends the rows of each run.
+fn spans(mut spans: Spans, runs: &[(u64, u64)], bytes: u64) -> Spans {
+    let length = u32::try_from(bytes).expect("the layout bounds rows");
+    for (begin, rows) in runs {
+        for row in 0..*rows {
+            spans.push(begin + row * bytes, length);
+        }
+    }
+    spans
+}

@@ -1,0 +1,219 @@
+//! The schema: a tree of fields.
+//!
+//! [`fields`] turns the tables of the metadata into [`Field`]s. It knows every type of the format,
+//! because the nodes and buffers of a field follow those of the fields before. Depth and count are
+//! bounded, as the tables of a hostile file may share their children.
+//!
+//! Thread rule: plain values. Non-goals: which fields become columns (`layout`).
+
+use larder_base::limits;
+
+use super::{column_named, flat, message::unsigned};
+use crate::{Dtype, Fault, Table};
+
+/// Numbers of fields in the format's `Schema.fbs`.
+mod in_schema {
+    pub(super) const ENDIANNESS: usize = 0;
+    pub(super) const FIELDS: usize = 1;
+    pub(super) const METADATA: usize = 2;
+}
+
+mod in_field {
+    pub(super) const NAME: usize = 0;
+    pub(super) const TYPE_TYPE: usize = 2;
+    pub(super) const TYPE: usize = 3;
+    pub(super) const DICTIONARY: usize = 4;
+    pub(super) const CHILDREN: usize = 5;
+}
+
+/// Most fields of a schema, at all depths: four for each column.
+const FIELDS_MAX: usize = 4 * limits::TENSORS_MAX as usize;
+/// Most levels of fields. Tables of pictures, boxes and texts have three.
+const DEPTH_MAX: usize = 16;
+/// Most bytes of the schema's own metadata that are kept. The names of 20,000 classes take half.
+const METADATA_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Field {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    pub(super) children: Vec<Self>,
+}
+
+/// The type of a field, as far as its layout goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Null,
+    Number(Dtype),
+    FixedBytes(u64),
+    /// Strings or bytes of any length, with offsets of 64 bits if `large`.
+    Text {
+        large: bool,
+    },
+    List {
+        large: bool,
+    },
+    FixedList(u64),
+    Struct,
+    /// Types, with offsets too if `dense`.
+    Union {
+        dense: bool,
+    },
+    /// A type that becomes no column: its values in words, and its number of buffers.
+    Other(&'static str, usize),
+    /// The same, with further buffers that each batch counts.
+    View(&'static str),
+}
+
+impl Kind {
+    /// Returns the number of buffers, without those of children.
+    pub(super) fn buffers(self) -> usize {
+        match self {
+            Self::Null => 0,
+            Self::FixedList(_) | Self::Struct => 1,
+            Self::Number(_) | Self::FixedBytes(_) | Self::List { .. } | Self::View(_) => 2,
+            Self::Text { .. } => 3,
+            Self::Union { dense } => 1 + usize::from(dense),
+            Self::Other(_, buffers) => buffers,
+        }
+    }
+
+    /// Returns words for the values.
+    pub(super) fn noun(self) -> &'static str {
+        match self {
+            Self::Null => "nulls",
+            Self::Number(_) => "numbers",
+            Self::FixedBytes(_) => "bytes",
+            Self::Text { .. } => "strings or bytes",
+            Self::List { .. } => "lists",
+            Self::FixedList(_) => "fixed lists",
+            Self::Struct => "structs",
+            Self::Union { .. } => "unions",
+            Self::Other(noun, _) | Self::View(noun) => noun,
+        }
+    }
+}
+
+/// Returns the fields of a schema.
+pub(super) fn fields(schema: flat::Table<'_>) -> Result<Vec<Field>, Fault> {
+    if schema.i16(in_schema::ENDIANNESS, 0)? != 0 {
+        return Err(Fault::new("schema", "is big-endian: only little-endian files are read"));
+    }
+    let mut reader = Reader { fields: 0 };
+    schema.tables(in_schema::FIELDS)?.map(|table| reader.field(table?, 1)).collect()
+}
+
+/// Copies the schema's pairs of key and value to the table, as far as there is room. The pairs of a
+/// hostile file may share their texts, so a pair takes room before its texts are checked.
+pub(super) fn add_metadata(schema: flat::Table<'_>, table: &mut Table) -> Result<(), Fault> {
+    let (mut room, mut left_out) = (METADATA_BYTES_MAX, 0);
+    for pair in schema.tables(in_schema::METADATA)? {
+        let pair = pair?;
+        let (key, value) = (pair.vector(0, 1)?, pair.vector(1, 1)?);
+        let bytes = key.len() + value.len() + size_of::<(String, String)>();
+        let Some(rest) = room.checked_sub(bytes) else {
+            left_out += 1;
+            continue;
+        };
+        room = rest;
+        match (str::from_utf8(key), str::from_utf8(value)) {
+            (Ok(key), Ok(value)) => table.metadata.push((key.to_owned(), value.to_owned())),
+            _ => left_out += 1,
+        }
+    }
+    if left_out > 0 {
+        let why = format!("are not UTF-8, or exceed {METADATA_BYTES_MAX} bytes in total");
+        table.left_out.push((format!("{left_out} values of the metadata"), why));
+    }
+    Ok(())
+}
+
+struct Reader {
+    fields: usize,
+}
+
+impl Reader {
+    fn field(&mut self, table: flat::Table<'_>, depth: usize) -> Result<Field, Fault> {
+        let name = table.text(in_field::NAME)?;
+        let fault = |why: String| Err(Fault::new(column_named(name), why));
+        self.fields += 1;
+        if self.fields > FIELDS_MAX {
+            return fault(format!("is one more than the {FIELDS_MAX} fields that are read"));
+        }
+        if depth > DEPTH_MAX {
+            return fault(format!("lies more than {DEPTH_MAX} levels deep"));
+        }
+        if name.len() > limits::TENSOR_NAME_BYTES_MAX as usize {
+            return fault(format!("has more than {} bytes", limits::TENSOR_NAME_BYTES_MAX));
+        }
+        // A dictionary's batches have the indices. The children describe its values.
+        if table.table(in_field::DICTIONARY)?.is_some() {
+            let kind = Kind::Other("dictionary indices", 2);
+            return Ok(Field { name: name.to_owned(), kind, children: Vec::new() });
+        }
+        let kind = kind(table).map_err(|fault| fault.within(column_named(name)))?;
+        let children = table.tables(in_field::CHILDREN)?;
+        if matches!(kind, Kind::List { .. } | Kind::FixedList(_)) && children.len() != 1 {
+            return fault(format!("is a list of {} kinds of elements", children.len()));
+        }
+        let children = children.map(|child| self.field(child?, depth + 1));
+        Ok(Field { name: name.to_owned(), kind, children: children.collect::<Result<_, _>>()? })
+    }
+}
+
+fn kind(field: flat::Table<'_>) -> Result<Kind, Fault> {
+    let number = field.u8(in_field::TYPE_TYPE)?;
+    let Some(table) = field.table(in_field::TYPE)? else {
+        return Err(Fault::new("type", "is missing"));
+    };
+    Ok(match number {
+        1 => Kind::Null,
+        2 => Kind::Number(integer(table.i32(0, 0)?, table.u8(1)? != 0)?),
+        3 => Kind::Number(float(table.i16(0, 0)?)?),
+        4 | 5 => Kind::Text { large: false },
+        6 => Kind::Other("bit-packed booleans", 2),
+        7 => Kind::Other("decimals", 2),
+        // A date counts days in 32 bits, or milliseconds in 64.
+        8 => Kind::Number(if table.i16(0, 1)? == 0 { Dtype::I32 } else { Dtype::I64 }),
+        9 => Kind::Number(integer(table.i32(1, 32)?, true)?),
+        10 | 18 => Kind::Number(Dtype::I64),
+        11 => Kind::Other("intervals", 2),
+        12 => Kind::List { large: false },
+        13 => Kind::Struct,
+        14 => Kind::Union { dense: table.i16(0, 0)? != 0 },
+        15 => Kind::FixedBytes(size(table)?),
+        16 => Kind::FixedList(size(table)?),
+        17 => Kind::Other("maps", 2),
+        19 | 20 => Kind::Text { large: true },
+        21 => Kind::List { large: true },
+        22 => Kind::Other("run-end encoded values", 0),
+        23 | 24 => Kind::View("string views"),
+        25 | 26 => Kind::Other("list views", 3),
+        _ => return Err(Fault::new("type", format!("has the unknown number {number}"))),
+    })
+}
+
+fn integer(bits: i32, is_signed: bool) -> Result<Dtype, Fault> {
+    Ok(match (bits, is_signed) {
+        (8, true) => Dtype::I8,
+        (16, true) => Dtype::I16,
+        (32, true) => Dtype::I32,
+        (64, true) => Dtype::I64,
+        (8, false) => Dtype::U8,
+        (16, false) => Dtype::U16,
+        (32, false) => Dtype::U32,
+        (64, false) => Dtype::U64,
+        _ => return Err(Fault::new("type", format!("is an integer of {bits} bits"))),
+    })
+}
+
+fn float(precision: i16) -> Result<Dtype, Fault> {
+    let known = [Dtype::F16, Dtype::F32, Dtype::F64];
+    let dtype = usize::try_from(precision).ok().and_then(|index| known.get(index));
+    dtype.copied().ok_or_else(|| Fault::new("type", format!("is a float of kind {precision}")))
+}
+
+/// Returns the size of fixed lists or bytes, field 0 of both types.
+fn size(table: flat::Table<'_>) -> Result<u64, Fault> {
+    unsigned(table.i32(0, 0)?.into(), "size")
+}
