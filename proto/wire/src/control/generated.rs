@@ -367,7 +367,7 @@ pub struct ListShardsResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListLastUsesRequest {
-    /// The snapshots, 16 bytes each, at most 2,048. The node has no shards of a snapshot that is
+    /// The snapshots, 16 bytes each, at most 1,024. The node has no shards of a snapshot that is
     /// not open on it.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub snapshots: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
