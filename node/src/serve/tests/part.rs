@@ -55,7 +55,7 @@ fn node_lists_its_shards_with_their_idle_times() {
     let giver = peers.named("n1").expect("a member");
     let idle = || {
         let mut uses = BTreeMap::new();
-        let strange = SnapshotId::from_bytes([9; 16]);
+        let strange = SnapshotId::from_bytes([9; 32]);
         let note = |of, shard, idle| assert!(of == snapshot && uses.insert(shard, idle).is_none());
         node.runtime.block_on(giver.list_last_uses([strange, snapshot], note)).unwrap();
         assert_eq!(uses.len(), 2);
