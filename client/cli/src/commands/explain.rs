@@ -320,7 +320,7 @@ fn described(facts: &Facts) -> String {
         "shard {} of {} ({}): samples {} to {}, {}",
         facts.shard,
         facts.uri,
-        &facts.snapshot[..8.min(facts.snapshot.len())],
+        &facts.snapshot[..12.min(facts.snapshot.len())],
         units::count(facts.first_sample),
         units::count(last),
         units::bytes(facts.bytes)
