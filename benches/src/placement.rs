@@ -19,7 +19,7 @@ const MEMBERS: usize = 1_000;
 const SHARDS: u64 = 1_000_000;
 /// Lookups of one round: the seconds of a round are then tenths of a microsecond for each lookup.
 const LOOKUPS: u64 = 10_000_000;
-pub(crate) const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([1; 16]);
+pub(crate) const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([1; 32]);
 
 pub(crate) fn measure(report: &mut Report) -> Result<(), Error> {
     for copies in [1, 3] {

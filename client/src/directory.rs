@@ -421,7 +421,7 @@ mod tests {
             reference: DatasetRef::parse("s3://bucket/prefix@v3").unwrap(),
             manifest: None,
         };
-        let pinned = name.pinned(SnapshotId::from_bytes([0xab; 16]));
-        assert_eq!(pinned.reference.to_string(), format!("s3://bucket/prefix@{}", "ab".repeat(16)));
+        let pinned = name.pinned(SnapshotId::from_bytes([0xab; 32]));
+        assert_eq!(pinned.reference.to_string(), format!("s3://bucket/prefix@{}", "ab".repeat(32)));
     }
 }

@@ -288,9 +288,11 @@ impl Cache {
     /// `ResourceExhausted` when there is no room.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reserved, Error> {
         // To the store this is a fill that never ends. Its random name belongs to no shard.
-        let name = fastrand::u128(..).to_le_bytes();
-        let group = Group::Manifest(SnapshotId::from_bytes(name));
-        let permit = match self.admit(ShardId::from_bytes(name), group, bytes)? {
+        let mut name = [0; 32];
+        fastrand::fill(&mut name);
+        let snapshot = SnapshotId::from_bytes(name);
+        let (id, group) = (manifest::id_of(snapshot), Group::Manifest(snapshot));
+        let permit = match self.admit(id, group, bytes)? {
             Admission::Admitted(permit) => Some(permit),
             Admission::Resident(_) => None,
         };

@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn switches_to_newer_ring_at_once_when_all_members_are_down() {
         let cluster = Arc::new(Cluster::unknown(Control::new(), vec![]));
-        let owner_directory = OwnerDirectory::new(SnapshotId::from_bytes([1; 16]), 12);
+        let owner_directory = OwnerDirectory::new(SnapshotId::from_bytes([1; 32]), 12);
         let version = || Some(owner_directory.directory(&cluster)?.placement().ring().version());
         assert_eq!(version(), None);
         let (old, new) = (view(1, "a"), view(2, "b"));

@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn picks_owner_of_an_exception_and_then_follows_the_walk() {
         let ring = ring(5);
-        let mut builder = ExceptionsBuilder::new(&ring, SnapshotId::from_bytes([3; 16]), 1);
+        let mut builder = ExceptionsBuilder::new(&ring, SnapshotId::from_bytes([3; 32]), 1);
         for shard in (0..200).step_by(2) {
             builder.except(place_of(id(shard)), [4].into_iter().collect());
         }

@@ -60,7 +60,7 @@ fn attach(session: &mut Session, snapshot: SnapshotId) -> Result<Attached, Failu
     let mut frame = Vec::new();
     AttachManifest { snapshot }.encode(1, &mut frame);
     session.call(&frame, Kind::Attached, "ATTACHED")?;
-    let id = ExtentId::from_bytes(*snapshot.as_bytes());
+    let id = ExtentId::from_bytes(snapshot.first_half());
     let attached = Attached::shared(session.take_fd()?, id);
     attached.map_err(|error| Failure::Broken(error.to_string()))
 }

@@ -15,7 +15,7 @@ pub(crate) fn member(id: &str, weight: u32) -> Member {
 
 /// A dataset of some size.
 pub(crate) fn dataset(number: u16) -> Dataset {
-    let mut snapshot = [0; 16];
+    let mut snapshot = [0; 32];
     snapshot[..2].copy_from_slice(&number.to_be_bytes());
     let uri = format!("s3://bucket/data/{number}");
     let manifest = format!("{uri}/m.manifest");
@@ -24,7 +24,7 @@ pub(crate) fn dataset(number: u16) -> Dataset {
 
 /// Datasets with names so long that the record has room for 32 of them.
 pub(crate) fn long(numbers: std::ops::Range<u16>) -> Vec<Dataset> {
-    let long = |number| Dataset { uri: format!("s3://bucket/{number:04000}"), ..dataset(number) };
+    let long = |number| Dataset { uri: format!("s3://bucket/{number:03984}"), ..dataset(number) };
     numbers.map(long).collect()
 }
 

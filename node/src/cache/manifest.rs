@@ -91,9 +91,9 @@ pub(super) enum Admission {
     Admitted(FillPermit<ShardId>),
 }
 
-/// Manifests and shards share one id space: both ids are 128-bit hashes.
-fn id_of(snapshot: SnapshotId) -> ShardId {
-    ShardId::from_bytes(*snapshot.as_bytes())
+/// Manifests and shards share one id space: both ids are 128 bits of a hash.
+pub(super) fn id_of(snapshot: SnapshotId) -> ShardId {
+    ShardId::from_bytes(snapshot.first_half())
 }
 
 fn filled(id: ShardId, layout: Layout, manifest: &[u8]) -> Result<Sealed, ExtentError> {

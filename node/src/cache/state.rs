@@ -171,7 +171,7 @@ mod tests {
         let [failed, other] = [1, 2].map(|shard| ShardId::from_bytes([shard; 16]));
         failures.add(Failure {
             id: failed,
-            snapshot: SnapshotId::from_bytes([9; 16]),
+            snapshot: SnapshotId::from_bytes([9; 32]),
             shard: 0,
             place: None,
             why: Arc::new(Error::new(ErrorKind::DataLoss, "as the test says")),

@@ -159,7 +159,7 @@ fn old_meaning_of_a_tag_is_dropped_once_it_names_another() {
     assert_eq!(kept.snapshot(), fixture.dataset.snapshot());
     assert!(request.is_answered() && !request.names_another_than(&fixture.dataset));
     let request = OpenRequest::new(&fixture.catalog);
-    assert!(request.kept(SnapshotId::from_bytes([7; 16])).is_none());
+    assert!(request.kept(SnapshotId::from_bytes([7; 32])).is_none());
     drop(request.for_manifest(1).unwrap());
     assert!(request.names_another_than(&fixture.dataset));
 }

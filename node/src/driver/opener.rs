@@ -158,7 +158,7 @@ mod tests {
                 begun.fetch_add(1, Ordering::Relaxed);
                 end.await
             };
-            (SnapshotId::from_bytes([number; 16]), open)
+            (SnapshotId::from_bytes([number; 32]), open)
         }
 
         fn count(&self) -> usize {

@@ -115,7 +115,7 @@ mod tests {
     fn exceptions_apply_to_their_snapshot_only() {
         let members = ["n1", "n2", "n3"].map(|id| member(id, &format!("{id}:1"))).to_vec();
         let ring = Arc::new(Ring::new(4, members).unwrap());
-        let (one, other) = (SnapshotId::from_bytes([1; 16]), SnapshotId::from_bytes([2; 16]));
+        let (one, other) = (SnapshotId::from_bytes([1; 32]), SnapshotId::from_bytes([2; 32]));
         let shard = ShardId::from_bytes([9; 16]);
         let by_ring = ring.index(&ring.owner(shard).id).unwrap();
         let elsewhere = (by_ring + 1) % 3;

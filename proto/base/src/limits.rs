@@ -410,8 +410,9 @@ pub const LAST_USES_PIECE_BYTES_MAX: usize = LAST_USES_PIECE * 26 + 256;
 /// Timeout of all sources together; the target asks nothing anew meanwhile.
 pub const LAST_USES_ALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Snapshots that one question about last uses may name.
-pub const LAST_USES_SNAPSHOTS_MAX: usize = 2_048;
+/// Snapshots that one question about last uses may name, each with 32 bytes and 2 of framing. Twice
+/// as many would exceed [`CONTROL_REQUEST_BYTES_MAX`].
+pub const LAST_USES_SNAPSHOTS_MAX: usize = 1_024;
 
 /// Such questions that a node answers at once; the others wait, at most [`LAST_USES_TIMEOUT`].
 pub const LAST_USES_ANSWERED_MAX: usize = 4;
@@ -533,6 +534,7 @@ const _: () = {
         RECORD_BYTES_MAX + ANNOUNCEMENTS_MAX * (ANNOUNCEMENT_BYTES_MAX + 128)
             < CONTROL_MESSAGE_BYTES_MAX
     );
+    assert!(LAST_USES_SNAPSHOTS_MAX * (32 + 2) <= CONTROL_REQUEST_BYTES_MAX);
     assert!(LAST_USES_ALL_TIMEOUT.as_millis() < LAST_USES_INTERVAL.as_millis());
     assert!(PREFETCH_DEPTH_DEFAULT <= PREFETCH_DEPTH_MAX);
     assert!(2 * KEEPALIVE_INTERVAL.as_millis() < OWNER_SILENT_TIMEOUT.as_millis());

@@ -79,7 +79,7 @@ pub async fn open(
     open_with(&origin, dataset, manifest).await
 }
 
-/// Opens a dataset: finds the manifest that its tag points to. A tag of 32 hex digits is the id of
+/// Opens a dataset: finds the manifest that its tag points to. A tag of 64 hex digits is the id of
 /// a snapshot.
 ///
 /// With `manifest` it looks there only; that address may also name one `.manifest` object. Without,

@@ -204,7 +204,7 @@ impl FromStr for OriginUri {
 }
 
 /// A dataset and a version of it: `s3://bucket/prefix@v3`. Without a tag the version is `latest`. A
-/// tag of 32 hex digits is the id of a snapshot.
+/// tag of 64 hex digits is the id of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DatasetRef {
     uri: OriginUri,

@@ -62,8 +62,9 @@ pub use rows::{RowCopy, RowSource, copy_rows, copy_rows_verified};
 pub use sealed::{Retired, Sealed};
 pub use view::ExtentView;
 
-/// The name of an extent: 16 bytes chosen by the process that fills it, in practice the id of the
-/// shard or snapshot it holds. This crate only writes it into the header and compares it on attach.
+/// The name of an extent: 16 bytes chosen by the process that fills it. In practice, the id of the
+/// shard it holds, or the first 16 bytes of the id of a snapshot. This crate only writes the name
+/// into the header and compares it on attach.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExtentId(pub [u8; 16]);
 

@@ -143,7 +143,7 @@ mod tests {
 
     fn order(samples: u32, epoch: u64) -> Order {
         let shape = DatasetShape::from_rows([samples / 2, samples - samples / 2]).unwrap();
-        let view = View::all([3; 16], shape);
+        let view = View::all([3; 32], shape);
         Order::new(PlanId::new(&view, 5, epoch, Shuffle::Global), &view).unwrap()
     }
 

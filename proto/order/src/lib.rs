@@ -19,7 +19,7 @@
 //! };
 //!
 //! let shape = DatasetShape::from_rows([1000, 1000, 500])?;
-//! let view = View::all([7; 16], shape);
+//! let view = View::all([7; 32], shape);
 //! let plan = PlanId::new(&view, 42, 0, Shuffle::Global);
 //! let order = Order::new(plan, &view)?;
 //!

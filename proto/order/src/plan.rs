@@ -166,7 +166,8 @@ mod tests {
 
     #[test]
     fn a_plan_id_has_one_text_and_one_byte_form() {
-        let view = View::all(*b"0123456789abcdef", DatasetShape::from_rows([1000]).unwrap());
+        let snapshot = *b"0123456789abcdef0123456789abcdef";
+        let view = View::all(snapshot, DatasetShape::from_rows([1000]).unwrap());
         let shuffle = "window:64".parse().unwrap();
         let plan = PlanId::new(&view, 0x0102_0304_0506_0708, 9, shuffle);
         let text = plan.to_string();
@@ -187,7 +188,7 @@ mod tests {
     fn every_part_of_a_plan_and_every_use_changes_the_key() {
         let plan = |snapshot, seed, epoch, shuffle: &str| {
             let shape = DatasetShape::from_rows([10]).unwrap();
-            PlanId::new(&View::all([snapshot; 16], shape), seed, epoch, shuffle.parse().unwrap())
+            PlanId::new(&View::all([snapshot; 32], shape), seed, epoch, shuffle.parse().unwrap())
         };
         let base = plan(1, 1, 1, "window:2");
         let keys = [
@@ -228,7 +229,7 @@ mod tests {
     }
 
     fn plan(epoch: u64) -> PlanId {
-        let view = View::all([7; 16], DatasetShape::from_rows([10]).unwrap());
+        let view = View::all([7; 32], DatasetShape::from_rows([10]).unwrap());
         PlanId::new(&view, 3, epoch, Shuffle::Global)
     }
 

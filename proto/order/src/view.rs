@@ -30,7 +30,7 @@ const FRACTIONS_SLACK: f64 = 1e-6;
 /// if their digests are.
 #[derive(Clone)]
 pub struct View {
-    snapshot: [u8; 16],
+    snapshot: [u8; 32],
     /// The rows of each shard in the snapshot.
     whole: DatasetShape,
     /// The rows of each shard that are declared.
@@ -42,8 +42,8 @@ pub struct View {
 
 impl View {
     /// The view of all samples of a snapshot, with shards of the rows in `shape`.
-    pub fn all(snapshot: [u8; 16], shape: DatasetShape) -> Self {
-        let digest = digest(&snapshot, None);
+    pub fn all(snapshot: [u8; 32], shape: DatasetShape) -> Self {
+        let digest = digest(&first_half(&snapshot), None);
         Self { snapshot, whole: shape.clone(), shape, steps: Arc::new([]), digest }
     }
 
@@ -121,7 +121,7 @@ impl View {
     }
 
     /// The snapshot's id.
-    pub fn snapshot(&self) -> [u8; 16] {
+    pub fn snapshot(&self) -> [u8; 32] {
         self.snapshot
     }
 
@@ -176,7 +176,7 @@ impl View {
     /// ```text
     /// offset  bytes  field
     ///      0     16  "larder view v1", zero-padded
-    ///     16     16  source: the snapshot's id, or the digest of another view of it
+    ///     16     16  source: first half of the snapshot's id, or digest of another view of it
     ///     32      1  selection: 0 all, 1 range, 2 indices, 3 part (numbers are never reused)
     ///     33      -  range: first u64, end u64
     ///                indices: count u64, each u64
@@ -204,7 +204,7 @@ impl View {
 
     /// This view with one more step, a checked one.
     fn then(&self, selection: Selection) -> Self {
-        let source = if self.steps.is_empty() { self.snapshot } else { self.digest };
+        let source = if self.steps.is_empty() { first_half(&self.snapshot) } else { self.digest };
         let digest = digest(&source, Some(&selection));
         let step = Step::new(selection, self.shape.clone(), source);
         let shape = step.to.clone();
@@ -255,6 +255,11 @@ fn without_gaps(selection: Selection) -> Selection {
         return Selection::Range(*first..last + 1);
     }
     selection
+}
+
+/// The part of a snapshot's id that a view hashes.
+fn first_half(snapshot: &[u8; 32]) -> [u8; 16] {
+    *snapshot.first_chunk().expect("it has 32 bytes")
 }
 
 /// See [`View::digest`].

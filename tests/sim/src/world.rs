@@ -363,7 +363,7 @@ fn snapshots(seed: u64, scene: &Scene) -> Vec<(SnapshotId, Vec<SizedShard>)> {
     };
     let snapshot = |(number, count): (u8, &usize)| {
         let shards = (0..*count as u64).map(|index| shard(number.into(), index));
-        (SnapshotId::from_bytes([number; 16]), shards.collect())
+        (SnapshotId::from_bytes([number; 32]), shards.collect())
     };
     (1..).zip(&scene.snapshots).map(snapshot).collect()
 }

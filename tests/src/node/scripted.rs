@@ -295,7 +295,7 @@ impl Node for Says {
         &self,
         _: Request<schema::OpenDatasetRequest>,
     ) -> Answer<schema::OpenDatasetResponse> {
-        let (snapshot, ticket) = (vec![1; 16].into(), vec![9; 16].into());
+        let (snapshot, ticket) = (vec![1; 32].into(), vec![9; 16].into());
         Ok(Response::new(schema::OpenDatasetResponse { snapshot, ticket, ..Default::default() }))
     }
 
@@ -329,7 +329,7 @@ impl Node for Says {
         _: Request<schema::ListDatasetsRequest>,
     ) -> Answer<schema::ListDatasetsResponse> {
         let dataset = schema::DatasetStatus {
-            snapshot: vec![1; 16].into(),
+            snapshot: vec![1; 32].into(),
             uri: "s3://bucket/data".to_owned(),
             samples: 4000,
             shards: 4,
@@ -371,7 +371,7 @@ impl Node for Says {
         _: Request<schema::ListFailuresRequest>,
     ) -> Answer<schema::ListFailuresResponse> {
         let failure = schema::Failure {
-            snapshot: vec![1; 16].into(),
+            snapshot: vec![1; 32].into(),
             shard: 12,
             shard_id: vec![0x5a; 16].into(),
             object: "s3://bucket/data/part".to_owned(),

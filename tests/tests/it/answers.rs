@@ -47,7 +47,7 @@ fn explanation() -> Explanation {
     filling.set_state(ShardState::Filling);
     Explanation {
         node_id: "a".to_owned(),
-        snapshot: vec![1; 16].into(),
+        snapshot: vec![1; 32].into(),
         uri: "s3://bucket/data".to_owned(),
         shard: 12,
         shard_id: vec![0x5a; 16].into(),
@@ -71,7 +71,7 @@ fn what_nodes_say_has_the_same_json_as_ever() {
     let folder = here();
     let mut status = moving();
     let dataset = ClusterDataset {
-        snapshot: vec![1; 16].into(),
+        snapshot: vec![1; 32].into(),
         uri: "s3://bucket/data".to_owned(),
         shards: 4,
         bytes: 4 << 20,

@@ -52,7 +52,7 @@ fn sample_written_by_the_tool_reads_back_in_python() {
     env.push(("LARDER_CLUSTER".to_owned(), node.address()));
     let index = json(&larder(&["dataset", "index", "s3://data/images", "-o", "json"], &env));
     assert_eq!(index["samples"], images.samples());
-    assert!(index["snapshot"].as_str().is_some_and(|id| id.len() == 32));
+    assert!(index["snapshot"].as_str().is_some_and(|id| id.len() == 64));
     assert_eq!(index["tensors"].as_array().map(Vec::len), Some(2));
     let file = dir.path().join("sample.npy");
     let (file, folder) = (file.to_str().expect("UTF-8"), folder.to_str().expect("UTF-8"));

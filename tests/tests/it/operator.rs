@@ -305,7 +305,7 @@ fn history_is_listed_and_a_shard_explained() {
     let owners = |id: &str| vec![id.to_owned()];
     node.script().explanation = Explanation {
         node_id: "a".to_owned(),
-        snapshot: vec![1; 16].into(),
+        snapshot: vec![1; 32].into(),
         uri: "s3://bucket/data".to_owned(),
         shard: 12,
         shard_id: vec![0x5a; 16].into(),

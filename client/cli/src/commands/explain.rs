@@ -320,7 +320,7 @@ fn described(facts: &Facts) -> String {
         "shard {} of {} ({}): samples {} to {}, {}",
         facts.shard,
         facts.uri,
-        &facts.snapshot[..8.min(facts.snapshot.len())],
+        &facts.snapshot[..12.min(facts.snapshot.len())],
         units::count(facts.first_sample),
         units::count(last),
         units::bytes(facts.bytes)
@@ -358,7 +358,7 @@ mod tests {
         let explanation = Explanation {
             node_id: id.to_owned(),
             shard_id: vec![0x5a; 16].into(),
-            snapshot: vec![1; 16].into(),
+            snapshot: vec![1; 32].into(),
             uri: "s3://bucket/data".to_owned(),
             shard: 12,
             first_sample: 12_000,

@@ -123,7 +123,7 @@ fn unusable_exceptions_leave_the_ring_in_use() {
     let fixture = Fixture::new();
     let (nodes, address) = cluster(&fixture, 3, false);
     let right = all_to(&fixture, &nodes, 1, 2);
-    let other = owned(&fixture, SnapshotId::from_bytes([1; 16]), &nodes, 1, &[2]);
+    let other = owned(&fixture, SnapshotId::from_bytes([1; 32]), &nodes, 1, &[2]);
     let mut damaged = right.to_vec();
     damaged[100] ^= 4;
     let (bytes, max) = (right.len() as u64, Exceptions::bytes_max(12));

@@ -14,7 +14,7 @@ use crate::{
 };
 
 const WHAT: &str = "a locality";
-const MAGIC: &[u8; 8] = b"ldr-loc2";
+const MAGIC: &[u8; 8] = b"ldr-loc3";
 
 /// Returns the id of a locality of these parts: the hash of its bytes.
 pub(super) fn id(ranks: &RankHosts, tables: &[Table]) -> LocalityId {

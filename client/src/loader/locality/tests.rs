@@ -3,7 +3,7 @@ use larder_base::{ErrorKind, limits};
 use super::*;
 
 fn table(snapshot: u8, per_shard: usize, hosts: &[u16]) -> Table {
-    let snapshot = SnapshotId::from_bytes([snapshot; 16]);
+    let snapshot = SnapshotId::from_bytes([snapshot; 32]);
     Table { snapshot, ring_version: 9, per_shard, hosts: hosts.into() }
 }
 
@@ -17,10 +17,10 @@ fn locality_reads_back_from_its_bytes() {
     let (made, bytes) = (locality(), locality().to_bytes());
     let read = Locality::from_bytes(&bytes).unwrap();
     assert!(read == made && read.id() == made.id());
-    let (snapshot, other) = (SnapshotId::from_bytes([1; 16]), SnapshotId::from_bytes([2; 16]));
+    let (snapshot, other) = (SnapshotId::from_bytes([1; 32]), SnapshotId::from_bytes([2; 32]));
     assert_eq!((read.table(snapshot, 3), read.table(other, 1)), (Some(0), Some(1)));
     assert_eq!(
-        (read.table(snapshot, 4), read.table(SnapshotId::from_bytes([3; 16]), 3)),
+        (read.table(snapshot, 4), read.table(SnapshotId::from_bytes([3; 32]), 3)),
         (None, None)
     );
     assert_eq!(read.holders(0, 1), [1, NOBODY]);
@@ -58,9 +58,9 @@ fn truncated_or_changed_bytes_are_refused() {
 #[test]
 fn refuses_invalid_ranks_and_tables() {
     let read = |ranks: Vec<u16>, tables: Vec<(SnapshotId, u64, usize, Vec<u16>)>| {
-        Locality::from_bytes(&larder_base::codec::encode(b"ldr-loc2", &(ranks, tables)))
+        Locality::from_bytes(&larder_base::codec::encode(b"ldr-loc3", &(ranks, tables)))
     };
-    let snapshot = SnapshotId::from_bytes([1; 16]);
+    let snapshot = SnapshotId::from_bytes([1; 32]);
     let with = |per_shard, hosts| read(vec![0], vec![(snapshot, 9, per_shard, vec![0; hosts])]);
     assert!(with(1, 32).is_ok() && with(8, 32).is_ok() && read(vec![0, 1], vec![]).is_ok());
     for (per_shard, hosts) in [(0, 1), (1, 0), (16, 32), (3, 32), (usize::MAX, 32)] {

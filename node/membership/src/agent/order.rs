@@ -85,7 +85,7 @@ mod tests {
 
     fn shard(snapshot: u8, shard: u8) -> Shard {
         Shard {
-            snapshot: SnapshotId::from_bytes([snapshot; 16]),
+            snapshot: SnapshotId::from_bytes([snapshot; 32]),
             shard: ShardId::from_bytes([shard; 16]),
         }
     }

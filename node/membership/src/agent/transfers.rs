@@ -389,7 +389,7 @@ mod tests {
     /// A plan that moves this many shards of 1 MiB here.
     fn transfers(shards: u8) -> (ShardTransfers, BlobId) {
         let step = |shard| Move {
-            snapshot: SnapshotId::from_bytes([1; 16]),
+            snapshot: SnapshotId::from_bytes([1; 32]),
             shard: ShardId::from_bytes([shard; 16]),
             bytes: BYTES,
             from: Some(0),
@@ -438,7 +438,7 @@ mod tests {
         let mut out = Vec::new();
         transfers.ask(SECOND, None, &mut out);
         let [Effect::AskLastUses { plan, givers, wanted }] = &out[..] else { panic!("{out:?}") };
-        let snapshot = SnapshotId::from_bytes([1; 16]);
+        let snapshot = SnapshotId::from_bytes([1; 32]);
         assert_eq!((*plan, givers), (id, &BTreeMap::from([("a".to_owned(), [snapshot].into())])));
         let mut uses = LastUses::default();
         for (number, secs) in [(1, 1), (3, 30), (5, 20)] {

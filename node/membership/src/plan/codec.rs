@@ -7,7 +7,7 @@ use super::{Edit, Move, Plan, Planned};
 use crate::{BlobId, Malformed};
 
 const WHAT: &str = "a plan";
-const MAGIC: &[u8; 8] = b"ldr-pln3";
+const MAGIC: &[u8; 8] = b"ldr-pln4";
 const PLANNED_MAGIC: &[u8; 8] = b"ldr-pld2";
 
 /// A plan whose moves name each snapshot by its number, so that a move takes at most 32 bytes.
@@ -98,7 +98,7 @@ mod tests {
 
     fn plan() -> Plan {
         let step = |shard, from, to| Move {
-            snapshot: SnapshotId::from_bytes([shard % 2; 16]),
+            snapshot: SnapshotId::from_bytes([shard % 2; 32]),
             shard: ShardId::from_bytes([shard; 16]),
             bytes: 64 << 20,
             from,
@@ -151,7 +151,7 @@ mod tests {
         let mut wrong = plan();
         wrong.moves[0].to = 3;
         assert!(Plan::decode(&wrong.encode()).is_err());
-        let of_before = codec::encode(b"ldr-pln2", &());
+        let of_before = codec::encode(b"ldr-pln3", &());
         assert!(Plan::decode(&of_before).unwrap_err().to_string().contains("another kind"));
         let bytes = plan().encode();
         for cut in 0..bytes.len() {

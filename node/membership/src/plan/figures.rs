@@ -133,7 +133,7 @@ mod tests {
 
     fn plan(edits: Vec<Edit>, moves: &[(u64, Option<u16>, u16)]) -> Plan {
         let step = |&(bytes, from, to): &(u64, Option<u16>, u16)| Move {
-            snapshot: SnapshotId::from_bytes([1; 16]),
+            snapshot: SnapshotId::from_bytes([1; 32]),
             shard: ShardId::from_bytes([2; 16]),
             bytes,
             from,

@@ -137,7 +137,7 @@ mod tests {
 
     /// A table that gives shards at these places to these members.
     fn table(ring: &Ring, snapshot: u8, owners: &[(u64, u16)]) -> Exceptions {
-        let mut table = ExceptionsBuilder::new(ring, SnapshotId::from_bytes([snapshot; 16]), 1);
+        let mut table = ExceptionsBuilder::new(ring, SnapshotId::from_bytes([snapshot; 32]), 1);
         owners
             .iter()
             .for_each(|&(place, owner)| table.except(place, [owner].into_iter().collect()));
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn tables_are_found_by_snapshot() {
         let tables = tables();
-        let of = |snapshot| tables.get(SnapshotId::from_bytes([snapshot; 16]));
+        let of = |snapshot| tables.get(SnapshotId::from_bytes([snapshot; 32]));
         assert_eq!(of(2).map(Exceptions::len), Some(2));
         assert_eq!(of(1).map(Exceptions::len), Some(0));
         assert!(of(3).is_none());

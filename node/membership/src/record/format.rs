@@ -8,7 +8,7 @@ use super::{Dataset, Record};
 use crate::{Malformed, plan::Edit, record::step::Refused};
 
 const WHAT: &str = "the record";
-const MAGIC: &[u8; 8] = b"ldr-rec2";
+const MAGIC: &[u8; 8] = b"ldr-rec3";
 /// The cluster is the first field: the header of the array, then the header of 16 bytes.
 const CLUSTER_AT: usize = MAGIC.len() + 3;
 
@@ -50,7 +50,7 @@ impl Record {
 impl Dataset {
     /// Returns its length in an encoded record.
     pub(super) fn encoded_bytes(&self) -> usize {
-        const ID: usize = 2 + 16;
+        const ID: usize = 2 + 32;
         const TEXT_HEADER: usize = 3;
         const NUMBER: usize = 9;
         1 + ID + 2 * TEXT_HEADER + self.uri.len() + self.manifest.len() + 2 * NUMBER

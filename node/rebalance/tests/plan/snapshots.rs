@@ -7,7 +7,7 @@ use larder_rebalance::{Change, SizedShard, Snapshot, Step, plan};
 use crate::support::{Sizes, ring, shards, stranger};
 
 fn id(number: u8) -> SnapshotId {
-    SnapshotId::from_bytes([number; 16])
+    SnapshotId::from_bytes([number; 32])
 }
 
 fn unplaced(number: u8, shards: &[SizedShard]) -> Snapshot<'_> {

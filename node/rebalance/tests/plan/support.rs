@@ -6,7 +6,7 @@ use fastrand::Rng;
 use larder_base::{Member, Placement, Ring, ShardId, SnapshotId};
 use larder_rebalance::{Change, Plan, SizedShard, Snapshot, Step, plan};
 
-pub(crate) const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([7; 16]);
+pub(crate) const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([7; 32]);
 
 pub(crate) fn member(id: &str, weight: u32) -> Member {
     Member {

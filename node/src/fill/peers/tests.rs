@@ -270,7 +270,7 @@ fn asked_peers_follow_the_ring_and_exclude_this_node() {
         let others = walk.iter().copied().filter(|&id| id != "n1").take(2);
         assert!(others.eq(asked.iter().map(String::as_str)), "{asked:?}");
         // n1 is not the owner, so the client has already waited for a silent one.
-        let holders = peers.holders(SnapshotId::from_bytes([3; 16]), shard);
+        let holders = peers.holders(SnapshotId::from_bytes([3; 32]), shard);
         let brief = |holder: &Holder| holder.patience == limits::STAND_IN_PATIENCE;
         assert!(holders.iter().all(|holder| brief(holder) == (walk[0] != "n1")));
     }
@@ -278,7 +278,7 @@ fn asked_peers_follow_the_ring_and_exclude_this_node() {
 
 /// Returns the names of the members that are asked for a shard.
 fn asked(peers: &Peers, shard: ShardId) -> Vec<String> {
-    let holders = peers.holders(SnapshotId::from_bytes([3; 16]), shard);
+    let holders = peers.holders(SnapshotId::from_bytes([3; 32]), shard);
     holders.iter().map(|holder| holder.peer.id().to_owned()).collect()
 }
 

@@ -138,7 +138,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    const NAME: Name = (SnapshotId::from_bytes([1; 16]), 3);
+    const NAME: Name = (SnapshotId::from_bytes([1; 32]), 3);
     const ID: ShardId = ShardId::from_bytes([7; 16]);
 
     #[test]

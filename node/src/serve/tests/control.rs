@@ -146,7 +146,7 @@ fn forbidden_or_missing_dataset_is_refused_by_kind() {
         assert_eq!(hints, kind == ErrorKind::PermissionDenied, "{uri}: {refused:?}");
     }
     let refused = call(&node, async |mut client| {
-        let request = FetchManifestRequest { snapshot: Bytes::from_static(&[1; 16]) };
+        let request = FetchManifestRequest { snapshot: Bytes::from_static(&[1; 32]) };
         from_status(client.fetch_manifest(request).await.unwrap_err())
     });
     assert_eq!(refused.kind(), ErrorKind::NotFound);

@@ -52,7 +52,7 @@ fn ask(node: &TestNode, snapshot: SnapshotId, version: u64) -> Result<(Vec<u64>,
 fn exceptions_to_the_current_and_previous_ring_are_sent() {
     let folder = Folder::new(10, 1000, 10_000, false);
     let node = TestNode::unmanned(&folder, 1 << 20);
-    let [one, other, planned_later] = [1, 2, 3].map(|byte| SnapshotId::from_bytes([byte; 16]));
+    let [one, other, planned_later] = [1, 2, 3].map(|byte| SnapshotId::from_bytes([byte; 32]));
     let (before, now) = (ring(6), ring(7));
     let (old, large) = (table(&before, one, 5), table(&now, one, 50_000));
     let small = table(&now, other, 0);
@@ -76,7 +76,7 @@ fn exceptions_to_another_ring_are_refused_with_both_versions() {
     let node = TestNode::unmanned(&folder, 1 << 20);
     node.shared.placements.store(Arc::new(Placements::of_ring(ring(9))));
     for version in [0, 8, 10] {
-        let refused = ask(&node, SnapshotId::from_bytes([1; 16]), version).unwrap_err();
+        let refused = ask(&node, SnapshotId::from_bytes([1; 32]), version).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::NotFound);
         let said = refused.to_string();
         assert!(said.contains(&format!("version {version} ")), "{said}");

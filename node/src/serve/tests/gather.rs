@@ -248,7 +248,7 @@ fn missing_rows_are_an_error_and_keep_the_connection() {
     bad[0].rows[0].row = 10;
     bad[1].rows[0].shard = 1;
     bad[2].tensors[0] = 1;
-    bad[3].snapshot = larder_base::SnapshotId::from_bytes([9; 16]);
+    bad[3].snapshot = larder_base::SnapshotId::from_bytes([9; 32]);
     for wanted in bad {
         assert_eq!(client.gather(&wanted).unwrap_err().kind(), ErrorKind::NotFound);
     }

@@ -1,13 +1,13 @@
-//! The bytes of a table of exceptions, version 1. Little-endian; no gaps after the header.
+//! The bytes of a table of exceptions, version 2. Little-endian; no gaps after the header.
 //!
 //! ```text
 //!   0  8  magic "LARDEREX"              48  8  ring_digest
-//!   8  4  version = 1                   56 16  snapshot
-//!  12  4  header_bytes = 96             72  4  count of exceptions
-//!  16 16  xxh3-128 of the table         76  2  members of the ring
-//!         with these bytes zero         78  1  replicas asked for
-//!  32  8  table_bytes                   79  1  fan_bits
-//!  40  8  ring_version                  80 16  zero
+//!   8  4  version = 2                   56 32  snapshot
+//!  12  4  header_bytes = 96             88  4  count of exceptions
+//!  16 16  xxh3-128 of the table         92  2  members of the ring
+//!         with these bytes zero         94  1  replicas asked for
+//!  32  8  table_bytes                   95  1  fan_bits
+//!  40  8  ring_version
 //!
 //! fan      4 bytes each, 2^fan_bits + 1: number of places before those that begin with these bits
 //! places   8 bytes each, ascending
@@ -20,7 +20,7 @@
 use crate::ring::Owners;
 
 pub(super) const MAGIC: [u8; 8] = *b"LARDEREX";
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 pub(super) const HEADER_BYTES: usize = 96;
 /// Place of the hash; these bytes count as zero when it is computed.
 const HASH_AT: std::ops::Range<usize> = 16..32;
@@ -34,7 +34,7 @@ pub(super) struct Header {
     pub(super) table_bytes: u64,
     pub(super) ring_version: u64,
     pub(super) ring_digest: u64,
-    pub(super) snapshot: [u8; 16],
+    pub(super) snapshot: [u8; 32],
     pub(super) count: u32,
     pub(super) members: u16,
     pub(super) replicas: u8,
@@ -50,7 +50,7 @@ impl Header {
             table_bytes: 0,
             ring_version: 0,
             ring_digest: 0,
-            snapshot: [0; 16],
+            snapshot: [0; 32],
             count: shards,
             members: u16::MAX,
             replicas: u8::try_from(crate::limits::REPLICAS_MAX).expect("at most 8"),
@@ -76,7 +76,6 @@ impl Header {
         out.extend_from_slice(&self.count.to_le_bytes());
         out.extend_from_slice(&self.members.to_le_bytes());
         out.extend_from_slice(&[self.replicas, self.fan_bits]);
-        out.extend_from_slice(&[0; 16]);
     }
 
     /// Decodes the fields of a header, without checks.
@@ -87,10 +86,10 @@ impl Header {
             ring_version: u64::from_le_bytes(array(bytes, 40)),
             ring_digest: u64::from_le_bytes(array(bytes, 48)),
             snapshot: array(bytes, 56),
-            count: u32::from_le_bytes(array(bytes, 72)),
-            members: u16::from_le_bytes(array(bytes, 76)),
-            replicas: bytes[78],
-            fan_bits: bytes[79],
+            count: u32::from_le_bytes(array(bytes, 88)),
+            members: u16::from_le_bytes(array(bytes, 92)),
+            replicas: bytes[94],
+            fan_bits: bytes[95],
         }
     }
 

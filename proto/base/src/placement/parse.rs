@@ -131,7 +131,6 @@ fn check_frame(bytes: &[u8]) -> Result<Header> {
     }
     let field = |holds, why| check(holds, "header", 0, why);
     field(word(12) as usize == HEADER_BYTES, "has another size")?;
-    field(head[80..].iter().all(|&byte| byte == 0), "has reserved bytes that are set")?;
     let members = 1..=limits::RING_MEMBERS_MAX;
     field(members.contains(&header.members.into()), "counts no or too many members")?;
     let replicas = 1..=limits::REPLICAS_MAX;

@@ -1,8 +1,8 @@
 //! Writes a manifest and the tag that points to it, and computes the places of both.
 //!
 //! ```text
-//! <home>/<snapshot, 32 hex digits>.manifest
-//! <home>/tags/<tag>                           {"snapshot": "<32 hex digits>"}
+//! <home>/<snapshot, 64 hex digits>.manifest
+//! <home>/tags/<tag>                           {"snapshot": "<64 hex digits>"}
 //! <home>/tags/keys-of-<snapshot>              the same: the manifest with the keys of a snapshot
 //! ```
 //!

@@ -259,7 +259,7 @@ impl ManifestBuilder {
             magic: MAGIC,
             version: VERSION,
             header_bytes: small(Header::BYTES)?,
-            hash: [0; 16],
+            hash: [0; 32],
             file_bytes,
             samples: self.groups.iter().map(|g| g.rows).sum(),
             groups: self.groups.len() as u64,
@@ -273,7 +273,7 @@ impl ManifestBuilder {
             uri_bytes,
             key_tensor: 0,
             keys: 0,
-            key_of: [0; 16],
+            key_of: [0; 32],
         };
         let mut bytes = Vec::with_capacity(Header::BYTES + body.len() + names.len());
         header.encode(&mut bytes);

@@ -1,7 +1,7 @@
 //! The bytes of a manifest, version 1. Little-endian; tables follow one another without gaps.
 //!
 //! ```text
-//! header   128 bytes
+//! header   160 bytes
 //! tensors   64 bytes each
 //! shards    64 bytes each
 //! objects   64 bytes each
@@ -18,10 +18,12 @@
 //! A safetensors file is a group of one; `image.npy` beside `label.npy` is a group of two. Group
 //! `g` has the objects `g * objects_per_group + slot`, and a tensor names its slot.
 
+use ring::digest::{Context, SHA256};
+
 pub(crate) const MAGIC: [u8; 8] = *b"LARDERMF";
 pub(crate) const VERSION: u32 = 1;
 /// Place of the hash; these bytes count as zero when it is computed.
-pub(crate) const HASH_AT: std::ops::Range<usize> = 16..32;
+pub(crate) const HASH_AT: std::ops::Range<usize> = 16..48;
 /// Columns that an object's record has room for.
 pub(crate) const COLUMNS_INLINE: u32 = 4;
 /// `TensorRecord::locator` of strided rows.
@@ -103,24 +105,22 @@ impl Field for [u64; COLUMNS_INLINE as usize] {
 
 record! {
     /// ```text
-    ///   0  8  magic "LARDERMF"          64  4  tensor_count
-    ///   8  4  version = 1               68  4  objects_per_group
-    ///  12  4  header_bytes = 128        72  4  extra_columns, per object
-    ///  16 16  xxh3-128 of the file      76  4  span_tables
-    ///         with these bytes zero     80  8  names_bytes
-    ///  32  8  file_bytes                88  4  uri_bytes, at the begin of the names
-    ///  40  8  samples                   92  4  key_tensor
-    ///  48  8  groups                    96  8  keys: `samples`, or 0
-    ///                                  104 16  key_of: the snapshot without the keys
-    ///                                  120  8  zero
-    ///  56  4  shard_count
-    ///  60  4  object_count
+    ///   0  8  magic "LARDERMF"          80  4  tensor_count
+    ///   8  4  version = 1               84  4  objects_per_group
+    ///  12  4  header_bytes = 160        88  4  extra_columns, per object
+    ///  16 32  SHA-256 of the file       92  4  span_tables
+    ///         with these bytes zero     96  8  names_bytes
+    ///  48  8  file_bytes               104  4  uri_bytes, at the begin of the names
+    ///  56  8  samples                  108  4  key_tensor
+    ///  64  8  groups                   112  8  keys: `samples`, or 0
+    ///  72  4  shard_count              120 32  key_of: the snapshot without the keys
+    ///  76  4  object_count             152  8  zero
     /// ```
-    Header [128] {
-        magic: [u8; 8], version: u32, header_bytes: u32, hash: [u8; 16], file_bytes: u64, samples: u64,
-        groups: u64, shard_count: u32, object_count: u32, tensor_count: u32, objects_per_group: u32,
-        extra_columns: u32, span_tables: u32, names_bytes: u64, uri_bytes: u32,
-        key_tensor: u32, keys: u64, key_of: [u8; 16],
+    Header [160] {
+        magic: [u8; 8], version: u32, header_bytes: u32, hash: [u8; 32], file_bytes: u64,
+        samples: u64, groups: u64, shard_count: u32, object_count: u32, tensor_count: u32,
+        objects_per_group: u32, extra_columns: u32, span_tables: u32, names_bytes: u64,
+        uri_bytes: u32, key_tensor: u32, keys: u64, key_of: [u8; 32],
     } pad 8
 }
 
@@ -207,13 +207,13 @@ impl Header {
     }
 }
 
-/// Computes the xxh3-128 of a manifest, with its hash field taken as zero.
-pub(crate) fn hash(bytes: &[u8]) -> [u8; 16] {
-    let mut state = xxhash_rust::xxh3::Xxh3Default::new();
+/// Computes the SHA-256 of a manifest, with its hash field taken as zero.
+pub(crate) fn hash(bytes: &[u8]) -> [u8; 32] {
+    let mut state = Context::new(&SHA256);
     state.update(&bytes[..HASH_AT.start]);
     state.update(&[0; HASH_AT.end - HASH_AT.start]);
     state.update(&bytes[HASH_AT.end..]);
-    state.digest128().to_le_bytes()
+    state.finish().as_ref().try_into().expect("a SHA-256 has 32 bytes")
 }
 
 #[cfg(test)]

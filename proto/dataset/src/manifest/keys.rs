@@ -232,7 +232,7 @@ impl Manifest {
         }
         let header = Header {
             file_bytes,
-            hash: [0; 16],
+            hash: [0; 32],
             keys: records.len() as u64,
             key_tensor: u32::try_from(tensor).expect("tensors are counted in 32 bits"),
             key_of: *self.snapshot().as_bytes(),

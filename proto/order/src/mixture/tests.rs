@@ -7,7 +7,7 @@ use super::super::DatasetShape;
 use super::*;
 
 fn view(snapshot: u8, rows: &[u32]) -> View {
-    View::all([snapshot; 16], DatasetShape::from_rows(rows.iter().copied()).unwrap())
+    View::all([snapshot; 32], DatasetShape::from_rows(rows.iter().copied()).unwrap())
 }
 
 fn samples(count: u64) -> Stop {

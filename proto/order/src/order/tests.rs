@@ -11,7 +11,7 @@ fn window(shards: u32) -> Shuffle {
 }
 
 fn view(shape: &DatasetShape, range: Range<u64>) -> View {
-    View::all([0xA5; 16], shape.clone()).select(range).unwrap()
+    View::all([0xA5; 32], shape.clone()).select(range).unwrap()
 }
 
 fn order(shape: &DatasetShape, range: Range<u64>, seed: u64, shuffle: Shuffle) -> Order {
@@ -56,7 +56,7 @@ fn cases() -> impl Iterator<Item = (DatasetShape, Order)> {
         let shards = random.u32(0..30);
         let rows: Vec<_> = (0..shards).map(|_| random.u32(0..20).saturating_sub(3)).collect();
         let shape = DatasetShape::from_rows(rows).unwrap();
-        let view = selected(View::all([0xA5; 16], shape.clone()), &mut random);
+        let view = selected(View::all([0xA5; 32], shape.clone()), &mut random);
         let shuffle = match seed % 4 {
             0 => Shuffle::None,
             1 => Shuffle::Global,
@@ -202,7 +202,7 @@ fn another_seed_epoch_or_selection_gives_an_unrelated_order() {
 
 #[test]
 fn a_plan_is_refused_for_another_view_or_order_version() {
-    let whole = View::all([1; 16], DatasetShape::from_rows([10, 10]).unwrap());
+    let whole = View::all([1; 32], DatasetShape::from_rows([10, 10]).unwrap());
     let plan = PlanId::new(&whole, 0, 0, Shuffle::Global);
     let part = whole.select(0..10).unwrap();
     assert!(matches!(Order::new(plan, &part), Err(Error::View { .. })));

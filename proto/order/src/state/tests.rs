@@ -53,7 +53,7 @@ fn random_order(random: &mut fastrand::Rng) -> Order {
     let shape = DatasetShape::from_rows(rows).unwrap();
     let end = random.u64(1..=shape.samples());
     let range = random.u64(..end)..end;
-    let mut view = View::all([random.u8(..); 16], shape).select(range).unwrap();
+    let mut view = View::all([random.u8(..); 32], shape).select(range).unwrap();
     if random.bool() {
         view = view.split(&[0.7, 0.3], random.u64(..)).unwrap().swap_remove(0);
     }
@@ -122,7 +122,7 @@ fn a_state_resumes_only_in_the_plan_it_was_saved_in() {
 
 #[test]
 fn state_has_one_text_form_and_others_are_refused() {
-    let view = View::all([1; 16], DatasetShape::from_rows([10]).unwrap());
+    let view = View::all([1; 32], DatasetShape::from_rows([10]).unwrap());
     let state = LoaderState::new(PlanId::new(&view, 7, 2, Shuffle::Global), 4);
     let text = state.to_string();
     assert_eq!(

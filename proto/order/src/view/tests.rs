@@ -8,7 +8,7 @@ use super::super::{Split, SplitSide};
 use super::*;
 
 fn view(rows: &[u32]) -> View {
-    View::all([7; 16], DatasetShape::from_rows(rows.iter().copied()).unwrap())
+    View::all([7; 32], DatasetShape::from_rows(rows.iter().copied()).unwrap())
 }
 
 fn hundred() -> View {
@@ -142,7 +142,7 @@ fn another_snapshot_or_another_selection_has_another_digest() {
     let part = |seed, first, side| all.select(Split { seed, first, side }).unwrap();
     let views = [
         all.clone(),
-        View::all([8; 16], DatasetShape::from_rows([100]).unwrap()),
+        View::all([8; 32], DatasetShape::from_rows([100]).unwrap()),
         all.select(0..99).unwrap(),
         all.select(1..100).unwrap(),
         all.select(vec![0, 2]).unwrap(),

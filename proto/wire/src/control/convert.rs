@@ -44,9 +44,9 @@ impl From<MemberMessage> for Member {
 /// Returns the snapshot id in a field.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] if it is not 16 bytes.
+/// [`ErrorKind::InvalidArgument`] if it is not 32 bytes.
 pub fn snapshot_id(field: &[u8]) -> Result<SnapshotId, Error> {
-    sixteen("snapshot", field).map(SnapshotId::from_bytes)
+    exactly("snapshot", field).map(SnapshotId::from_bytes)
 }
 
 /// Returns the shard id in a field.
@@ -54,7 +54,7 @@ pub fn snapshot_id(field: &[u8]) -> Result<SnapshotId, Error> {
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] if it is not 16 bytes.
 pub fn shard_id(field: &[u8]) -> Result<ShardId, Error> {
-    sixteen("shard_id", field).map(ShardId::from_bytes)
+    exactly("shard_id", field).map(ShardId::from_bytes)
 }
 
 /// Returns the boot id in a field.
@@ -62,7 +62,7 @@ pub fn shard_id(field: &[u8]) -> Result<ShardId, Error> {
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] if it is not 16 bytes.
 pub fn boot_id(field: &[u8]) -> Result<BootId, Error> {
-    sixteen("boot_id", field).map(BootId::from_bytes)
+    exactly("boot_id", field).map(BootId::from_bytes)
 }
 
 /// Returns the ticket in a field.
@@ -70,7 +70,7 @@ pub fn boot_id(field: &[u8]) -> Result<BootId, Error> {
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] if it is not 16 bytes.
 pub fn ticket(field: &[u8]) -> Result<Ticket, Error> {
-    sixteen("ticket", field).map(Ticket::from_bytes)
+    exactly("ticket", field).map(Ticket::from_bytes)
 }
 
 /// Returns the number of entries a page may have, for a requested number (0: the default).
@@ -89,9 +89,9 @@ pub fn page_size(asked: u32) -> Result<usize, Error> {
     }
 }
 
-fn sixteen(name: &str, field: &[u8]) -> Result<[u8; 16], Error> {
+fn exactly<const BYTES: usize>(name: &str, field: &[u8]) -> Result<[u8; BYTES], Error> {
     field.try_into().map_err(|_| {
-        let message = format!("{name} has {} bytes, expected 16", field.len());
+        let message = format!("{name} has {} bytes, expected {BYTES}", field.len());
         Error::new(ErrorKind::InvalidArgument, message)
     })
 }
@@ -144,10 +144,11 @@ mod tests {
 
     #[test]
     fn an_id_of_another_length_is_refused() {
-        for length in [0, 15, 17, 4096] {
+        for length in [0, 16, 31, 33, 4096] {
             assert!(snapshot_id(&vec![1; length]).is_err());
         }
-        assert_eq!(snapshot_id(&[5; 16]).unwrap(), SnapshotId::from_bytes([5; 16]));
+        assert!(shard_id(&[1; 32]).is_err());
+        assert_eq!(snapshot_id(&[5; 32]).unwrap(), SnapshotId::from_bytes([5; 32]));
     }
 
     #[test]

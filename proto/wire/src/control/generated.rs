@@ -200,7 +200,7 @@ pub struct Member {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetExceptionsRequest {
-    /// The snapshot, 16 bytes. It need not be open on this node.
+    /// The snapshot, 32 bytes. It need not be open on this node.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
     /// The version of the ring to which the exceptions belong.
@@ -252,7 +252,7 @@ pub struct OpenDatasetRequest {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OpenDatasetResponse {
-    /// The snapshot that the tag names now, 16 bytes. All later calls are about this snapshot.
+    /// The snapshot that the tag names now, 32 bytes. All later calls are about this snapshot.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
     /// Number of samples, number of shards, and bytes of all tensors.
@@ -284,7 +284,7 @@ pub struct OpenDatasetResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchManifestRequest {
-    /// A snapshot that is open on this node, 16 bytes.
+    /// A snapshot that is open on this node, 32 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
 }
@@ -315,7 +315,7 @@ pub struct ListDatasetsResponse {
 /// An open dataset.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DatasetStatus {
-    /// Its snapshot, 16 bytes.
+    /// Its snapshot, 32 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
     /// Its prefix on the origin.
@@ -343,7 +343,7 @@ pub struct DatasetStatus {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListShardsRequest {
-    /// List only shards of this snapshot, 16 bytes. Absent: shards of all snapshots.
+    /// List only shards of this snapshot, 32 bytes. Absent: shards of all snapshots.
     #[prost(bytes = "bytes", optional, tag = "1")]
     pub snapshot: ::core::option::Option<::prost::bytes::Bytes>,
     /// Most entries of the page, at most 4,096. 0 means 1,000.
@@ -367,7 +367,7 @@ pub struct ListShardsResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListLastUsesRequest {
-    /// The snapshots, 16 bytes each, at most 2,048. The node has no shards of a snapshot that is
+    /// The snapshots, 32 bytes each, at most 1,024. The node has no shards of a snapshot that is
     /// not open on it.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub snapshots: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
@@ -375,7 +375,7 @@ pub struct ListLastUsesRequest {
 /// Some of the shards of a snapshot, at most 8,192.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LastUses {
-    /// The snapshot, 16 bytes.
+    /// The snapshot, 32 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
     /// Ids of the shards, 16 bytes each, without gaps.
@@ -388,7 +388,7 @@ pub struct LastUses {
 /// A shard on this node.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShardStatus {
-    /// Its snapshot, 16 bytes, and its index in the manifest.
+    /// Its snapshot, 32 bytes, and its index in the manifest.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
     #[prost(uint32, tag = "2")]
@@ -435,7 +435,7 @@ pub struct ListFailuresResponse {
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Failure {
-    /// The shard: its snapshot, 16 bytes, its index, and its id, 16 bytes.
+    /// The shard: its snapshot, 32 bytes, its index, and its id, 16 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     #[serde(serialize_with = "super::json::hex")]
     pub snapshot: ::prost::bytes::Bytes,
@@ -2948,7 +2948,7 @@ pub struct MoveProgress {
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ClusterDataset {
-    /// Its snapshot, 16 bytes.
+    /// Its snapshot, 32 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     #[serde(serialize_with = "super::json::hex")]
     pub snapshot: ::prost::bytes::Bytes,
@@ -3227,7 +3227,7 @@ pub struct TakeOverResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExplainRequest {
-    /// The snapshot, 16 bytes. A request for a sample must name it. Empty: any snapshot that is
+    /// The snapshot, 32 bytes. A request for a sample must name it. Empty: any snapshot that is
     /// open on this node and has the shard.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,

@@ -10,9 +10,9 @@ macro_rules! shard_message {
         ///
         /// ```text
         /// offset width
-        ///      0    16  snapshot id
-        ///     16     4  shard: index in the manifest
-        ///     20     4  reserved, 0
+        ///      0    32  snapshot id
+        ///     32     4  shard: index in the manifest
+        ///     36     4  reserved, 0
         /// ```
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct $name {
@@ -108,7 +108,7 @@ empty_message! {
 ///
 /// ```text
 /// offset width
-///      0    16  snapshot id
+///      0    32  snapshot id
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachManifest {
@@ -141,7 +141,7 @@ impl AttachManifest {
 ///
 /// ```text
 /// offset width
-///      0    16  extent id: of the shard, or of the snapshot for a manifest
+///      0    16  extent id: the shard's id, or for a manifest the first 16 bytes of the snapshot id
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attached {

@@ -17,13 +17,13 @@ pub struct RowRef {
 ///
 /// ```text
 /// offset width
-///      0    16  snapshot id
-///     16     4  rows, 1..=65,536
-///     20     2  tensors, 1..=4,096
-///     22     2  flags: bit 0 VERIFY, the others 0
-///     24     8  version of the ring that the client used to choose this node
-///     32    2t  tensors: their indices in the manifest
-///  32+2t    8n  rows: shard u32, row u32
+///      0    32  snapshot id
+///     32     4  rows, 1..=65,536
+///     36     2  tensors, 1..=4,096
+///     38     2  flags: bit 0 VERIFY, the others 0
+///     40     8  version of the ring that the client used to choose this node
+///     48    2t  tensors: their indices in the manifest
+///  48+2t    8n  rows: shard u32, row u32
 /// ```
 ///
 /// A row or tensor may be named more than once. The node checks them against the manifest. VERIFY
@@ -113,7 +113,7 @@ impl GatherParts<'_> {
         let tensor_count = counted(tensors.len(), limits::GATHER_TENSORS_MAX);
         let tensor_count = u16::try_from(tensor_count).expect("the limit on tensors has 16 bits");
         header::frame(Kind::Gather, request, 0, out, |body| {
-            body.reserve(32 + 2 * tensors.len() + 8 * rows.len());
+            body.reserve(48 + 2 * tensors.len() + 8 * rows.len());
             body.extend_from_slice(snapshot.as_bytes());
             body.extend_from_slice(&row_count.to_le_bytes());
             body.extend_from_slice(&tensor_count.to_le_bytes());

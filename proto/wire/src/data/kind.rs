@@ -46,15 +46,15 @@ frame_kinds! {
     /// Either: answers a PING.
     Pong = 5, 0;
     /// Client: requests many rows of many shards.
-    Gather = 16, 32 + 2 * limits::GATHER_TENSORS_MAX + 8 * limits::GATHER_ROWS_MAX;
+    Gather = 16, 48 + 2 * limits::GATHER_TENSORS_MAX + 8 * limits::GATHER_ROWS_MAX;
     /// Node: a run of rows of one tensor, which follow as payload.
     Data = 17, 16 + 8 * limits::GATHER_ROWS_MAX;
     /// Node: the end of a gather.
     GatherEnd = 18, 32;
     /// Client: requests this shard's extent.
-    Attach = 32, 24;
+    Attach = 32, 40;
     /// Client: requests this snapshot's manifest.
-    AttachManifest = 33, 16;
+    AttachManifest = 33, 32;
     /// Node: the extent; its descriptor comes with this frame.
     Attached = 34, 16;
     /// Node: the shard is being filled.
@@ -62,15 +62,15 @@ frame_kinds! {
     /// Node: the shard is not here and will not be kept.
     NotKept = 36, 0;
     /// Client: its map of this shard is dropped.
-    Release = 37, 24;
+    Release = 37, 40;
     /// Node: asks for this shard's map to be dropped if nothing uses it.
-    Recall = 38, 24;
+    Recall = 38, 40;
     /// Client: asks the node to admit one more prefix.
     Admit = 39, limits::ADMIT_BYTES_MAX;
     /// Node: the prefix is accepted; carries the node's address.
     Admitted = 40, 40 + limits::CONTROL_ADDRESS_BYTES_MAX;
     /// Node to node: requests bytes of an extent.
-    ReadPart = 48, 40;
+    ReadPart = 48, 56;
     /// Node: the bytes, as payload.
     Part = 49, 16;
 }

@@ -13,12 +13,12 @@ use super::{FrameHeader, Kind, WireError, codec, header};
 ///
 /// ```text
 /// offset width
-///      0    16  snapshot id
-///     16     4  shard: its index in the manifest
-///     20     4  tensor: its index in the manifest
-///     24     8  offset in the tensor's region of the extent
-///     32     4  bytes, 1..=8 MiB
-///     36     4  reserved, 0
+///      0    32  snapshot id
+///     32     4  shard: its index in the manifest
+///     36     4  tensor: its index in the manifest
+///     40     8  offset in the tensor's region of the extent
+///     48     4  bytes, 1..=8 MiB
+///     52     4  reserved, 0
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadPart {

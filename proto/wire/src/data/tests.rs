@@ -8,7 +8,7 @@ use super::*;
 
 mod hostile;
 
-const SNAPSHOT: SnapshotId = SnapshotId::from_bytes(*b"0123456789abcdef");
+const SNAPSHOT: SnapshotId = SnapshotId::from_bytes(*b"0123456789abcdef0123456789abcdef");
 
 /// Encodes a message and reads its frame back as a receiver does.
 fn sent(encode: impl FnOnce(u64, &mut Vec<u8>)) -> (FrameHeader, Vec<u8>) {
@@ -157,10 +157,10 @@ fn version_mismatch_error_has_both_ranges() {
     let stranger = Hello { versions: 7..=9, ..hello() };
     let error = HelloOk::answer(&stranger, BootId::from_bytes([0; 16]), "a").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::VersionMismatch);
-    assert!(error.message().contains("7 to 9") && error.message().contains("1 to 1"), "{error}");
+    assert!(error.message().contains("7 to 9") && error.message().contains("2 to 2"), "{error}");
     let newer = Hello { versions: 1..=9, ..hello() };
     let ok = HelloOk::answer(&newer, BootId::from_bytes([0; 16]), "a").unwrap();
-    assert_eq!(ok.version, 1);
+    assert_eq!(ok.version, 2);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn answer_beyond_the_offer_is_refused() {
     ok.limits.gather_rows_max += 1;
     assert!(ok.check(&hello()).is_err());
     ok.limits.gather_rows_max -= 1;
-    ok.version = 2;
+    ok.version = 3;
     assert!(ok.check(&hello()).is_err());
 }
 

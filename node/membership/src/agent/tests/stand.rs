@@ -193,7 +193,7 @@ impl Stand {
     /// The planner answers.
     pub(super) fn finish_plans(&mut self) {
         let shard =
-            |number| (SnapshotId::from_bytes([1; 16]), ShardId::from_bytes([number; 16]), 1 << 20);
+            |number| (SnapshotId::from_bytes([1; 32]), ShardId::from_bytes([number; 16]), 1 << 20);
         let planner = RingOnly { shards: (0..50).map(shard).collect() };
         for (ticket, task) in std::mem::take(&mut self.waiting_plans) {
             let planned = planner.plan(&task, None);

@@ -33,7 +33,7 @@ impl Cluster {
                 id: ShardId::from_bytes(rng.u128(..).to_le_bytes()),
                 bytes: rng.u64(16 << 20..=128 << 20),
             };
-            (SnapshotId::from_bytes([number; 16]), (0..count).map(shard).collect())
+            (SnapshotId::from_bytes([number; 32]), (0..count).map(shard).collect())
         };
         let snapshots = (1..).zip(shards).map(&mut snapshot).collect();
         let planner = EvenPlanner { snapshots };

@@ -152,7 +152,7 @@ proptest! {
 
     #[test]
     fn any_gather_survives_the_wire(
-        snapshot in any::<[u8; 16]>(),
+        snapshot in any::<[u8; 32]>(),
         tensors in prop::collection::vec(any::<u16>(), 1..20),
         rows in prop::collection::vec((any::<u32>(), any::<u32>()), 1..200),
         (ring_version, verify) in any::<(u64, bool)>(),
