@@ -43,7 +43,7 @@ pub(crate) fn measure(report: &mut Report) -> Result<(), Error> {
         data::upload(&store, format)?;
         let node = Node::start(&origin(), &garage.env())?;
         let indexed = node.connect(&uri(format))?;
-        let plain = Plain::new(&store, indexed.manifest(), limits::FILL_PART_BYTES);
+        let plain = Plain::new(&store, &indexed.whole_manifest()?, limits::FILL_PART_BYTES);
         drop(node);
         compare(report, &garage, &plain, format, indexed.manifest())?;
     }

@@ -6,7 +6,7 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use larder_base::{SnapshotId, limits};
-use larder_dataset::{Manifest, Tensor};
+use larder_dataset::{Manifest, Snapshot, Tensor};
 
 use crate::{
     CancelToken, Cluster, DatasetName, Error, ErrorKind, Fetcher, HostTensor, LoaderBuilder,
@@ -119,6 +119,14 @@ impl Dataset {
         self.fetcher.manifest()
     }
 
+    /// The manifest with all its leaves, for tools that look at objects. Reads the missing leaves.
+    ///
+    /// # Errors
+    /// The last error of the nodes and the origin.
+    pub fn whole_manifest(&self) -> Result<Snapshot, Error> {
+        self.fetcher.leaves().snapshot()
+    }
+
     /// The name that it was opened by.
     pub fn name(&self) -> &DatasetName {
         &self.name
@@ -191,11 +199,12 @@ impl Dataset {
 
     /// The bytes of these rows of a tensor, if they fit one gather.
     fn bytes_of(&self, rows: &[RowRef], tensor: usize) -> Result<usize, Error> {
-        let (manifest, column) = (self.manifest(), &self.tensors()[tensor]);
+        let column = &self.tensors()[tensor];
         if !column.is_ragged() {
             return Ok(rows.len() * usize::try_from(column.row_bytes()).expect("checked"));
         }
-        let lengths = rows.iter().map(|at| manifest.row_in_region(at.shard, at.row, tensor).1);
+        let places = self.fetcher.leaves().places(rows)?;
+        let lengths = rows.iter().map(|at| places.row(at.shard, at.row, tensor).1);
         let begins = fetch::begins(column.name(), lengths, 0)?;
         Ok(begins.last().copied().unwrap_or(0))
     }
@@ -273,7 +282,7 @@ impl Dataset {
         let rows: Vec<RowRef> = samples.map(located).collect();
         let is_mapped = |rows: &[RowRef]| self.fetcher.has_mapped(rows);
         let means = (self.gather(), Arc::clone(&self.buffers));
-        Take::new(self.manifest(), rows, tensors, means, is_mapped)
+        Take::new(self.fetcher.leaves(), rows, tensors, means, is_mapped)
     }
 
     /// Reads consecutive samples of the view, for these tensors or all. Views them in place if they
@@ -318,7 +327,7 @@ impl Dataset {
             return Ok(None);
         };
         let look = |tensor| self.fetcher.look(shard, &rows, tensor, Asking::Node(cancel));
-        loader::private_views(self.manifest(), look, (shard, &rows), tensors)
+        loader::private_views(self.fetcher.leaves(), look, (shard, &rows), tensors)
     }
 
     /// The rows of these samples, if they are consecutive in one shard.
@@ -350,7 +359,7 @@ impl Dataset {
             fetcher.mapped(shard, cancel.map_or(Asking::Nobody, Asking::Node))
         });
         Source {
-            manifest: self.manifest().clone(),
+            leaves: Arc::clone(self.fetcher.leaves()),
             view: self.view.clone(),
             gather: self.gather(),
             look: Some(look),

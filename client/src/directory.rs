@@ -35,7 +35,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use futures_util::future::join_all;
 use larder_base::{Advice, ErrorKind, Ring, SnapshotId, Ticket, limits};
-use larder_dataset::{DatasetRef, Manifest, OriginUri};
+use larder_dataset::{DatasetRef, Leaf, Manifest, OriginUri};
 use larder_wire::control::NodeDescription;
 use tokio::time;
 
@@ -247,6 +247,36 @@ impl Cluster {
                 }
             }
             runtime::block_on(self.control.manifest(&member.control, &open))?
+        })
+    }
+
+    /// Fetches a leaf of a snapshot's manifest from a node, or maps it from the node on this host.
+    ///
+    /// # Errors
+    /// As [`manifest`](Self::manifest).
+    pub(crate) fn leaf(
+        &self,
+        pinned: &DatasetName,
+        manifest: &Manifest,
+        leaf: u32,
+        local: bool,
+    ) -> Result<Leaf, Error> {
+        self.on_any(pinned, |member| {
+            let opening = async {
+                time::timeout(limits::OPEN_NODE_TIMEOUT, self.open_on(member, pinned)).await
+            };
+            let (node, _) = runtime::block_on(opening)?.map_err(|_| {
+                let what = format!("node {} opens the dataset slowly", member.control);
+                Error::new(ErrorKind::Unavailable, what)
+            })??;
+            if local && !node.socket_path.is_empty() {
+                let path = node.socket_path.as_ref();
+                match local::map_leaf(path, &node.node_id, manifest, leaf) {
+                    Ok(leaf) => return Ok(leaf),
+                    Err(error) => tracing::debug!(%error, ?path, "the leaf was not mapped"),
+                }
+            }
+            runtime::block_on(self.control.leaf(&member.control, manifest, leaf))?
         })
     }
 

@@ -21,6 +21,7 @@ mod check;
 mod failure_policy;
 mod gather;
 mod lanes;
+mod leaves;
 mod mapped;
 mod node;
 mod origin;
@@ -32,7 +33,7 @@ mod view;
 use std::{fmt, sync::Arc, time::Duration};
 
 use larder_base::Placement;
-use larder_dataset::Manifest;
+use larder_dataset::{Leaf, Manifest, RowPlaces, Tensor};
 use larder_wire::data::{DistinctShards, RowRef};
 
 use crate::{
@@ -50,6 +51,7 @@ use origin::Fallback;
 use session::Session;
 
 pub(crate) use check::begins;
+pub(crate) use leaves::Leaves;
 pub(crate) use sources::Gathered;
 pub use sources::{Hop, LongestWait, Sources};
 pub(crate) use view::Asking;
@@ -85,7 +87,7 @@ impl FetchOptions {
 }
 
 /// A snapshot, its names, and its cluster.
-struct Target {
+pub(crate) struct Target {
     manifest: Manifest,
     /// The name that the user opened.
     name: DatasetName,
@@ -113,6 +115,7 @@ impl Target {
 pub struct Fetcher {
     target: Arc<Target>,
     session: PerProcess<Session>,
+    leaves: Arc<Leaves>,
     fallback: Fallback,
 }
 
@@ -125,9 +128,26 @@ impl Fetcher {
         cluster: Option<Arc<Cluster>>,
         options: FetchOptions,
     ) -> Arc<Self> {
+        Self::with_leaves(manifest, Vec::new(), name, cluster, options)
+    }
+
+    /// As [`new`](Self::new), with all leaves of the manifest.
+    pub(crate) fn with_leaves(
+        manifest: Manifest,
+        leaves: Vec<Leaf>,
+        name: &DatasetName,
+        cluster: Option<Arc<Cluster>>,
+        options: FetchOptions,
+    ) -> Arc<Self> {
         let target = Arc::new(Target::new(manifest, name, cluster, options));
+        let leaves = Leaves::new(Arc::clone(&target), leaves);
         let fallback = Fallback::new(name.manifest.clone());
-        Arc::new(Self { target, session: PerProcess::new(), fallback })
+        Arc::new(Self { target, session: PerProcess::new(), leaves, fallback })
+    }
+
+    /// The leaves of the manifest.
+    pub(crate) fn leaves(&self) -> &Arc<Leaves> {
+        &self.leaves
     }
 
     /// The manifest of the snapshot.
@@ -145,9 +165,8 @@ impl Fetcher {
     }
 
     /// Fills `out[k]` with the rows of tensor `tensors[k]`, back to back in the order of `rows`.
-    /// Each buffer has `rows.len() * row_bytes` bytes. For ragged tensors the manifest gives the
-    /// lengths ([`Manifest::row_in_region`]). After an error the contents of the buffers are
-    /// undefined.
+    /// Each buffer has `rows.len() * row_bytes` bytes. The manifest's leaves give the lengths of
+    /// ragged rows. After an error the contents of the buffers are undefined.
     ///
     /// # Errors
     /// `InvalidArgument` for rows, tensors or buffers that do not fit the snapshot. Otherwise the
@@ -172,13 +191,14 @@ impl Fetcher {
         tensors: &[usize],
     ) -> Result<Vec<Option<Box<[usize]>>>, Error> {
         let manifest = &self.target.manifest;
+        check::check_rows(manifest, rows, &DistinctShards::of(rows))?;
+        let places = self.leaves.places(rows)?;
         let of = |&tensor: &usize| {
             let Some(known) = manifest.tensors().get(tensor).filter(|known| known.is_ragged())
             else {
                 return Ok(None);
             };
-            check::check_rows(manifest, rows, &DistinctShards::of(rows))?;
-            let lengths = rows.iter().map(|at| manifest.row_in_region(at.shard, at.row, tensor).1);
+            let lengths = rows.iter().map(|at| places.row(at.shard, at.row, tensor).1);
             begins(known.name(), lengths, 0).map(Some)
         };
         tensors.iter().map(of).collect()
@@ -197,10 +217,11 @@ impl Fetcher {
         let (rows, manifest) = (placed.rows, &self.target.manifest);
         let shards = DistinctShards::of(rows);
         check::check_rows(manifest, rows, &shards)?;
-        let checked = check::check(manifest, placed, tensors, out)?;
+        let places = self.places_of(rows, tensors)?;
+        let checked = check::check(&places, placed, tensors, out)?;
         let session = self.session();
         let mut batch = Batch { out, lengths: &checked.lengths };
-        let means = mapped::Means { manifest, slots: &session.slots };
+        let means = mapped::Means { places: &places, slots: &session.slots };
         let rest = copy_mapped(means, placed, &shards, &checked.tensors, &mut batch);
         let wait_local = process::now() - begun;
         let bytes = checked.bytes(rows.len());
@@ -213,8 +234,8 @@ impl Fetcher {
             let (rows, tensors) = (&*placed.by_place(), &checked.tensors);
             let copies = CopyStats::default();
             let wanted = Wanted { snapshot, ring_version: 0, rows, tensors, batch, copies };
-            let (target, fallback) = (&self.target, &self.fallback);
-            let means = Means { target, session: &session, fallback };
+            let (target, fallback, leaves) = (&self.target, &self.fallback, &self.leaves);
+            let means = Means { target, session: &session, fallback, leaves };
             let deadline = Deadline::new(target.options.patience, cancel);
             let mut gathering = Gathering::new(means, wanted, deadline);
             gathering.want(rest.missing, false);
@@ -229,6 +250,16 @@ impl Fetcher {
         sources.copies += CopyStats::local(bytes_local);
         sources.copies.count();
         Ok(gathered)
+    }
+
+    /// The places of these rows, with leaves if one of the tensors is ragged.
+    fn places_of(&self, rows: &[RowRef], tensors: &[usize]) -> Result<RowPlaces, Error> {
+        let known = self.target.manifest.tensors();
+        let is_ragged = |&tensor: &usize| known.get(tensor).is_some_and(Tensor::is_ragged);
+        match tensors.iter().any(is_ragged) {
+            true => self.leaves.places(rows),
+            false => Ok(RowPlaces::even(&self.target.manifest)),
+        }
     }
 
     /// Learns the owners of all shards, so that the first requests go to the right nodes. If this

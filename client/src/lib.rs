@@ -70,9 +70,10 @@ pub mod admin {
     pub use larder_base::{ShardId, SnapshotId};
     pub use larder_dataset::{
         DatasetError, DatasetRef, Dtype, FetchError, FillPlan, IndexOptions, IndexProgress,
-        Indexed, LeftOut, Manifest, ManifestLocation, Opened, Origin, OriginError, OriginUri,
-        PartRead, RowLocator, Scheme, Shard, TokenSpec, UriError, added_warning, cache_home,
-        count_added, find_with, index, is_key_tag, open, open_with, shard_checksum,
+        Indexed, Layout, Leaf, LeafFiles, LeftOut, Manifest, ManifestLocation, Opened, Origin,
+        OriginError, OriginUri, RowLocator, Scheme, Shard, Snapshot, TokenSpec, UriError,
+        added_warning, cache_home, count_added, find_with, index, is_key_tag, open, open_with,
+        shard_checksum,
     };
     pub use larder_extent::{
         PageSize,

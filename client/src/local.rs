@@ -5,7 +5,7 @@
 //! - [`Socket`]: the session on a node's unix socket. It asks for shards, receives maps, and drops
 //!   a recalled map when its last reader is done.
 //! - [`Lease`]: tells a node that this process uses it, and which prefixes it may read.
-//! - [`map_manifest`]: maps a manifest, in a session of its own.
+//! - [`map_manifest`], [`map_leaf`]: map a manifest or a leaf, in a session of their own.
 //! - [`who_answers`]: asks a socket for its node. An answer proves that the node is on this host.
 //!
 //! No read waits for a shard that is not mapped. The client asks for the shard, and meanwhile its
@@ -27,7 +27,7 @@ use larder_base::BootId;
 
 use crate::remote::Failure;
 
-pub(crate) use manifest::map_manifest;
+pub(crate) use manifest::{map_leaf, map_manifest};
 pub(crate) use session::Lease;
 pub(crate) use slots::Slots;
 pub(crate) use socket::Socket;

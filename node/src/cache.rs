@@ -13,6 +13,7 @@
 mod find;
 mod in_flight;
 mod job;
+mod leaf;
 mod lease;
 mod manifest;
 mod queue;
@@ -28,7 +29,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use larder_base::{Error, ErrorKind, ShardId, SnapshotId, limits};
-use larder_dataset::{Manifest, PartRead, RegionPlan};
+use larder_dataset::{FillPlan, Get, Leaf, Manifest, RegionPlan};
 use larder_extent::{ExtentError, Layout, PartSpec, Region};
 use larder_store::{Budget, FillPermit, KeepWhatYouHave};
 
@@ -50,12 +51,14 @@ pub(crate) use queue::{Pushed, Queue, Queued};
 pub(crate) use show::{Counter, Counters, Usage};
 pub(crate) use state::{FailedRead, Failure};
 
-/// The unit of eviction. The shards of a snapshot are one group. Its manifest is another, which
-/// stays while the dataset is open.
+/// The unit of eviction. The shards of a snapshot are one group, and the leaves of its manifest are
+/// another. The manifest itself is a third, which stays while the dataset is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Group {
     /// The shards of a snapshot.
     Shards(SnapshotId),
+    /// The leaves of a snapshot's manifest.
+    Leaves(SnapshotId),
     /// The manifest of a snapshot.
     Manifest(SnapshotId),
 }
@@ -221,31 +224,53 @@ impl fmt::Debug for Cache {
     }
 }
 
-/// The layout and the reads of one shard. Read `i` fills part `i` of the extent.
+/// The layout and the reads of one shard. Part by part, the reads fill the extent, and then the
+/// leaf the inline tensors.
 #[derive(Debug)]
 pub(crate) struct ShardPlan {
     pub(crate) layout: Layout,
-    pub(crate) reads: Vec<PartRead>,
+    pub(crate) gets: Vec<Get>,
+    /// The index of the first part of each read, and then that of the first inline tensor.
+    pub(crate) firsts: Vec<usize>,
+    /// The inline tensors whose regions have bytes.
+    pub(crate) inline: Vec<usize>,
 }
 
 impl ShardPlan {
     /// Plans the fill of one shard.
     ///
     /// # Panics
-    /// The dataset has no such shard.
-    pub(crate) fn new(manifest: &Manifest, shard: u32) -> Result<Self, ExtentError> {
-        let plan = manifest.fill_plan(shard, limits::FILL_PART_BYTES);
-        let regions: Vec<_> = plan.regions.iter().map(region).collect();
-        Ok(Self { layout: Layout::new(&regions)?, reads: plan.reads })
+    /// The dataset has no such shard, or the leaf does not have it.
+    pub(crate) fn new(manifest: &Manifest, leaf: &Leaf, shard: u32) -> Result<Self, ExtentError> {
+        let layout = shard_layout(manifest, shard)?;
+        let FillPlan { gets, mut inline, .. } =
+            manifest.fill_plan(leaf, shard, limits::FILL_PART_BYTES);
+        inline.retain(|&tensor| layout.region_bytes(tensor) > 0);
+        let next = |next: &mut usize, get: &Get| {
+            *next += get.parts.len();
+            Some(*next)
+        };
+        let firsts = [0].into_iter().chain(gets.iter().scan(0, next)).collect();
+        Ok(Self { layout, gets, firsts, inline })
     }
 
+    /// Returns the parts of the extent: those of each read, and then the inline tensors.
     pub(crate) fn parts(&self) -> Vec<PartSpec> {
-        let spec = |read: &PartRead| PartSpec {
-            region: read.tensor,
-            range: read.region_offset..read.region_offset + read.bytes,
-        };
-        self.reads.iter().map(spec).collect()
+        let read = self.gets.iter().flat_map(|get| &get.parts);
+        let read = read.map(|part| PartSpec { region: part.tensor, range: part.region.clone() });
+        let whole =
+            |&region: &usize| PartSpec { region, range: 0..self.layout.region_bytes(region) };
+        read.chain(self.inline.iter().map(whole)).collect()
     }
+}
+
+/// Returns the layout of a shard's extent.
+///
+/// # Panics
+/// The dataset has no such shard.
+pub(crate) fn shard_layout(manifest: &Manifest, shard: u32) -> Result<Layout, ExtentError> {
+    let regions: Vec<_> = manifest.regions(shard).iter().map(region).collect();
+    Layout::new(&regions)
 }
 
 /// Rows of different lengths have no stride. Their region is one run of bytes.

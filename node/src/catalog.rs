@@ -27,7 +27,7 @@ use larder_dataset::{
 use tokio::time;
 
 use crate::cache::Cache;
-use crate::dataset::{Dataset, ManifestBytes};
+use crate::dataset::{Dataset, SealedBytes};
 use crate::{clock, on_thread};
 use open_budget::{NodeOpenBudget, OpenRequest};
 use queue::Queues;
@@ -278,7 +278,7 @@ impl Catalog {
     /// Puts a manifest into shared memory and its dataset into the catalog, unless it is open
     /// already.
     async fn keep(&self, resolved: Resolved) -> Result<Arc<Dataset>, Error> {
-        let Resolved { manifest, location, .. } = resolved;
+        let Resolved { manifest, location, leaf_files, .. } = resolved;
         let snapshot = manifest.snapshot();
         let _one_at_a_time = self.keeping.lock().await;
         if let Some(dataset) = self.get(snapshot) {
@@ -290,7 +290,7 @@ impl Catalog {
         let kept = move || {
             let extent = cache.keep_manifest(snapshot, manifest.as_bytes())?;
             // Parsed again in its extent, so that the private copy can be dropped.
-            match Manifest::over(Arc::new(ManifestBytes(Arc::clone(&extent)))) {
+            match Manifest::over(Arc::new(SealedBytes(Arc::clone(&extent)))) {
                 Ok(manifest) => Ok((manifest, extent)),
                 Err(why) => {
                     cache.drop_manifest(snapshot);
@@ -299,8 +299,8 @@ impl Catalog {
             }
         };
         let (manifest, extent) = on_thread(kept).await?;
-        let dataset =
-            Arc::new(Dataset::new(manifest, extent, location.uri().clone(), origin, clock::now()));
+        let places = (location.uri().clone(), leaf_files);
+        let dataset = Arc::new(Dataset::new(manifest, extent, places, origin, clock::now()));
         self.lock().open.insert(snapshot, Arc::clone(&dataset));
         Ok(dataset)
     }
@@ -382,7 +382,7 @@ fn is_idle(dataset: &Arc<Dataset>, now: Instant) -> bool {
 }
 
 /// Maps an error of opening a dataset to the error that crosses the wire.
-fn dataset_error(error: DatasetError) -> Error {
+pub(crate) fn dataset_error(error: DatasetError) -> Error {
     let hint = error.hint();
     Error::new(ErrorKind::from(&error), error.to_string()).with_hint(hint).with_source(error)
 }

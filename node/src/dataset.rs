@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use larder_base::{Error, ErrorKind, ShardId, SnapshotId};
-use larder_dataset::{Manifest, Origin, OriginUri};
+use larder_dataset::{Leaf, LeafFiles, Manifest, Origin, OriginUri};
 use larder_extent::Sealed;
 use larder_store::NoRoom;
 
@@ -15,10 +15,13 @@ pub(crate) struct Dataset {
     manifest: Manifest,
     manifest_extent: Arc<Sealed>,
     manifest_uri: OriginUri,
+    leaf_files: LeafFiles,
     origin: Origin,
     health: OriginHealth,
-    /// One bit per shard, set once its id was checked.
+    /// One bit per shard, set once its leaf was read and its id holds.
     vouched: Box<[AtomicU64]>,
+    /// One bit per leaf, set once the ids of its shards were checked.
+    checked: Box<[AtomicU64]>,
     /// The shard indices in the order of their ids, built at the first request by id.
     by_id: OnceLock<Box<[u32]>>,
     /// Set once the log says that some of its shards are never kept.
@@ -30,19 +33,20 @@ impl Dataset {
     pub(crate) fn new(
         manifest: Manifest,
         manifest_extent: Arc<Sealed>,
-        manifest_uri: OriginUri,
+        (manifest_uri, leaf_files): (OriginUri, LeafFiles),
         origin: Origin,
         now: Instant,
     ) -> Self {
-        let words = manifest.shard_count().div_ceil(u64::BITS);
-        let vouched = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let (vouched, checked) = (bits(manifest.shard_count()), bits(manifest.leaf_count()));
         Self {
             manifest,
             manifest_extent,
             manifest_uri,
+            leaf_files,
             origin,
             health: OriginHealth::default(),
             vouched,
+            checked,
             by_id: OnceLock::new(),
             warned: AtomicBool::new(false),
             last_used: Mutex::new(now),
@@ -62,6 +66,11 @@ impl Dataset {
     /// Returns the object that the manifest was read from when the dataset was opened.
     pub(crate) fn manifest_uri(&self) -> &OriginUri {
         &self.manifest_uri
+    }
+
+    /// Returns the files of the manifest's leaves.
+    pub(crate) fn leaf_files(&self) -> &LeafFiles {
+        &self.leaf_files
     }
 
     /// Returns access to the origin of its bytes.
@@ -105,30 +114,53 @@ impl Dataset {
         Err(Error::new(ErrorKind::NotFound, message))
     }
 
-    /// Checks, once per shard, that a shard's id is the one computed from its ranges in the
-    /// manifest. Otherwise a manifest with another dataset's ids could read the shards cached under
-    /// them.
-    ///
-    /// # Panics
-    /// There is no such shard.
-    pub(crate) fn vouch(&self, shard: u32) -> Result<(), Error> {
-        let word = &self.vouched[usize::try_from(shard / u64::BITS).unwrap_or(usize::MAX)];
-        let bit = 1_u64 << (shard % u64::BITS);
-        if word.load(Ordering::Relaxed) & bit != 0 {
+    /// Checks that the manifest has a leaf with this number.
+    pub(crate) fn check_leaf(&self, leaf: u32) -> Result<(), Error> {
+        let count = self.manifest.leaf_count();
+        if leaf < count {
             return Ok(());
         }
-        if !self.manifest.shard_id_holds(shard) {
-            return Err(Error::new(
-                ErrorKind::DataLoss,
-                format!(
-                    "the manifest of {} names shard {shard} by an id that its bytes don't have; \
-                     index the dataset again",
-                    self.uri()
-                ),
-            ));
+        let message = format!("leaf {leaf} of a manifest of {count} leaves");
+        Err(Error::new(ErrorKind::NotFound, message))
+    }
+
+    /// Returns whether a shard's id was found to be the one of its bytes.
+    pub(crate) fn is_vouched(&self, shard: u32) -> bool {
+        is_set(&self.vouched, shard)
+    }
+
+    /// Checks that the shards of a leaf have the ids that are computed from their ranges. Otherwise
+    /// a manifest with another dataset's ids could read the shards cached under them.
+    pub(crate) fn vouch(&self, leaf: &Leaf) {
+        if is_set(&self.checked, leaf.number()) {
+            return;
         }
-        word.fetch_or(bit, Ordering::Relaxed);
-        Ok(())
+        for shard in leaf.shards() {
+            if self.manifest.shard_id_holds(leaf, shard) {
+                set(&self.vouched, shard);
+            }
+        }
+        set(&self.checked, leaf.number());
+    }
+
+    /// Checks that a shard may be looked for in the cache.
+    ///
+    /// # Errors
+    /// Its id is not the one of its bytes, or its leaf was not read yet.
+    pub(crate) fn check_vouched(&self, shard: u32) -> Result<(), Error> {
+        if self.is_vouched(shard) {
+            return Ok(());
+        }
+        let uri = self.uri();
+        if is_set(&self.checked, self.manifest.leaf_of(shard)) {
+            let message = format!(
+                "the manifest of {uri} names shard {shard} by an id that its bytes don't have; index \
+                 the dataset again"
+            );
+            return Err(Error::new(ErrorKind::DataLoss, message));
+        }
+        let message = format!("the leaf of shard {shard} of {uri} was not read yet");
+        Err(Error::new(ErrorKind::Internal, message))
     }
 
     /// Warns once that shards of this dataset are larger than the node's memory. It works, but
@@ -152,10 +184,23 @@ impl Dataset {
     }
 }
 
-/// The bytes of a manifest in its extent.
-pub(super) struct ManifestBytes(pub(super) Arc<Sealed>);
+/// Makes so many bits, none of them set.
+fn bits(count: u32) -> Box<[AtomicU64]> {
+    (0..count.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect()
+}
 
-impl AsRef<[u8]> for ManifestBytes {
+fn is_set(bits: &[AtomicU64], bit: u32) -> bool {
+    bits[(bit / u64::BITS) as usize].load(Ordering::Relaxed) & 1 << (bit % u64::BITS) != 0
+}
+
+fn set(bits: &[AtomicU64], bit: u32) {
+    bits[(bit / u64::BITS) as usize].fetch_or(1 << (bit % u64::BITS), Ordering::Relaxed);
+}
+
+/// The bytes of a manifest, or of a leaf of one, in its extent.
+pub(super) struct SealedBytes(pub(super) Arc<Sealed>);
+
+impl AsRef<[u8]> for SealedBytes {
     fn as_ref(&self) -> &[u8] {
         self.0.region(0)
     }

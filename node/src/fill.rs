@@ -24,7 +24,10 @@ mod retry;
 mod throttle;
 mod worker;
 
+use std::ops::Range;
+
 use larder_base::{Error, ErrorKind};
+use larder_dataset::{Get, Leaf, Manifest, Scatter};
 use larder_extent::Part;
 
 use crate::cache::extent_error;
@@ -34,6 +37,23 @@ pub(crate) use read_through::{ReadThrough, RowWanted};
 pub(crate) use reader::Reader;
 pub(crate) use throttle::TransferThrottle;
 pub(crate) use worker::Filler;
+
+/// A range of an object to read.
+#[derive(Debug, Clone)]
+pub(crate) struct ObjectRange<'a> {
+    /// The leaf that lists the object.
+    pub(crate) leaf: &'a Leaf,
+    /// The number of the object in the leaf.
+    pub(crate) object: u32,
+    /// The bytes.
+    pub(crate) range: Range<u64>,
+}
+
+impl ObjectRange<'_> {
+    fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
 
 /// A sink for the bytes of a read, in their order: a part of a shard that is being filled, or
 /// memory. Readers check and count the bytes.
@@ -78,5 +98,40 @@ impl ByteSink for Piece<'_> {
         target.ok_or_else(more)?.copy_from_slice(bytes);
         self.filled += bytes.len();
         Ok(())
+    }
+}
+
+/// The parts of a shard that one read fills. Parts that are in already are `None`.
+pub(crate) struct GetParts<'a> {
+    scatter: Scatter<'a>,
+    make: Box<dyn Fn() -> Scatter<'a> + Send + 'a>,
+    pub(crate) parts: Vec<Option<Part>>,
+}
+
+impl<'a> GetParts<'a> {
+    pub(crate) fn new(
+        manifest: &'a Manifest,
+        leaf: &'a Leaf,
+        shard: u32,
+        get: &'a Get,
+        parts: Vec<Option<Part>>,
+    ) -> Self {
+        let make = move || Scatter::new(manifest, leaf, shard, get);
+        Self { scatter: make(), make: Box::new(make), parts }
+    }
+}
+
+impl ByteSink for GetParts<'_> {
+    fn begin(&mut self) {
+        self.scatter = (self.make)();
+        self.parts.iter_mut().flatten().for_each(Part::restart);
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let parts = &mut self.parts;
+        self.scatter.take(bytes, |index, _, bytes| match &mut parts[index] {
+            Some(part) => part.put(bytes),
+            None => Ok(()),
+        })
     }
 }

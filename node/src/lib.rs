@@ -20,6 +20,7 @@ pub mod config;
 mod dataset;
 mod driver;
 mod fill;
+mod leaves;
 mod membership;
 pub mod node;
 mod replication;

@@ -24,6 +24,7 @@ use crate::catalog::Catalog;
 use crate::config::{Config, Memory};
 use crate::driver;
 use crate::fill::{Filler, Peers, ReadThrough, Reader, TransferThrottle};
+use crate::leaves::Leaves;
 use crate::membership::{Cluster, Placements};
 use crate::replication::Copier;
 use crate::serve::{Listeners, Servers, io_error};
@@ -163,7 +164,8 @@ fn share(
     let catalog = if config.private { catalog.following_links() } else { catalog };
     let peers = Arc::new(Peers::new(&config.node_id, Arc::clone(&placements)));
     let throttle = Arc::new(TransferThrottle::default());
-    Filler::new(&reader, Arc::clone(&peers), &counters, &throttle)
+    let leaves = Leaves::new(&cache, handle.clone());
+    Filler::new((&reader, &leaves), Arc::clone(&peers), &counters, &throttle)
         .start_workers(&cache, &handle, &stopping);
     Ok(Shared {
         boot_id: std::array::from_fn(|_| fastrand::u8(..)),
@@ -172,6 +174,7 @@ fn share(
         read_through: ReadThrough::new(handle.clone(), reader, Arc::clone(&counters)),
         config,
         cache,
+        leaves,
         peers,
         counters,
         throttle,

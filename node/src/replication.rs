@@ -157,8 +157,7 @@ impl Copier {
                 continue;
             }
             let Lacking { dataset, index, .. } = &shard;
-            let bringing =
-                ensure_resident(&self.shared.cache, dataset, *index, Priority::Background);
+            let bringing = ensure_resident(&self.shared, dataset, *index, Priority::Background);
             match time::timeout(ROUND_MAX, bringing).await {
                 Ok(Pulled::Verified) => came += 1,
                 _ => drop(self.failed.insert(shard.id())),
@@ -243,12 +242,15 @@ async fn one(
 
 /// Fills a shard unless it is here: from a node that has it, else from the origin.
 pub(crate) async fn ensure_resident(
-    cache: &Arc<Cache>,
+    shared: &Shared,
     dataset: &Arc<Dataset>,
     index: u32,
     priority: Priority,
 ) -> Pulled {
-    match cache.find(dataset, &[index], priority).pop() {
+    if let Err(why) = shared.leaves.ready(dataset, &[index]).await {
+        return failed(why.kind());
+    }
+    match shared.cache.find(dataset, &[index], priority).pop() {
         Some(Found::Resident(_)) => Pulled::Verified,
         Some(Found::InFlight(flight)) => {
             let landed = task::spawn_blocking(move || landed(&flight)).await;

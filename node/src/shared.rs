@@ -10,6 +10,7 @@ use crate::cache::{Cache, Counters};
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::fill::{Peers, ReadThrough, TransferThrottle};
+use crate::leaves::Leaves;
 use crate::membership::{Cluster, Placements};
 
 /// The parts of a node that its servers use. One per node, behind an `Arc`.
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) origin_faults: ArcSwap<Vec<String>>,
     /// The shards.
     pub(crate) cache: Arc<Cache>,
+    /// The leaves of the manifests of open datasets.
+    pub(crate) leaves: Arc<Leaves>,
     /// Reads rows of shards that are not kept.
     pub(crate) read_through: ReadThrough,
     /// The other nodes of the ring.

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use larder_base::{Error, Member, Ring};
-use larder_dataset::{DatasetRef, IndexOptions, Origin, OriginUri, index};
+use larder_dataset::{
+    DatasetRef, IndexOptions, Leaf, Origin, OriginUri, RowPlaces, RowSource, index,
+};
 use larder_extent::Sealed;
 use larder_store::Budget;
 use tempfile::TempDir;
@@ -21,6 +23,7 @@ use crate::catalog::Catalog;
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::fill::{Filler, Peers, ReadThrough, Reader};
+use crate::leaves::Leaves;
 use crate::membership::Placements;
 
 /// Longer than any wait of a passing test, so that a failing test ends.
@@ -82,11 +85,24 @@ impl Folder {
 
     /// Returns the memory that the manifest takes.
     fn manifest_bytes(&self) -> u64 {
-        let files = fs::read_dir(self.dir.path().join(".larder")).unwrap();
+        self.extents("", "manifest")
+    }
+
+    /// Returns the memory that the leaves of all manifests take.
+    pub(crate) fn leaf_bytes(&self) -> u64 {
+        self.extents("leaves", "")
+    }
+
+    /// Returns the memory of the files with this extension in a folder beside the data.
+    fn extents(&self, folder: &str, extension: &str) -> u64 {
+        let Ok(files) = fs::read_dir(self.dir.path().join(".larder").join(folder)) else {
+            return 0;
+        };
         let files = files.map(|file| file.unwrap());
-        let manifest =
-            files.into_iter().find(|f| f.path().extension() == Some("manifest".as_ref()));
-        4096 + manifest.unwrap().metadata().unwrap().len().next_multiple_of(4096)
+        let files = files.filter(|f| f.path().extension().is_none_or(|known| known == extension));
+        let files = files.filter(|file| file.path().is_file());
+        let extent = |bytes: u64| 4096 + bytes.next_multiple_of(4096);
+        files.map(|file| extent(file.metadata().unwrap().len())).sum()
     }
 
     pub(crate) fn file(&self) -> PathBuf {
@@ -117,13 +133,29 @@ impl Folder {
         bytes
     }
 
+    /// Reads the leaf of a shard.
+    pub(crate) fn leaf(&self, dataset: &Dataset, shard: u32) -> Leaf {
+        let manifest = dataset.manifest();
+        let reading = dataset.leaf_files().load(manifest, manifest.leaf_of(shard));
+        runtime().block_on(reading).unwrap()
+    }
+
+    /// Returns the offset in the file of the first row of a shard.
+    pub(crate) fn offset(&self, dataset: &Dataset, shard: u32) -> u64 {
+        let leaf = self.leaf(dataset, shard);
+        match dataset.manifest().row_source(&leaf, (shard, 0), 0) {
+            RowSource::Object(read) => read.offset,
+            RowSource::Value(_) => panic!("the rows lie in a file"),
+        }
+    }
+
     /// Checks every row of a shard against the file.
     pub(crate) fn check(&self, dataset: &Dataset, shard: u32, sealed: &Sealed) {
-        let facts = dataset.manifest().shard(shard);
+        let (facts, leaf) = (dataset.manifest().shard(shard), self.leaf(dataset, shard));
         sealed.verify().unwrap();
         for row in 0..facts.rows {
             let sample = usize::try_from(facts.first_sample + u64::from(row)).unwrap();
-            let (at, bytes) = dataset.manifest().row_in_region(shard, row, 0);
+            let (at, bytes) = dataset.manifest().row_in_region(&leaf, shard, row, 0);
             let [at, bytes] = [at, bytes].map(|number| usize::try_from(number).unwrap());
             assert_eq!(sealed.region(0)[at..at + bytes], self.row(sample), "sample {sample}");
         }
@@ -135,6 +167,7 @@ pub(crate) struct CacheFixture {
     pub(crate) dataset: Arc<Dataset>,
     pub(crate) catalog: Catalog,
     pub(crate) read_through: ReadThrough,
+    pub(crate) leaves: Arc<Leaves>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) counters: Arc<Counters>,
     reader: Arc<Reader>,
@@ -147,7 +180,7 @@ impl CacheFixture {
     pub(crate) fn unmanned(folder: &Folder, budget_bytes: u64) -> Self {
         let (runtime, counters) = (runtime(), Arc::new(Counters::default()));
         let manifest_bytes = folder.manifest_bytes();
-        let budget = Budget::new(budget_bytes + manifest_bytes);
+        let budget = Budget::new(budget_bytes + manifest_bytes + folder.leaf_bytes());
         let cache = Cache::start(budget, Arc::clone(&counters)).unwrap();
         let catalog = Catalog::new(vec![folder.uri()], Arc::clone(&cache));
         let wanted = DatasetRef::parse(&folder.uri().to_string()).unwrap();
@@ -157,7 +190,10 @@ impl CacheFixture {
         let handle = runtime.handle().clone();
         let read_through = ReadThrough::new(handle, Arc::clone(&reader), Arc::clone(&counters));
         let stopping = CancellationToken::new();
-        Self { dataset, catalog, read_through, cache, counters, reader, stopping, runtime }
+        let leaves = Leaves::new(&cache, runtime.handle().clone());
+        let shards: Vec<u32> = (0..dataset.manifest().shard_count()).collect();
+        leaves.wait(leaves.ready(&dataset, &shards)).unwrap();
+        Self { dataset, catalog, read_through, leaves, cache, counters, reader, stopping, runtime }
     }
 
     /// Creates a cache of `budget_bytes` beside the manifest, with workers.
@@ -177,14 +213,24 @@ impl CacheFixture {
         let members = [member("n1", "127.0.0.1:1")].into_iter().chain(beside).collect();
         let peers = Arc::new(Peers::new("n1", placed(1, members)));
         peers.meet(others);
-        let filler = Filler::new(&self.reader, peers, &self.counters, &Arc::default());
+        let filler =
+            Filler::new((&self.reader, &self.leaves), peers, &self.counters, &Arc::default());
         filler.start_workers(&self.cache, self.runtime.handle(), &self.stopping);
     }
 
     /// Opens the dataset as last indexed.
     pub(crate) fn open(&self, folder: &Folder) -> Arc<Dataset> {
         let wanted = DatasetRef::parse(&folder.uri().to_string()).unwrap();
-        self.runtime.block_on(self.catalog.open(&wanted, None)).unwrap().dataset
+        let dataset = self.runtime.block_on(self.catalog.open(&wanted, None)).unwrap().dataset;
+        let shards: Vec<u32> = (0..dataset.manifest().shard_count()).collect();
+        self.leaves.wait(self.leaves.ready(&dataset, &shards)).unwrap();
+        dataset
+    }
+
+    /// Returns the places of all rows.
+    pub(crate) fn places(&self) -> RowPlaces {
+        let shards: Vec<u32> = (0..self.dataset.manifest().shard_count()).collect();
+        self.leaves.wait(self.leaves.places(&self.dataset, &shards, true)).unwrap()
     }
 
     pub(crate) fn find(&self, shard: u32) -> Found {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use larder_client::admin::Manifest;
+use larder_client::admin::Snapshot;
 use larder_tests::Garage;
 use object_store::aws::AmazonS3;
 use object_store::{GetOptions, ObjectStore, path::Path};
@@ -34,14 +34,18 @@ pub(super) struct Plain {
 
 impl Plain {
     /// The ranges that a node reads to fill every shard of a dataset.
-    pub(super) fn new(store: &Store, manifest: &Manifest, part_bytes: u64) -> Self {
-        let shards = 0..manifest.shard_count();
-        let reads = shards.flat_map(|shard| manifest.fill_plan(shard, part_bytes).reads);
-        let range = |read: larder_client::admin::PartRead| {
-            let key = format!("{}/{}", manifest.uri().path(), manifest.object(read.object).key);
-            (Path::from(key), read.object_offset..read.object_offset + read.bytes)
-        };
-        Self { store: store.clone(), reads: reads.map(range).collect() }
+    pub(super) fn new(store: &Store, snapshot: &Snapshot, part_bytes: u64) -> Self {
+        let Snapshot { manifest, leaves } = snapshot;
+        let mut reads = Vec::new();
+        for leaf in leaves {
+            for shard in leaf.shards() {
+                for get in manifest.fill_plan(leaf, shard, part_bytes).gets {
+                    let key = leaf.object_uri(get.object).path().to_owned();
+                    reads.push((Path::from(key), get.range));
+                }
+            }
+        }
+        Self { store: store.clone(), reads }
     }
 
     /// Reads everything once.

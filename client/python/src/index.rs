@@ -88,7 +88,7 @@ fn facts(step: IndexProgress) -> (&'static str, u64, Option<u64>) {
 }
 
 fn report<'py>(py: Python<'py>, indexed: &Indexed) -> PyResult<Bound<'py, PyDict>> {
-    let (manifest, report) = (&indexed.manifest, PyDict::new(py));
+    let (manifest, report) = (&indexed.snapshot.manifest, PyDict::new(py));
     let left_out = indexed.left_out.iter();
     let left_out = left_out.map(|left| (&*left.object, left.tensor.as_deref(), &*left.why));
     report.set_item("snapshot", manifest.snapshot().to_string())?;

@@ -20,8 +20,12 @@ pub(super) fn warn_if_added(name: &DatasetName, manifest: &Manifest) {
     if pinned || !is_first(env::var("RANK").ok().as_deref(), fork_count()) {
         return;
     }
-    let manifest = manifest.clone();
+    let (manifest, given) = (manifest.clone(), name.manifest.clone());
     let thread = thread::Builder::new().name("larder-added".to_owned());
+    let count = async move |manifest: &Manifest| -> Result<u64, DatasetError> {
+        let origin = Origin::connect(manifest.uri()).await?;
+        Box::pin(count_added(&origin, manifest, given.as_ref())).await
+    };
     let counting = thread.spawn(move || match runtime::block_on(count(&manifest)) {
         Ok(Ok(0)) => {}
         Ok(Ok(added)) => tracing::warn!("{}", added_warning(manifest.uri(), added)),
@@ -31,11 +35,6 @@ pub(super) fn warn_if_added(name: &DatasetName, manifest: &Manifest) {
     if let Err(error) = counting {
         tracing::debug!(%error, "added objects are not counted");
     }
-}
-
-async fn count(manifest: &Manifest) -> Result<u64, DatasetError> {
-    let origin = Origin::connect(manifest.uri()).await?;
-    Box::pin(count_added(&origin, manifest)).await
 }
 
 /// Whether this is the first process of its job: rank 0, and no forked worker.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use larder_base::{limits, printable_line};
 use larder_dataset::{
-    DatasetError, IndexOptions, IndexProgress, Indexed, Manifest, Opened, Origin, OriginUri, index,
+    DatasetError, IndexOptions, IndexProgress, Indexed, Opened, Origin, OriginUri, Snapshot, index,
 };
 
 use super::address::parse_prefix;
@@ -13,9 +13,9 @@ use crate::{CancelToken, Error, ErrorKind, OpenDataset, runtime};
 /// The report of indexing an opened prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedNow {
-    /// How samples are formed of the files, as [`Manifest::summary`].
+    /// How samples are formed of the files, as [`Snapshot::summary`].
     pub samples: String,
-    /// As [`Manifest::one_sample_per_file`].
+    /// As [`Snapshot::one_sample_per_file`].
     pub warning: Option<String>,
     /// The address of the new manifest.
     pub manifest: String,
@@ -28,25 +28,29 @@ pub struct IndexedNow {
 impl IndexedNow {
     /// The report of indexing by this process. `None` if there was a manifest.
     pub fn of(opened: &Opened) -> Option<Self> {
-        let left_out = opened.left_out.iter().map(ToString::to_string);
-        opened.indexed_now.then(|| Self {
-            samples: opened.manifest.summary(),
-            warning: opened.manifest.one_sample_per_file(),
-            manifest: opened.location.uri().to_string(),
-            left_out: first(left_out),
-            left_out_count: opened.left_out.len() as u64,
+        opened.indexed_now.then(|| {
+            let (manifest, leaves) = (opened.manifest.clone(), opened.leaves.clone());
+            let snapshot = Snapshot { manifest, leaves };
+            let left_out = opened.left_out.iter().map(ToString::to_string);
+            Self {
+                samples: snapshot.summary(),
+                warning: snapshot.one_sample_per_file(),
+                manifest: opened.location.uri().to_string(),
+                left_out: first(left_out),
+                left_out_count: opened.left_out.len() as u64,
+            }
         })
     }
 
-    /// The report of indexing by a node. `None` if there was a manifest.
-    pub(super) fn by_node(manifest: &Manifest, opened: OpenDataset) -> Option<Self> {
-        opened.indexed_now.then(|| Self {
-            samples: manifest.summary(),
-            warning: manifest.one_sample_per_file(),
+    /// The report of indexing by a node.
+    pub(super) fn by_node(snapshot: &Snapshot, opened: OpenDataset) -> Self {
+        Self {
+            samples: snapshot.summary(),
+            warning: snapshot.one_sample_per_file(),
             manifest: opened.manifest_uri,
             left_out: first(opened.left_out.into_iter()),
             left_out_count: opened.left_out_count,
-        })
+        }
     }
 }
 
@@ -93,7 +97,7 @@ pub fn index_prefix(
         Box::pin(index(&origin, prefix, options, progress)).await
     }))??;
     let indexed = indexed.map_err(|error| index_error(prefix, error))?;
-    let warning = indexed.manifest.one_sample_per_file();
+    let warning = indexed.snapshot.one_sample_per_file();
     warning.iter().for_each(|warning| tracing::warn!("{prefix}: {warning}"));
     Ok(indexed)
 }

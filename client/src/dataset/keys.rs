@@ -87,7 +87,7 @@ impl Dataset {
         }
         let name = self.name().tagged(&key_tag(self.snapshot()));
         let read = open::read(&name, self.cluster().map(|it| &**it), self.local());
-        let ((manifest, _), _) = read.map_err(|error| match error.kind() {
+        let (open::Opened { manifest, .. }, _) = read.map_err(|error| match error.kind() {
             ErrorKind::NotFound => self.no_keys(),
             _ => error,
         })?;

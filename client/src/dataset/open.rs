@@ -7,7 +7,7 @@
 
 use std::{iter, sync::Arc, time::Duration};
 
-use larder_dataset::{DatasetError, Manifest};
+use larder_dataset::{DatasetError, Leaf, Manifest};
 
 use super::{
     Dataset, IDLE_BYTES_MAX, IDLE_MAX, added::warn_if_added, address::parse_name, all_samples,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostOptions,
-    memory::BufferPool, process, runtime,
+    OpenDataset, memory::BufferPool, process, runtime,
 };
 
 /// Options to open a dataset. Created by [`Dataset::options`].
@@ -78,17 +78,20 @@ impl OpenOptions {
             (None, None) => None,
         };
         let (opened, opened_by_node) = read(&name, cluster.as_deref(), self.fetch.local)?;
-        let (manifest, indexed_now) = opened;
+        let Opened { manifest, leaves, indexed_by_node, mut indexed_now } = opened;
+        let view = all_samples(&manifest)?;
+        let fetcher = Fetcher::with_leaves(manifest, leaves, &name, cluster, self.fetch);
+        if let Some(by_node) = indexed_by_node {
+            indexed_now = Some(IndexedNow::by_node(&fetcher.leaves().snapshot()?, by_node));
+        }
         if let Some(indexed) = &indexed_now {
             let uri = name.reference.uri();
             tracing::warn!("{uri} {indexed}");
             indexed.warning.iter().for_each(|warning| tracing::warn!("{uri}: {warning}"));
         }
         if indexed_now.is_none() {
-            warn_if_added(&name, &manifest);
+            warn_if_added(&name, fetcher.manifest());
         }
-        let view = all_samples(&manifest)?;
-        let fetcher = Fetcher::new(manifest, &name, cluster, self.fetch);
         if opened_by_node {
             fetcher.learn_owners();
         }
@@ -105,8 +108,16 @@ fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Clus
     Cluster::of_host(options.clone(), prefixes.map(ToString::to_string).collect())
 }
 
-/// A manifest, and the report of indexing if it was made now.
-pub(super) type Opened = (Manifest, Option<IndexedNow>);
+/// An opened manifest.
+pub(super) struct Opened {
+    pub(super) manifest: Manifest,
+    /// All its leaves, if this process indexed the prefix just now.
+    leaves: Vec<Leaf>,
+    /// The report of indexing, if this process indexed it now.
+    indexed_now: Option<IndexedNow>,
+    /// The answer of the node, if the node indexed it now.
+    indexed_by_node: Option<OpenDataset>,
+}
 
 /// Reads the manifest that a name means: through the cluster if one of its nodes answers, else from
 /// the origin. Also returns whether a node opened it.
@@ -137,8 +148,8 @@ fn through_cluster(
     let opened = cluster.open_dataset(name).map_err(|error| cluster.hint_at_credentials(error));
     let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
-        let indexed = IndexedNow::by_node(&manifest, opened);
-        Ok((manifest, indexed))
+        let indexed_by_node = opened.indexed_now.then_some(opened);
+        Ok(Opened { manifest, leaves: Vec::new(), indexed_now: None, indexed_by_node })
     });
     match opened {
         Ok(opened) => Ok(Some(opened)),
@@ -157,8 +168,9 @@ fn from_origin(name: &DatasetName) -> Result<Opened, Error> {
     let opened = larder_dataset::open(&name.reference, name.manifest.as_ref());
     let opened =
         runtime::block_on(name.told_if_long(opened))?.map_err(|error| open_error(name, error))?;
-    let indexed = IndexedNow::of(&opened);
-    Ok((opened.manifest, indexed))
+    let indexed_now = IndexedNow::of(&opened);
+    let larder_dataset::Opened { manifest, leaves, .. } = opened;
+    Ok(Opened { manifest, leaves, indexed_now, indexed_by_node: None })
 }
 
 /// The client's error for a dataset that could not be opened from the origin.

@@ -11,7 +11,7 @@ use std::{
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use larder_base::{ErrorKind, Placement, Ring, SnapshotId, Ticket, limits, placement::Exceptions};
-use larder_dataset::Manifest;
+use larder_dataset::{Leaf, Manifest};
 use larder_wire::{
     control as schema,
     control::{
@@ -162,7 +162,7 @@ impl Control {
     ) -> Result<Manifest, Error> {
         let snapshot = Bytes::copy_from_slice(open.snapshot.as_bytes());
         let mut client = self.client(address)?;
-        let call = client.fetch_manifest(FetchManifestRequest { snapshot });
+        let call = client.fetch_manifest(FetchManifestRequest { snapshot, leaf: None });
         let pieces = within(self.named(address), limits::CONTROL_CALL_TIMEOUT, call).await?;
         let max = open.manifest_bytes.min(limits::MANIFEST_BYTES_MAX);
         let mut pieces = Pieces::new(self.named(address), pieces);
@@ -175,6 +175,24 @@ impl Control {
                 .because(format!("it is that of snapshot {}", manifest.snapshot())));
         }
         Ok(manifest)
+    }
+
+    /// Fetches a leaf of a manifest in pieces. Its hash exposes a node that sends another one.
+    pub(super) async fn leaf(
+        &self,
+        address: &str,
+        manifest: &Manifest,
+        leaf: u32,
+    ) -> Result<Leaf, Error> {
+        let snapshot = Bytes::copy_from_slice(manifest.snapshot().as_bytes());
+        let mut client = self.client(address)?;
+        let call = client.fetch_manifest(FetchManifestRequest { snapshot, leaf: Some(leaf) });
+        let pieces = within(self.named(address), limits::OPEN_DATASET_TIMEOUT, call).await?;
+        let mut pieces = Pieces::new(self.named(address), pieces);
+        let first = pieces.next().await?;
+        let bytes = pieces.collect(first, manifest.leaf_bytes(leaf)).await?;
+        Leaf::over(manifest, leaf, Arc::new(bytes))
+            .map_err(|error| not_that(address, manifest.snapshot()).with_source(error))
     }
 
     /// Fetches the placement of a snapshot with `shards` shards on a ring: the ring, with the

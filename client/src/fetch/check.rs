@@ -1,7 +1,7 @@
 //! Checks the arguments of a gather against the snapshot.
 
 use larder_base::{ErrorKind, limits};
-use larder_dataset::{Manifest, Tensor};
+use larder_dataset::{Manifest, RowPlaces, Tensor};
 use larder_wire::data::{DistinctShards, RowRef};
 
 use crate::{
@@ -34,12 +34,12 @@ impl Checked<'_> {
 
 /// Checks that the buffers fit the tensors and rows. All rows exist.
 pub(super) fn check<'a>(
-    manifest: &Manifest,
+    places: &RowPlaces,
     placed: Placed<'a>,
     tensors: &[usize],
     out: &[&mut [u8]],
 ) -> Result<Checked<'a>, Error> {
-    let known = manifest.tensors();
+    let known = places.manifest().tensors();
     let tensors_max = limits::GATHER_TENSORS_MAX as usize;
     if tensors.len() != out.len() || tensors.len() > tensors_max {
         return refused(format!(
@@ -62,7 +62,7 @@ pub(super) fn check<'a>(
             return refused(format!("there is no tensor {tensor}, only {}", known.len()));
         };
         lengths.push(if known.is_ragged() {
-            let (bytes, begins) = check_ragged(manifest, placed, (slot, tensor), out.len())?;
+            let (bytes, begins) = check_ragged(places, placed, (slot, tensor), out.len())?;
             ragged_bytes += bytes;
             Lengths::Ragged(begins)
         } else {
@@ -88,7 +88,7 @@ fn check_even(placed: Placed<'_>, tensor: &Tensor, out: usize) -> Result<usize, 
 /// Returns the bytes of all rows of a ragged tensor and their offsets, if the buffer fits exactly
 /// these rows.
 fn check_ragged<'a>(
-    manifest: &Manifest,
+    places: &RowPlaces,
     placed: Placed<'a>,
     (slot, tensor): (usize, usize),
     out: usize,
@@ -98,7 +98,7 @@ fn check_ragged<'a>(
     let mut bytes = 0;
     let mut fits = begins.last() == Some(&out) && placed.fits(room);
     for (place, RowRef { shard, row }) in placed.iter() {
-        let length = manifest.row_in_region(shard, row, tensor).1;
+        let length = places.row(shard, row, tensor).1;
         let place = place as usize;
         fits = fits
             && begins[place].checked_add(usize::try_from(length).unwrap_or(usize::MAX))
@@ -108,7 +108,7 @@ fn check_ragged<'a>(
     if fits {
         return Ok((bytes, begins));
     }
-    let (rows, name) = (placed.rows.len(), manifest.tensors()[tensor].name());
+    let (rows, name) = (placed.rows.len(), places.manifest().tensors()[tensor].name());
     refused(format!("{rows} rows of tensor {name}, {bytes} bytes, do not fill {out} bytes"))
 }
 

@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use larder_base::{Advice, ErrorKind, limits};
 
 use super::{
-    Target,
+    Leaves, Target,
     failure_policy::{FailurePolicy, Verdict},
     lanes::{Event, Lane, Lanes, Wait},
     node::Node,
@@ -46,6 +46,7 @@ pub(super) struct Means<'a> {
     pub(super) target: &'a Arc<Target>,
     pub(super) session: &'a Session,
     pub(super) fallback: &'a Fallback,
+    pub(super) leaves: &'a Leaves,
 }
 
 /// A gather in progress.
@@ -410,12 +411,12 @@ impl<'a, 'b> Gathering<'a, 'b> {
     /// Reads a job from the origin. If that fails, the job returns to the work and is retried until
     /// the deadline. Nodes may be back by then.
     fn ask_origin(&mut self, job: Job) -> Result<(), Error> {
-        let (begun, Means { target, fallback, .. }) = (process::now(), self.means);
+        let (begun, Means { target, fallback, leaves, .. }) = (process::now(), self.means);
         if let Some(cluster) = &target.cluster {
             cluster.report_outage(target.manifest.uri(), self.last.as_ref());
         }
         let cancel = self.deadline.cancel();
-        let read = fallback.read(&target.manifest, &job, &mut self.wanted, cancel);
+        let read = fallback.read((&target.manifest, leaves), &job, &mut self.wanted, cancel);
         self.gathered.sources.wait_origin += process::now() - begun;
         match read {
             Ok(longest) => {

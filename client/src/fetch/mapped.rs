@@ -6,7 +6,7 @@ use std::sync::Arc;
 use larder_extent::{Attached, RowCopy, RowSource, copy_rows_verified};
 use larder_wire::data::{DistinctShards, RowRef};
 
-use larder_dataset::Manifest;
+use larder_dataset::RowPlaces;
 
 use super::ASK_AGAIN_CORRUPT;
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 
 #[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
-    pub(super) manifest: &'a Manifest,
+    pub(super) places: &'a RowPlaces,
     pub(super) slots: &'a Slots,
 }
 
@@ -46,7 +46,7 @@ struct Mapped {
 
 /// Copies the rows of mapped shards into the batch.
 pub(super) fn copy_mapped(
-    Means { manifest, slots }: Means<'_>,
+    Means { places, slots }: Means<'_>,
     placed: Placed<'_>,
     shards: &DistinctShards,
     tensors: &[u16],
@@ -65,7 +65,7 @@ pub(super) fn copy_mapped(
                 copy_even(&maps, &mapped, tensor, row_bytes, out, &mut damaged);
             }
             Lengths::Ragged(begins) => {
-                copy_ragged(manifest, &maps, &mapped, tensor, begins, out, &mut damaged);
+                copy_ragged(places, &maps, &mapped, tensor, begins, out, &mut damaged);
             }
         }
     }
@@ -103,7 +103,7 @@ fn copy_even(
 /// Copies ragged rows. Their checksums are of blocks, and a row is a part of a block with perhaps
 /// many rows. Each block is checked once per map, before its first byte is copied.
 fn copy_ragged(
-    manifest: &Manifest,
+    places: &RowPlaces,
     maps: &[Map],
     mapped: &[Mapped],
     tensor: usize,
@@ -113,7 +113,7 @@ fn copy_ragged(
 ) {
     for &Mapped { place, row, source } in mapped {
         let Map { shard, extent } = &maps[source as usize];
-        let (begin, bytes) = manifest.row_in_region(*shard, row, tensor);
+        let (begin, bytes) = places.row(*shard, row, tensor);
         match extent.bytes_verified(tensor, &(begin..begin + bytes)) {
             Ok(bytes) => out[Lengths::Ragged(begins).range(place)].copy_from_slice(bytes),
             Err(_) => damaged.push(place),

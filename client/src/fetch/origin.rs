@@ -11,7 +11,6 @@ mod plan;
 
 use std::{
     collections::HashMap,
-    ops::ControlFlow,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -19,11 +18,12 @@ use std::{
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::{ErrorKind, limits};
 use larder_dataset::{
-    DatasetError, FetchError, Manifest, Origin, OriginError, OriginUri, RowChecksums,
+    DatasetError, FetchError, Manifest, Origin, OriginUri, RowChecksums, RowPlaces,
     ShardChecksums,
 };
 use tokio::sync::OnceCell;
 
+use super::Leaves;
 use crate::{
     CopyStats, Error,
     deadline::CancelToken,
@@ -36,11 +36,10 @@ use plan::{Asked, Read};
 /// How often a byte is moved: from the connection, into a collected read, into the batch.
 const COPIES: u64 = 3;
 
-/// The connection to the origin with this process's credentials, made at first use.
+/// Reads rows from the origin, and compares them with checksums if the snapshot has any.
 pub(crate) struct Fallback {
     /// The place of the manifest, if it is not beside the data.
     manifest_at: Option<OriginUri>,
-    origin: PerProcess<OnceCell<Origin>>,
     tables: PerProcess<Tables>,
 }
 
@@ -74,65 +73,53 @@ struct Done {
 
 impl Fallback {
     pub(crate) fn new(manifest_at: Option<OriginUri>) -> Self {
-        Self { manifest_at, origin: PerProcess::new(), tables: PerProcess::new() }
+        Self { manifest_at, tables: PerProcess::new() }
     }
 
     /// Reads the rows of a job into the batch.
     pub(crate) fn read(
         &self,
-        manifest: &Manifest,
+        (manifest, leaves): (&Manifest, &Leaves),
         job: &Job,
         wanted: &mut Wanted<'_, '_>,
         cancel: &CancelToken,
     ) -> Result<LongestRead, Error> {
-        let read = runtime::block_on(cancel.unless(self.run(manifest, job, wanted)))???;
+        let run = self.run((manifest, leaves), job, wanted);
+        let read = runtime::block_on(cancel.unless(run))???;
         metrics::counter!("larder_client_origin_fallback_rows").increment(job.at.len() as u64);
         Ok(read)
     }
 
     async fn run(
         &self,
-        manifest: &Manifest,
+        (manifest, leaves): (&Manifest, &Leaves),
         job: &Job,
         wanted: &mut Wanted<'_, '_>,
     ) -> Result<LongestRead, Error> {
-        let cell = self.origin.get(|_| OnceCell::new());
-        let origin = cell.get_or_try_init(|| Origin::connect(manifest.uri())).await;
-        let origin = origin.map_err(from_origin)?;
+        let origin = &leaves.origin().await?;
+        let shards = job.at.iter().map(|&at| wanted.rows[at as usize].shard);
+        let places = &leaves.of_shards_at_origin(shards).await?;
         let tables = self.tables.get(|_| Tables::default());
         let checked = tables.are_there(origin, manifest, self.manifest_at.as_ref()).await?;
-        let asked = Asked { rows: wanted.rows, tensors: wanted.tensors };
+        let asked = Asked { rows: wanted.rows, tensors: wanted.tensors, places };
         let order = asked.in_order(job);
-        // Without checksums, rows of several shards may be read together.
-        let groups: Vec<&[u32]> = match checked {
-            true => order.chunk_by(|&a, &b| asked.shard(a) == asked.shard(b)).collect(),
-            false => vec![&order],
-        };
-        let plans = groups.into_iter().map(async |group| {
-            let mut reads = Vec::new();
-            let sums = match checked {
-                true => Some(tables.shard(manifest, asked.shard(group[0])).await?),
-                false => None,
-            };
-            for slot in job.slots.clone() {
-                reads.extend(match &sums {
-                    Some(sums) => plan::checked(manifest, group, slot, asked, sums),
-                    None => plan::plain(manifest, group, slot, asked),
-                });
+        let mut reads = Vec::new();
+        if checked {
+            for group in order.chunk_by(|&a, &b| asked.shard(a) == asked.shard(b)) {
+                let sums = tables.shard(manifest, asked.shard(group[0])).await?;
+                for slot in job.slots.clone() {
+                    reads.extend(plan::checked(group, slot, asked, &sums));
+                }
             }
-            Ok::<Vec<Read>, Error>(reads)
-        });
-        let plans: Vec<_> = plans.collect();
-        let mut done = stream::iter(plans)
-            .buffered(limits::ORIGIN_FALLBACK_READS_MAX)
-            .map_ok(|reads| stream::iter(reads.into_iter().map(Ok::<_, Error>)))
-            .try_flatten()
-            .map_ok(|read| fetch(origin, manifest, read))
-            .try_buffer_unordered(limits::ORIGIN_FALLBACK_READS_MAX);
+        } else {
+            reads = plan::plain(&order, job.slots.clone(), asked);
+        }
+        let reads = reads.into_iter().map(|read| fetch(origin, places, read));
+        let mut done = stream::iter(reads).buffer_unordered(limits::ORIGIN_FALLBACK_READS_MAX);
         let mut longest = LongestRead::default();
         while let Some(done) = done.try_next().await? {
             if done.waited >= longest.waited {
-                let shard = asked.shard(done.read.rows[0].0);
+                let shard = done.read.first_row(asked).shard;
                 longest = LongestRead { waited: done.waited, shard };
             }
             done.put(wanted);
@@ -193,11 +180,9 @@ impl Kept {
 impl Done {
     /// Copies the rows to their places.
     fn put(self, wanted: &mut Wanted<'_, '_>) {
-        let slot = self.read.slot;
         let mut bytes = 0;
-        for (at, offset) in self.read.rows {
+        for (slot, at, row) in self.read.rows_of(&self.bytes) {
             let place = wanted.batch.lengths[slot].range(at);
-            let row = &self.bytes[offset..offset + place.len()];
             bytes += row.len();
             wanted.batch.out[slot][place].copy_from_slice(row);
         }
@@ -207,12 +192,12 @@ impl Done {
 
 /// Runs a read, and repeats it once after a checksum mismatch. A second mismatch proves that the
 /// origin's bytes differ, not that the transfer damaged them.
-async fn fetch(origin: &Origin, manifest: &Manifest, read: Read) -> Result<Done, Error> {
+async fn fetch(origin: &Origin, places: &RowPlaces, read: Read) -> Result<Done, Error> {
     let begun = process::now();
     let mut differs = None;
     for _ in 0..2 {
-        let bytes = fetch_confirmed(origin, manifest, &read).await.map_err(from_fetch)?;
-        match read.check.as_ref().map_or(Ok(()), |check| check.compare(&bytes)) {
+        let bytes = fetch_confirmed(origin, places, &read).await.map_err(from_fetch)?;
+        match read.compare(&bytes) {
             Ok(()) => return Ok(Done { read, bytes, waited: process::now() - begun }),
             Err(which) => differs = Some(which),
         }
@@ -227,42 +212,20 @@ async fn fetch(origin: &Origin, manifest: &Manifest, read: Read) -> Result<Done,
 /// Asks once more after a final error (denied, changed, gone), as nodes do.
 async fn fetch_confirmed(
     origin: &Origin,
-    manifest: &Manifest,
+    places: &RowPlaces,
     read: &Read,
 ) -> Result<Vec<u8>, FetchError> {
-    let fetched = fetch_once(origin, manifest, read).await;
+    let fetched = read.perform(origin, places).await;
     if !fetched.as_ref().is_err_and(FetchError::may_be_spurious) {
         return fetched;
     }
     tokio::time::sleep(limits::ORIGIN_CONFIRM_WAIT).await;
-    fetch_once(origin, manifest, read).await
-}
-
-async fn fetch_once(
-    origin: &Origin,
-    manifest: &Manifest,
-    read: &Read,
-) -> Result<Vec<u8>, FetchError> {
-    let size: u64 = read.parts.iter().map(|part| part.bytes).sum();
-    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-    for part in &read.parts {
-        let mut sink = |chunk: &[u8]| {
-            bytes.extend_from_slice(chunk);
-            ControlFlow::Continue(())
-        };
-        origin.read_exact_range(manifest, part, &mut sink).await?;
-    }
-    Ok(bytes)
+    read.perform(origin, places).await
 }
 
 fn from_dataset(error: DatasetError) -> Error {
     let kind = ErrorKind::from(&error);
     Error::new(kind, "cannot read checksums of rows").with_source(error)
-}
-
-fn from_origin(error: OriginError) -> Error {
-    let kind = ErrorKind::from(&error);
-    Error::new(kind, "cannot reach the origin").with_source(error)
 }
 
 fn from_fetch(error: FetchError) -> Error {

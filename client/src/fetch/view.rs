@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use larder_dataset::RowPlaces;
 use larder_extent::{Attached, CorruptRow};
 use larder_wire::data::{DistinctShards, RowRef};
 
@@ -56,7 +57,8 @@ impl Fetcher {
         let wanted = match found.is_ragged() {
             false => Stretch::Rows(rows.start.into()..rows.end.into()),
             true => {
-                let begin = |row| manifest.row_in_region(shard, row, tensor);
+                let places = self.places_to_look(shard, asking)?;
+                let begin = |row| places.row(shard, row, tensor);
                 let (last, bytes) = begin(rows.end - 1);
                 Stretch::Bytes(begin(rows.start).0..last + bytes)
             }
@@ -73,6 +75,15 @@ impl Fetcher {
                 None
             }
         }
+    }
+
+    /// The places of a shard's rows. Without a node to ask, only if they are known.
+    fn places_to_look(&self, shard: u32, asking: Asking<'_>) -> Option<RowPlaces> {
+        let here = self.leaves.places_here(shard);
+        here.or_else(|| match asking {
+            Asking::Node(_) => self.leaves.of_shards([shard].into_iter()).ok(),
+            Asking::Nobody => None,
+        })
     }
 
     /// The mapped extent of a shard.

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     Cluster, Error, Locality,
+    fetch::Leaves,
     memory::BufferPool,
     sampler::{Last, LoaderState, Mixture, Shuffle, View},
 };
@@ -26,7 +27,7 @@ const BATCH_SIZE_DEFAULT: u32 = 256;
 /// A dataset, in the form that a loader needs.
 #[derive(Clone)]
 pub(crate) struct Source {
-    pub(crate) manifest: Manifest,
+    pub(crate) leaves: Arc<Leaves>,
     pub(crate) view: View,
     pub(crate) gather: Arc<Gather>,
     /// Absent if all rows are to be gathered.
@@ -34,6 +35,12 @@ pub(crate) struct Source {
     /// Absent if no rows are to be read in place.
     pub(crate) mapped: Option<Arc<Mapped>>,
     pub(crate) cluster: Option<Arc<Cluster>>,
+}
+
+impl Source {
+    pub(crate) fn manifest(&self) -> &Manifest {
+        self.leaves.manifest()
+    }
 }
 
 /// Settings of a [`Loader`], all with defaults. Created by
@@ -204,8 +211,8 @@ impl LoaderBuilder {
         let ahead = Ahead { threads: self.prefetch, ready: ready_ahead(&layout) };
         // One for each batch fetched ahead, and one in use.
         let buffers = BufferPool::new(ahead.threads + ahead.ready + 1);
-        let snapshot = |Source { manifest, gather, look, mapped, .. }: Source| {
-            SnapshotRows::new(manifest, gather, look, mapped, &layout)
+        let snapshot = |Source { leaves, gather, look, mapped, .. }: Source| {
+            SnapshotRows::new(leaves, gather, look, mapped, &layout)
         };
         let snapshots = self.sources.into_iter().map(snapshot).collect::<Result<_, _>>()?;
         let fetcher = Arc::new(BatchFetcher { snapshots, layout, buffers });
@@ -216,7 +223,7 @@ impl LoaderBuilder {
 
     /// The layout of a batch. All datasets have its tensors.
     fn layout(&self) -> Result<Arc<Layout>, Error> {
-        let mut manifests = self.sources.iter().map(|source| &source.manifest);
+        let mut manifests = self.sources.iter().map(Source::manifest);
         let first = manifests.next().expect("a loader has a source");
         let names = match &self.tensors {
             Some(names) => names.clone(),
@@ -242,7 +249,7 @@ impl LoaderBuilder {
 
     fn divider(&self) -> Result<Option<Arc<Divider>>, Error> {
         let Some(locality) = self.locality.clone() else { return Ok(None) };
-        let manifests = self.sources.iter().map(|source| &source.manifest);
+        let manifests = self.sources.iter().map(Source::manifest);
         Divider::new(locality, self.world, manifests).map(|divider| Some(Arc::new(divider)))
     }
 
@@ -257,7 +264,7 @@ impl LoaderBuilder {
         if let (Some(shuffle), false) = (fixed, warns) {
             return Ok(shuffle);
         }
-        let extent = self.sources.iter().map(|source| Extent::of(&source.manifest, &source.view));
+        let extent = self.sources.iter().map(|source| Extent::of(source.manifest(), &source.view));
         let extent = extent.fold(Extent::default(), Extent::with);
         let (pools, world, hosts) = (self.pools(), self.world, self.rank_hosts);
         let shuffle = match fixed {

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
-use larder_dataset::Manifest;
+use larder_dataset::RowPlaces;
 use larder_extent::Attached;
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     CallerMemory, CopyStats, Error, HostTensor, RowRef, RowsView, Sources,
     deadline::CancelToken,
-    fetch::Gathered,
+    fetch::{Gathered, Leaves},
     memory::{Buffer, BufferPool},
     process,
     remote::Placed,
@@ -34,7 +34,7 @@ pub(crate) type Look = dyn Fn(u32, &Range<u32>, usize) -> Option<RowsView> + Sen
 pub(crate) type Mapped = dyn Fn(u32, Option<&CancelToken>) -> Option<Arc<Attached>> + Send + Sync;
 
 pub(super) struct SnapshotRows {
-    manifest: Manifest,
+    leaves: Arc<Leaves>,
     /// The tensors of a batch, by their index in this snapshot.
     tensors: Box<[usize]>,
     gather: Arc<Gather>,
@@ -56,13 +56,13 @@ impl SnapshotRows {
     /// # Errors
     /// As [`Layout::tensors_in`].
     pub(super) fn new(
-        manifest: Manifest,
+        leaves: Arc<Leaves>,
         gather: Arc<Gather>,
         look: Option<Arc<Look>>,
         mapped: Option<Arc<Mapped>>,
         layout: &Layout,
     ) -> Result<Self, Error> {
-        Ok(Self { tensors: layout.tensors_in(&manifest)?, manifest, gather, look, mapped })
+        Ok(Self { tensors: layout.tensors_in(leaves.manifest())?, leaves, gather, look, mapped })
     }
 
     /// The extent of a shard: see [`Mapped`].
@@ -74,11 +74,6 @@ impl SnapshotRows {
         self.tensors[column]
     }
 
-    /// The offset of a row in the region of a column, and its bytes.
-    pub(super) fn place(&self, column: usize, RowRef { shard, row }: RowRef) -> (u64, u64) {
-        self.manifest.row_in_region(shard, row, self.tensors[column])
-    }
-
     fn tensors_of(&self, columns: &[usize]) -> Cow<'_, [usize]> {
         match columns.len() == self.tensors.len() {
             true => Cow::Borrowed(&self.tensors),
@@ -87,13 +82,9 @@ impl SnapshotRows {
     }
 
     fn locate(&self, sample: u64) -> RowRef {
-        let (shard, row) = self.manifest.locate(sample).expect("a sample of this snapshot");
+        let (shard, row) =
+            self.leaves.manifest().locate(sample).expect("a sample of this snapshot");
         RowRef { shard, row }
-    }
-
-    /// The arguments of [`Ragged::new`] for a row of this snapshot.
-    fn row(&self, at: RowRef) -> (&Manifest, &[usize], RowRef) {
-        (&self.manifest, &self.tensors, at)
     }
 
     /// Views these samples in place, if they are consecutive rows of a mapped shard. Also returns
@@ -225,9 +216,10 @@ impl BatchFetcher {
         };
         let (views, first) = snapshot.see(&samples.samples)?;
         let rows = samples.len();
+        let places = snapshot.leaves.places_here(first.shard)?;
         let row_at = |row: usize| {
             let row = first.row + u32::try_from(row).expect("rows of one shard");
-            snapshot.row(RowRef { row, ..first })
+            (&places, &*snapshot.tensors, RowRef { row, ..first })
         };
         let ragged = Ragged::new(&self.layout, rows, row_at);
         Some(ragged.map(|ragged| {
@@ -313,8 +305,31 @@ impl BatchFetcher {
 
     /// The places of the ragged rows in their buffer.
     pub(super) fn ragged(&self, samples: &Samples, rows: &[RowRef]) -> Result<Ragged, Error> {
-        let row_at = |place: usize| self.snapshot_of(samples, place).row(rows[place]);
+        if !self.layout.is_ragged() {
+            return Ok(Ragged::default());
+        }
+        let places = self.places(samples, rows)?;
+        let row_at = |place: usize| {
+            let dataset = samples.datasets.get(place).map_or(0, |&dataset| dataset as usize);
+            (&places[dataset], &*self.snapshots[dataset].tensors, rows[place])
+        };
         Ragged::new(&self.layout, rows.len(), row_at)
+    }
+
+    /// The places of these rows in their shards, for each snapshot.
+    pub(super) fn places(
+        &self,
+        samples: &Samples,
+        rows: &[RowRef],
+    ) -> Result<Vec<RowPlaces>, Error> {
+        if let [snapshot] = &*self.snapshots {
+            return Ok(vec![snapshot.leaves.places(rows)?]);
+        }
+        let of = |(dataset, snapshot): (u32, &SnapshotRows)| {
+            let own = samples.datasets.iter().zip(rows).filter(|(of, _)| **of == dataset);
+            snapshot.leaves.places(&own.map(|(_, &row)| row).collect::<Vec<_>>())
+        };
+        (0..).zip(&self.snapshots).map(of).collect()
     }
 
     /// Reads rows of several snapshots, one snapshot after the other, each row to its own place.
@@ -360,20 +375,21 @@ fn seen(views: &[RowsView], rows: usize) -> Gathered {
 /// # Errors
 /// As [`Layout::new`], and `ResourceExhausted` if the ragged rows exceed the limit of a batch.
 pub(crate) fn private_views(
-    manifest: &Manifest,
+    leaves: &Leaves,
     look: impl Fn(usize) -> Option<RowsView>,
     (shard, rows): (u32, &Range<u32>),
     tensors: Option<&[String]>,
 ) -> Result<Option<Vec<HostTensor>>, Error> {
-    let layout = Layout::new(manifest, tensors, 1)?;
-    let tensors = layout.tensors_in(manifest)?;
+    let layout = Layout::new(leaves.manifest(), tensors, 1)?;
+    let tensors = layout.tensors_in(leaves.manifest())?;
     let views: Option<Vec<RowsView>> = tensors.iter().map(|&tensor| look(tensor)).collect();
     let Some(views) = views else {
         return Ok(None);
     };
+    let places = leaves.places(&[RowRef { shard, row: rows.start }])?;
     let row_at = |row: usize| {
         let row = rows.start + u32::try_from(row).expect("rows of one shard");
-        (manifest, &*tensors, RowRef { shard, row })
+        (&places, &*tensors, RowRef { shard, row })
     };
     let ragged = Ragged::new(&layout, rows.len(), row_at)?;
     seen(&views, rows.len());

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use larder_base::Bytes;
-use larder_dataset::{Manifest, RowLocator};
+use larder_dataset::{Manifest, RegionPlan};
 use larder_extent::{Layout, Region};
 
 use crate::{
@@ -93,14 +93,14 @@ impl Extent {
 
 /// The bytes of a shard's extent, with its checksums.
 fn cached_bytes(manifest: &Manifest, shard: u32) -> u64 {
-    let (rows, bytes) = (u64::from(manifest.shard(shard).rows), manifest.shard(shard).bytes);
-    let region = |tensor: &larder_dataset::Tensor| match tensor.locator() {
-        RowLocator::Strided { row_bytes, stride_bytes } => {
+    let region = |region: &RegionPlan| match *region {
+        RegionPlan { stride_bytes: 0, bytes, .. } => Region::Blocks { bytes },
+        RegionPlan { rows, row_bytes, stride_bytes, .. } => {
             Region::Rows { rows, row_bytes, stride_bytes }
         }
-        RowLocator::Spans => Region::Blocks { bytes: manifest.region(shard, tensor).bytes },
     };
-    let regions: Vec<Region> = manifest.tensors().iter().map(region).collect();
+    let regions: Vec<Region> = manifest.regions(shard).iter().map(region).collect();
+    let bytes = manifest.shard(shard).bytes;
     Layout::new(&regions).map_or(bytes, |layout| layout.total_bytes())
 }
 

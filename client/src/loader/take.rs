@@ -21,14 +21,15 @@ use std::{
 };
 
 use larder_base::limits;
-use larder_dataset::Manifest;
+use larder_dataset::RowPlaces;
 
 use super::{
     fetch::Gather,
     layout::{Layout, Ragged, invalid},
 };
 use crate::{
-    CancelToken, Error, ErrorKind, HostTensor, Memory, RowRef, memory::BufferPool, remote::Placed,
+    CancelToken, Error, ErrorKind, HostTensor, Memory, RowRef, fetch::Leaves, memory::BufferPool,
+    remote::Placed,
 };
 
 /// A read that must ask nodes is cut in two from this size on: below, the second thread costs more
@@ -51,9 +52,9 @@ impl Take {
     /// Prepares to read these rows of the named tensors, or of all.
     ///
     /// # Errors
-    /// As [`Layout::new`] and [`Ragged::new`].
+    /// As [`Layout::new`], [`Leaves::places`] and [`Ragged::new`].
     pub(crate) fn new(
-        manifest: &Manifest,
+        leaves: &Leaves,
         rows: Vec<RowRef>,
         names: Option<&[String]>,
         (gather, buffers): (Arc<Gather>, Arc<BufferPool>),
@@ -62,9 +63,14 @@ impl Take {
         let count = u32::try_from(rows.len()).map_err(|_| {
             invalid(format!("{} rows can't be read at once", rows.len())).hint("take fewer")
         })?;
+        let manifest = leaves.manifest();
         let layout = Layout::new(manifest, names, count)?;
         let tensors = layout.tensors_in(manifest)?;
-        let ragged = Ragged::new(&layout, rows.len(), |place| (manifest, &*tensors, rows[place]))?;
+        let places = match layout.is_ragged() {
+            true => leaves.places(&rows)?,
+            false => RowPlaces::even(manifest),
+        };
+        let ragged = Ragged::new(&layout, rows.len(), |place| (&places, &*tensors, rows[place]))?;
         let is_large = rows.len() > 1 && ragged.buffer_bytes(&layout) >= HALVES_FROM_BYTES;
         let in_halves = is_large && !is_mapped(&rows);
         Ok(Self { layout, tensors, rows, ragged, gather, buffers, in_halves })

@@ -10,12 +10,13 @@ use std::{
 };
 
 use larder_dataset::{
-    Dtype, GroupSpec, Manifest, ManifestBuilder, ObjectSpec, OriginUri, RowLocator, TensorSpec,
+    ColumnSpec, DatasetRef, Dtype, GroupSpec, Manifest, ManifestBuilder, ObjectSpec, OriginUri,
+    RowLocator, Rows, TensorSpec,
 };
 
 use super::*;
 use crate::{
-    Hop, LongestWait, RowRef, Sources,
+    DatasetName, FetchOptions, Fetcher, Hop, LongestWait, RowRef, Sources,
     dataset::all_samples,
     deadline::Deadline,
     fetch::Gathered,
@@ -31,27 +32,36 @@ const SAMPLES: u64 = 203;
 
 /// 203 samples of 15 bytes and of 8 bytes, in shards of 20 or 21 rows.
 fn manifest() -> Manifest {
-    let tensor = |name: &str, dtype, shape: &[u64], row_bytes, slot| TensorSpec {
-        name: name.into(),
-        dtype,
-        shape: shape.into(),
-        slot,
-        locator: RowLocator::Strided { row_bytes, stride_bytes: row_bytes },
+    let tensors = [("image", Dtype::U8, &[3, 5][..], 15), ("label", Dtype::I64, &[], 8)];
+    manifest_of("file:///nowhere", SAMPLES, 23 * 21, &tensors)
+}
+
+/// A manifest with one file for each tensor: name, type, shape, and bytes of a row.
+fn manifest_of(
+    uri: &str,
+    samples: u64,
+    shard_bytes: u64,
+    tensors: &[(&str, Dtype, &[u64], u64)],
+) -> Manifest {
+    let spec = |&(name, dtype, shape, row_bytes): &(&str, Dtype, &[u64], u64)| {
+        let locator = RowLocator::Strided { row_bytes, stride_bytes: row_bytes };
+        let (name, shape, layout) = (name.into(), shape.into(), larder_dataset::Layout::Column);
+        TensorSpec { name, dtype, shape, locator, layout }
     };
-    let tensors =
-        vec![tensor("image", Dtype::U8, &[3, 5], 15, 0), tensor("label", Dtype::I64, &[], 8, 1)];
-    let uri = OriginUri::parse("file:///nowhere").unwrap();
-    let mut builder = ManifestBuilder::new(uri, tensors, 23 * 21);
-    let object = |key: &str, row_bytes| ObjectSpec {
-        key: key.into(),
-        etag: None,
-        version: None,
-        size_bytes: SAMPLES * row_bytes,
-        columns: vec![0],
+    let uri = OriginUri::parse(uri).unwrap();
+    let mut builder = ManifestBuilder::new(uri, tensors.iter().map(spec).collect(), shard_bytes);
+    let object = |&(name, .., row_bytes): &(&str, Dtype, &[u64], u64)| {
+        let (key, size_bytes) = (format!("{name}.npy"), samples * row_bytes);
+        ObjectSpec { key, etag: None, version: None, size_bytes }
     };
-    let objects = vec![object("image.npy", 15), object("label.npy", 8)];
-    builder.push(GroupSpec { rows: SAMPLES, objects, spans: Vec::new() });
-    builder.build().unwrap()
+    let column = |(object, &(.., stride)): (u32, &(&str, Dtype, &[u64], u64))| ColumnSpec {
+        object,
+        rows: Rows::Strided { begin: 0, stride },
+    };
+    let objects = tensors.iter().map(object).collect();
+    let columns = (0..).zip(tensors).map(column).collect();
+    builder.push(GroupSpec { rows: samples, objects, columns });
+    builder.build().unwrap().manifest
 }
 
 /// The bytes of a sample's row.
@@ -88,7 +98,11 @@ fn builder() -> LoaderBuilder {
 
 fn source(manifest: Manifest, gather: Arc<Gather>) -> Source {
     let view = all_samples(&manifest).unwrap();
-    Source { manifest, view, gather, look: None, mapped: None, cluster: None }
+    let reference = DatasetRef::parse(&manifest.uri().to_string()).unwrap();
+    let name = DatasetName { reference, manifest: None };
+    let fetcher = Fetcher::new(manifest, &name, None, FetchOptions::default());
+    let leaves = Arc::clone(fetcher.leaves());
+    Source { leaves, view, gather, look: None, mapped: None, cluster: None }
 }
 
 fn from(manifest: Manifest, gather: Arc<Gather>) -> LoaderBuilder {

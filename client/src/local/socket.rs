@@ -406,7 +406,7 @@ fn fits(manifest: &Manifest, shard: u32, map: &Attached) -> Result<(), String> {
             RowLocator::Strided { row_bytes, stride_bytes } => {
                 Region::Rows { rows: wanted_rows, row_bytes, stride_bytes }
             }
-            RowLocator::Spans => Region::Blocks { bytes: manifest.region(shard, tensor).bytes },
+            RowLocator::Ragged => Region::Blocks { bytes: manifest.region(shard, index).bytes },
         };
         if layout.region(index) != wanted {
             let found = layout.region(index);

@@ -10,7 +10,7 @@ use larder_store::{NoRoom, OrphanToken, Outcome, Waiter, Why};
 
 use super::state::{CacheState, EvictedShard, Look, ResidentShard};
 use super::{Cache, Group, Reclaimable};
-use crate::cache::{InFlightFill, Priority, Pushed, Queued, ShardPlan, extent_error};
+use crate::cache::{InFlightFill, Priority, Pushed, Queued, extent_error, shard_layout};
 use crate::clock;
 use crate::dataset::Dataset;
 
@@ -86,7 +86,8 @@ struct AfterUnlock {
 
 impl Cache {
     /// Returns the state of each of `shards`, in their order. Absent shards begin to be filled if
-    /// they are admitted. Takes the lock once if all are resident.
+    /// they are admitted. Takes the lock once if all are resident. The caller made sure that they
+    /// may be looked for ([`Leaves::ready`](crate::leaves::Leaves::ready)).
     ///
     /// # Panics
     /// The dataset has no such shard.
@@ -119,7 +120,7 @@ impl Cache {
     /// # Panics
     /// The dataset has no such shard.
     pub(crate) fn resident(&self, dataset: &Arc<Dataset>, shard: u32) -> Option<Arc<Sealed>> {
-        dataset.vouch(shard).ok()?;
+        dataset.check_vouched(shard).ok()?;
         let id = dataset.manifest().shard(shard).id;
         let kept = self.lock().store.handle_mut(id)?.clone();
         (!kept.condemned).then_some(kept.sealed)
@@ -138,7 +139,7 @@ impl Cache {
         let mut vouched = Vec::with_capacity(shards.len());
         for (index, &shard) in shards.iter().enumerate() {
             let id = dataset.manifest().shard(shard).id;
-            match dataset.vouch(shard) {
+            match dataset.check_vouched(shard) {
                 Ok(()) => vouched.push((index, shard, id)),
                 Err(why) => found[index] = over(id, Arc::new(why)),
             }
@@ -172,9 +173,9 @@ impl Cache {
     ) -> Vec<Missing> {
         let mut missing = Vec::with_capacity(absent.len());
         for (index, shard, id) in absent {
-            match ShardPlan::new(dataset.manifest(), shard) {
-                Ok(plan) => {
-                    let bytes = plan.layout.total_bytes();
+            match shard_layout(dataset.manifest(), shard) {
+                Ok(layout) => {
+                    let bytes = layout.total_bytes();
                     missing.push(Missing { index, shard, id, bytes });
                 }
                 Err(why) => {

@@ -56,7 +56,7 @@ impl Cache {
     /// # Panics
     /// The dataset has no such shard.
     pub(crate) fn lease_if_here(&self, dataset: &Dataset, shard: u32, holder: HolderId) -> Leased {
-        if let Err(why) = dataset.vouch(shard) {
+        if let Err(why) = dataset.check_vouched(shard) {
             return Leased::Failed(Arc::new(why));
         }
         let id = dataset.manifest().shard(shard).id;

@@ -72,7 +72,7 @@ impl Cache {
         let groups = self.lock().store.groups();
         let connections = groups.into_iter().filter_map(|view| match view.group {
             Group::Shards(snapshot) => Some((snapshot, view.sessions)),
-            Group::Manifest(_) => None,
+            Group::Leaves(_) | Group::Manifest(_) => None,
         });
         connections.collect()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use larder_base::{Error, ShardId, SnapshotId, limits};
-use larder_dataset::OriginUri;
+use larder_dataset::{Leaf, OriginUri};
 use larder_extent::{PageSize, Sealed};
 use larder_store::{Budget, CannotEvict, Evicted, KeepWhatYouHave, Store};
 
@@ -32,11 +32,13 @@ pub(super) struct ResidentShard {
     pub(super) sealed: Arc<Sealed>,
     /// It is no longer handed out, and leaves with its last lease.
     pub(super) condemned: bool,
+    /// The leaf in it, if it is one.
+    pub(super) leaf: Option<Leaf>,
 }
 
 impl ResidentShard {
     pub(super) fn new(sealed: Arc<Sealed>) -> Self {
-        Self { sealed, condemned: false }
+        Self { sealed, condemned: false, leaf: None }
     }
 }
 

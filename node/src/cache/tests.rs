@@ -84,12 +84,17 @@ fn rows_of_a_shard_without_room_are_read_by_range() {
     let requests = fixture.counters.origin_requests.get();
     let _room = fixture.read_through.reserve(4 * 4096);
     let mut target = vec![0; 4 * 4096];
-    fixture.read_through.read_rows(&fixture.dataset, &wanted, &mut target).unwrap();
+    let places = fixture.places();
+    fixture.read_through.read_rows(&fixture.dataset, &places, &wanted, &mut target).unwrap();
     for ((shard, row), bytes) in rows.into_iter().zip(target.chunks(4096)) {
         assert_eq!(bytes, folder.row(shard as usize * 64 + row as usize));
     }
-    assert_eq!(fixture.counters.origin_requests.get() - requests, 3, "neighbours go together");
-    assert_eq!(fixture.cache.usage().resident.shards, 3, "two shards and the manifest");
+    assert_eq!(
+        fixture.counters.origin_requests.get() - requests,
+        2,
+        "rows that lie close go together"
+    );
+    assert_eq!(fixture.cache.usage().resident.shards, 4, "two shards, manifest and leaf");
 }
 
 #[test]
@@ -98,7 +103,8 @@ fn rows_that_overlap_in_their_target_are_refused() {
     let fixture = CacheFixture::new(&folder, MIB);
     let wanted = |row, at| RowWanted { shard: 0, row, tensor: 0, at };
     for rows in [[wanted(0, 0), wanted(7, 4095)], [wanted(0, 0), wanted(7, 4097)]] {
-        let refused = fixture.read_through.read_rows(&fixture.dataset, &rows, &mut [0; 8192]);
+        let (places, target) = (fixture.places(), &mut [0; 8192]);
+        let refused = fixture.read_through.read_rows(&fixture.dataset, &places, &rows, target);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Internal);
     }
 }
@@ -108,8 +114,9 @@ fn fill_continues_with_its_parts_after_its_worker_died() {
     let folder = Folder::new(24, 1 << 20, 32 * MIB, false);
     let fixture = CacheFixture::unmanned(&folder, 32 * MIB);
     let Found::InFlight(flight) = fixture.find(0) else { panic!("not in flight") };
-    let plan = ShardPlan::new(fixture.dataset.manifest(), 0).unwrap();
-    let first_bytes = plan.reads[0].bytes;
+    let leaf = folder.leaf(&fixture.dataset, 0);
+    let plan = ShardPlan::new(fixture.dataset.manifest(), &leaf, 0).unwrap();
+    let first_bytes = plan.gets[0].bytes();
     let doomed = async {
         let job = fixture.cache.next_job().await;
         let id = ExtentId::from_bytes(*flight.id().as_bytes());
@@ -169,10 +176,9 @@ fn changed_file_is_reported_and_not_reread_at_once() {
     let listed = fixture.cache.failures();
     assert_eq!((listed.len(), listed[0].shard, listed[0].attempts), (1, 4, 2));
     let place = listed[0].place.as_ref().unwrap();
-    let manifest = fixture.dataset.manifest();
-    let read = manifest.row_read(4, 0, 0);
+    let offset = folder.offset(&fixture.dataset, 4);
     assert_eq!(place.object, folder.uri().join("rows.npy").unwrap());
-    assert_eq!((place.offset, place.bytes), (read.object_offset, 256 << 10));
+    assert_eq!((place.offset, place.bytes), (offset, 256 << 10));
     let requests = fixture.counters.origin_requests.get();
     assert_eq!(fixture.get(4).unwrap_err().kind(), ErrorKind::DataChanged);
     assert_eq!(fixture.counters.origin_requests.get(), requests);

@@ -36,7 +36,7 @@ fn mapped_manifest_equals_the_published_one() {
     let (_folder, fixture) = pantry();
     let mapped = Manifest::parse(fixture.dataset.manifest_extent().region(0).to_vec().into());
     assert_eq!(mapped.unwrap().snapshot(), fixture.dataset.snapshot());
-    assert_eq!(fixture.cache.usage().resident.shards, 1);
+    assert_eq!(fixture.cache.usage().resident.shards, 2, "the manifest and its leaf");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn manifest_of_data_at_another_address_is_refused() {
 fn dataset_is_not_opened_without_room_for_its_manifest() {
     let (folder, fixture) = pantry();
     let wanted = reference(&folder.uri().to_string());
-    let bytes = fixture.cache.usage().limit_bytes;
+    let bytes = fixture.dataset.manifest_extent().total_bytes();
     fixture.cache.drop_manifest(fixture.dataset.snapshot());
     let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(bytes - 1));
     let refused = fixture.runtime.block_on(catalog.open(&wanted, None)).unwrap_err();

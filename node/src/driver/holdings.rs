@@ -97,10 +97,10 @@ impl Holdings {
             // It is wanted here again, so it is no old copy any more.
             state.to_drop.remove(&shard);
         }
-        let mut how = ensure_resident(&self.shared.cache, &dataset, index, priority).await;
+        let mut how = ensure_resident(&self.shared, &dataset, index, priority).await;
         if how == Pulled::NoRoom {
             self.find_room(dataset.manifest().shard(index).bytes).await;
-            how = ensure_resident(&self.shared.cache, &dataset, index, priority).await;
+            how = ensure_resident(&self.shared, &dataset, index, priority).await;
         }
         if how != Pulled::Verified {
             self.lock().pulled.remove(&shard.shard);

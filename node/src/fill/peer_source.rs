@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_base::limits;
-use larder_dataset::PartRead;
+use larder_extent::PartSpec;
 use larder_wire::data::{Part, ReadPart};
 
 use crate::cache::{Counters, Job};
@@ -26,7 +26,7 @@ impl<'a> PeerSource<'a> {
         job: &'a Job,
         holders: Vec<Holder>,
         (counters, throttle): (&'a Counters, &'a TransferThrottle),
-        read: &PartRead,
+        read: &PartSpec,
         target: &mut impl ByteSink,
     ) -> Option<Self> {
         for holder in holders {
@@ -39,7 +39,7 @@ impl<'a> PeerSource<'a> {
     }
 
     /// Fills `target` with a part. Returns false if the peer failed, now or earlier.
-    pub(super) async fn read(&self, read: &PartRead, target: &mut impl ByteSink) -> bool {
+    pub(super) async fn read(&self, read: &PartSpec, target: &mut impl ByteSink) -> bool {
         if self.failed.load(Ordering::Relaxed) {
             return false;
         }
@@ -51,14 +51,15 @@ impl<'a> PeerSource<'a> {
         lent.is_ok()
     }
 
-    async fn try_read(&self, read: &PartRead, target: &mut impl ByteSink) -> Result<(), Missed> {
+    async fn try_read(&self, read: &PartSpec, target: &mut impl ByteSink) -> Result<(), Missed> {
         let wrong = |what: &str| Missed::Wrong(format!("{what} is beyond what can be asked for"));
         let wanted = ReadPart {
             snapshot: self.job.dataset().snapshot(),
             shard: self.job.shard(),
-            tensor: u32::try_from(read.tensor).map_err(|_| wrong("the tensor"))?,
-            offset: read.region_offset,
-            bytes: u32::try_from(read.bytes).map_err(|_| wrong("the length"))?,
+            tensor: u32::try_from(read.region).map_err(|_| wrong("the tensor"))?,
+            offset: read.range.start,
+            bytes: u32::try_from(read.range.end - read.range.start)
+                .map_err(|_| wrong("the length"))?,
         };
         let digest = if self.job.flight().is_hurried() {
             self.ask(&wanted, target).await?.digest
@@ -68,7 +69,7 @@ impl<'a> PeerSource<'a> {
         if !self.job.flight().is_to_have(digest) {
             return Err(another_digest());
         }
-        self.counters.peer_bytes.add(read.bytes);
+        self.counters.peer_bytes.add(read.range.end - read.range.start);
         Ok(())
     }
 

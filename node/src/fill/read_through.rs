@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::{Error, ErrorKind, limits};
-use larder_dataset::PartRead;
+use larder_dataset::{RowPlaces, RowRead, RowSource, RowsRead};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Reader;
 use crate::cache::Counters;
 use crate::dataset::Dataset;
-use crate::fill::Piece;
+use crate::fill::{ByteSink, ObjectRange, Piece};
 
 /// Staging memory is counted in pages, so that a permit count fits 32 bits.
 const RESERVED_UNIT_BYTES: usize = 4096;
@@ -70,24 +70,28 @@ impl ReadThrough {
         self.staging.available_permits() == units(limits::RANGE_STAGING_BYTES)
     }
 
-    /// Reads `rows` to their places in `target`, which must not overlap. Blocks; not for async
-    /// tasks.
+    /// Reads `rows` to their places in `target`, which must not overlap. `places` are those of the
+    /// rows' shards. Blocks; not for async tasks.
     ///
     /// # Errors
     /// The origin's error after retries. The contents of `target` are then undefined.
     ///
     /// # Panics
-    /// The dataset has no such shard, row or tensor.
+    /// The dataset has no such shard, row or tensor, or the leaf of a shard is missing in `places`.
     pub(crate) fn read_rows(
         &self,
         dataset: &Dataset,
+        places: &RowPlaces,
         rows: &[RowWanted],
         target: &mut [u8],
     ) -> Result<(), Error> {
-        let reads = merged(dataset, rows);
-        let pieces = pieces(reads, target)?;
-        let reads = pieces.into_iter().map(|(read, piece)| async move {
-            self.reader.read(dataset, &read, &self.gets, &mut Piece::new(piece)).await
+        let reads = RowsRead::join(pieces(places, rows, target)?, limits::FILL_PART_BYTES);
+        let reads = reads.into_iter().map(|read| async move {
+            let (object, range) = (read.object, read.range.clone());
+            let leaf = places.leaf_of_number(read.leaf).expect("the leaf of the row is held");
+            let wanted = ObjectRange { leaf, object, range };
+            let mut target = RowPieces { at: read.range.start, read };
+            self.reader.read(dataset, &wanted, &self.gets, &mut target).await
         });
         let reading = stream::iter(reads).buffer_unordered(limits::RANGE_READS_MAX);
         let read = self.runtime.block_on(reading.try_collect::<()>());
@@ -102,19 +106,29 @@ impl ReadThrough {
     /// As [`read_rows`](Self::read_rows).
     ///
     /// # Panics
-    /// The dataset has no such shard, row or tensor.
+    /// As [`read_rows`](Self::read_rows).
     pub(crate) fn read_piece(
         &self,
         dataset: &Dataset,
+        places: &RowPlaces,
         row: &RowWanted,
         offset: u64,
         target: &mut [u8],
     ) -> Result<(), Error> {
-        let whole = dataset.manifest().row_read(row.shard, row.row, row.tensor);
+        let leaf = places.leaf_of(row.shard).expect("the leaf of the row is held");
         let bytes = target.len() as u64;
-        let read = PartRead { object_offset: whole.object_offset + offset, bytes, ..whole };
+        let whole = match source(places, row) {
+            RowSource::Object(whole) => whole,
+            RowSource::Value(value) => {
+                let begin = usize::try_from(offset).expect("a row in memory");
+                target.copy_from_slice(&value[begin..begin + target.len()]);
+                return Ok(());
+            }
+        };
+        let begin = whole.offset + offset;
+        let wanted = ObjectRange { leaf, object: whole.object, range: begin..begin + bytes };
         let mut piece = Piece::new(target);
-        let reading = self.reader.read(dataset, &read, &self.gets, &mut piece);
+        let reading = self.reader.read(dataset, &wanted, &self.gets, &mut piece);
         self.runtime.block_on(reading).map_err(|gave_up| gave_up.why)?;
         if offset + bytes == whole.bytes {
             self.counters.rows_by_range.add(1);
@@ -127,51 +141,67 @@ fn units(bytes: usize) -> usize {
     bytes.div_ceil(RESERVED_UNIT_BYTES)
 }
 
-/// A read, and the byte of the target at which it begins.
-type Placed = (PartRead, usize);
-
-/// Returns the reads for rows, in the order of the target. Merges rows that are neighbours both in
-/// the object and in the target.
-fn merged(dataset: &Dataset, rows: &[RowWanted]) -> Vec<Placed> {
-    let read =
-        |row: &RowWanted| (dataset.manifest().row_read(row.shard, row.row, row.tensor), row.at);
-    let mut reads: Vec<Placed> = rows.iter().map(read).filter(|(read, _)| read.bytes > 0).collect();
-    reads.sort_unstable_by_key(|&(_, at)| at);
-    let mut merged: Vec<Placed> = Vec::with_capacity(reads.len());
-    for (read, at) in reads {
-        match merged.last_mut() {
-            Some((before, begin)) if continues(before, *begin, &read, at) => {
-                before.bytes += read.bytes;
-            }
-            _ => merged.push((read, at)),
-        }
-    }
-    merged
+fn source<'a>(places: &'a RowPlaces, row: &RowWanted) -> RowSource<'a> {
+    let leaf = places.leaf_of(row.shard).expect("the leaf of the row is held");
+    places.manifest().row_source(leaf, (row.shard, row.row), row.tensor)
 }
 
-fn continues(before: &PartRead, begin: usize, read: &PartRead, at: usize) -> bool {
-    before.object == read.object
-        && before.object_offset + before.bytes == read.object_offset
-        && begin as u64 + before.bytes == at as u64
-        && before.bytes + read.bytes <= limits::FILL_PART_BYTES
-}
+/// A row to read: the number of its leaf, its place in an object, and its memory.
+type Wanted<'a> = (u32, RowRead, &'a mut [u8]);
 
-/// Splits the target into one piece per read.
-fn pieces(reads: Vec<Placed>, target: &mut [u8]) -> Result<Vec<(PartRead, &mut [u8])>, Error> {
-    let mut pieces = Vec::with_capacity(reads.len());
+/// Splits the target into one piece per row. Fills the pieces of rows that stand in a leaf, and
+/// returns all others.
+fn pieces<'a>(
+    places: &RowPlaces,
+    rows: &[RowWanted],
+    target: &'a mut [u8],
+) -> Result<Vec<Wanted<'a>>, Error> {
+    let mut rows: Vec<&RowWanted> = rows.iter().collect();
+    rows.sort_unstable_by_key(|row| row.at);
+    let mut wanted = Vec::with_capacity(rows.len());
     let (mut rest, mut done) = (target, 0);
-    for (read, at) in reads {
-        let bytes = usize::try_from(read.bytes).unwrap_or(usize::MAX);
-        let piece = at.checked_sub(done).and_then(|gap| {
+    for row in rows {
+        let (_, bytes) = places.row(row.shard, row.row, row.tensor);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let piece = row.at.checked_sub(done).and_then(|gap| {
             let (_, after) = std::mem::take(&mut rest).split_at_mut_checked(gap)?;
             after.split_at_mut_checked(bytes)
         });
         let (piece, after) = piece.ok_or_else(|| {
-            let message = format!("rows overlap, or pass the end of their target, at byte {at}");
+            let message =
+                format!("rows overlap, or pass the end of their target, at byte {}", row.at);
             Error::new(ErrorKind::Internal, message)
         })?;
-        pieces.push((read, piece));
-        (rest, done) = (after, at + bytes);
+        (rest, done) = (after, row.at + bytes);
+        match source(places, row) {
+            RowSource::Value(value) => piece.copy_from_slice(value),
+            RowSource::Object(read) => {
+                let leaf = places.leaf_of(row.shard).expect("the leaf of the row is held");
+                wanted.push((leaf.number(), read, piece));
+            }
+        }
     }
-    Ok(pieces)
+    Ok(wanted)
+}
+
+/// The memory of rows that one read yields.
+struct RowPieces<'a> {
+    read: RowsRead<&'a mut [u8]>,
+    /// The offset in the object of the next byte to come.
+    at: u64,
+}
+
+impl ByteSink for RowPieces<'_> {
+    fn begin(&mut self) {
+        self.at = self.read.range.start;
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.read.scatter(self.at, bytes, |piece, offset, bytes| {
+            let begin = usize::try_from(offset).expect("a row in memory");
+            piece[begin..begin + bytes.len()].copy_from_slice(bytes);
+        });
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use larder_base::{Error, ErrorKind, limits};
-use larder_dataset::{FetchError, OriginError, OriginUri, PartRead};
+use larder_dataset::{FetchError, OriginError};
 use tokio::sync::Semaphore;
 use tokio::time;
 
@@ -18,7 +18,7 @@ use super::retry::{RetryBudget, wait_after};
 use crate::cache::{Counters, FailedRead, GaveUp};
 use crate::clock;
 use crate::dataset::{Dataset, OriginHealth};
-use crate::fill::ByteSink;
+use crate::fill::{ByteSink, ObjectRange};
 
 /// Why a try failed.
 enum Failed {
@@ -44,7 +44,7 @@ impl Reader {
     pub(crate) async fn read(
         &self,
         dataset: &Dataset,
-        read: &PartRead,
+        read: &ObjectRange<'_>,
         gets: &Semaphore,
         target: &mut impl ByteSink,
     ) -> Result<(), GaveUp> {
@@ -68,13 +68,13 @@ impl Reader {
             if error.is_retryable() {
                 if !self.pause(health, &mut tries).await {
                     health.gave_up(answers);
-                    return Err(gave_up(dataset, read, error, tries));
+                    return Err(gave_up(read, error, tries));
                 }
             } else {
                 health.answered();
                 let doubted = error.may_be_spurious() && !confirming;
                 if !doubted || !self.pause_to_confirm(&mut tries).await {
-                    return Err(gave_up(dataset, read, error, tries));
+                    return Err(gave_up(read, error, tries));
                 }
                 confirming = true;
             }
@@ -112,7 +112,7 @@ impl Reader {
     async fn try_once(
         &self,
         dataset: &Dataset,
-        read: &PartRead,
+        read: &ObjectRange<'_>,
         target: &mut impl ByteSink,
     ) -> Result<(), Failed> {
         let came = AtomicU64::new(0);
@@ -128,35 +128,27 @@ impl Reader {
         };
         self.counters.origin_requests.add(1);
         let origin = dataset.origin();
-        let reading = origin.read_exact_range(dataset.manifest(), read, &mut sink);
-        let outcome = unless_stalled(reading, &came, dataset, read).await;
+        let ObjectRange { leaf, object, range } = read;
+        let reading = origin.read_exact_range(leaf, *object, range, &mut sink);
+        let outcome = unless_stalled(reading, &came, read).await;
         self.counters.origin_bytes.add(came.load(Ordering::Relaxed));
         full.map_or(Ok(()), |why| Err(Failed::Target(why)))?;
         outcome.map_err(Failed::Fetch)
     }
 }
 
-fn gave_up(dataset: &Dataset, read: &PartRead, error: FetchError, tries: u32) -> GaveUp {
-    let place = FailedRead {
-        object: object_uri(dataset, read),
-        offset: read.object_offset,
-        bytes: read.bytes,
-    };
+fn gave_up(read: &ObjectRange<'_>, error: FetchError, tries: u32) -> GaveUp {
+    let object = read.leaf.object_uri(read.object);
+    let place = FailedRead { object, offset: read.range.start, bytes: read.bytes() };
     let why = Error::new(ErrorKind::from(&error), error.to_string()).with_source(error);
     GaveUp { why, place: Some(place), attempts: tries }
-}
-
-fn object_uri(dataset: &Dataset, read: &PartRead) -> OriginUri {
-    let key = dataset.manifest().object(read.object).key;
-    dataset.uri().join(key).expect("keys are checked with the manifest")
 }
 
 /// Ends a read that receives no bytes for a while.
 async fn unless_stalled(
     reading: impl Future<Output = Result<(), FetchError>>,
     came: &AtomicU64,
-    dataset: &Dataset,
-    read: &PartRead,
+    read: &ObjectRange<'_>,
 ) -> Result<(), FetchError> {
     let mut reading = std::pin::pin!(reading);
     let (mut seen, mut patience) = (0, limits::ORIGIN_FIRST_BYTE_TIMEOUT);
@@ -166,9 +158,11 @@ async fn unless_stalled(
         }
         let now = came.load(Ordering::Relaxed);
         if now == seen {
-            let (seconds, wanted) = (patience.as_secs(), read.bytes);
+            let (seconds, wanted) = (patience.as_secs(), read.bytes());
             let why = format!("nothing came for {seconds} s after {now} of {wanted} bytes");
-            return Err(OriginError::Failed { object: object_uri(dataset, read), why }.into());
+            return Err(
+                OriginError::Failed { object: read.leaf.object_uri(read.object), why }.into()
+            );
         }
         (seen, patience) = (now, limits::ORIGIN_STALL_TIMEOUT);
     }

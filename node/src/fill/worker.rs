@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::{Error, ErrorKind, limits};
+use larder_dataset::Leaf;
 use larder_extent::{ExtentId, Filling, PagePreference, Part, Sealed};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -13,11 +14,13 @@ use tokio_util::sync::CancellationToken;
 use super::Reader;
 use super::peer_source::PeerSource;
 use crate::cache::{Cache, Counters, GaveUp, InFlightFill, Job, ShardPlan, Working, extent_error};
-use crate::fill::{Peers, TransferThrottle};
+use crate::fill::{ByteSink, GetParts, ObjectRange, Peers, TransferThrottle};
+use crate::leaves::Leaves;
 
 /// The state that the workers share.
 pub(crate) struct Filler {
     reader: Arc<Reader>,
+    leaves: Arc<Leaves>,
     peers: Arc<Peers>,
     counters: Arc<Counters>,
     throttle: Arc<TransferThrottle>,
@@ -33,13 +36,14 @@ pub(crate) struct Filler {
 impl Filler {
     /// Creates a filler that reads from `peers` if they hold the shard, else from the origin.
     pub(crate) fn new(
-        reader: &Arc<Reader>,
+        (reader, leaves): (&Arc<Reader>, &Arc<Leaves>),
         peers: Arc<Peers>,
         counters: &Arc<Counters>,
         throttle: &Arc<TransferThrottle>,
     ) -> Arc<Self> {
         Arc::new(Self {
             reader: Arc::clone(reader),
+            leaves: Arc::clone(leaves),
             peers,
             counters: Arc::clone(counters),
             throttle: Arc::clone(throttle),
@@ -93,13 +97,14 @@ impl Filler {
     /// Fills a shard until its digest is the one that is wanted: the checksum that the manifest
     /// pins, or the digest that a peer says when it gave some of the bytes.
     async fn try_fill(&self, job: &Job) -> Result<Sealed, GaveUp> {
-        let plan = ShardPlan::new(job.dataset().manifest(), job.shard());
-        let plan = plan.map_err(extent_error)?;
-        let pinned = job.dataset().manifest().shard(job.shard()).checksum;
+        let (manifest, shard) = (job.dataset().manifest(), job.shard());
+        let leaf = self.leaves.get(job.dataset(), manifest.leaf_of(shard)).await?;
+        let plan = ShardPlan::new(manifest, &leaf, shard).map_err(extent_error)?;
+        let pinned = manifest.shard(shard).checksum;
         let (flight, mut may_borrow, mut unlike) = (job.flight(), true, None);
         loop {
             let filling = self.take_memory(job, &plan).await?;
-            self.read_parts(job, &plan, &filling, may_borrow).await?;
+            self.read_parts((job, &leaf), &plan, &filling, may_borrow).await?;
             let sealed = seal(job, filling).await?;
             let (digest, lent) = (sealed.digest(), flight.lent());
             if pinned.or(lent).is_none_or(|wanted| wanted == digest) {
@@ -134,33 +139,40 @@ impl Filler {
     /// Reads the missing parts.
     async fn read_parts(
         &self,
-        job: &Job,
+        (job, leaf): (&Job, &Leaf),
         plan: &ShardPlan,
         filling: &Arc<Filling>,
         may_borrow: bool,
     ) -> Result<(), GaveUp> {
-        let peer = if may_borrow { self.find_peer(job, plan, filling).await } else { None };
-        let read = |index| self.read_part(job, plan, filling, peer.as_ref(), index);
-        let parts = stream::iter((0..plan.reads.len()).map(read));
-        parts.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await
+        let peer = if may_borrow { self.find_peer(job, filling).await } else { None };
+        let source = (leaf, peer.as_ref());
+        let read = |index| self.read_get(job, source, plan, filling, index);
+        let reads = stream::iter((0..plan.gets.len()).map(read));
+        reads.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await?;
+        for (index, &tensor) in (plan.firsts[plan.gets.len()]..).zip(&plan.inline) {
+            if let Some(mut part) = filling.take_part(index) {
+                let values = job.dataset().manifest().inline_region(leaf, job.shard(), tensor);
+                part.put(values)?;
+                self.finish(job.flight(), part).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads the first missing part from a peer. Returns the peer that gave it.
     async fn find_peer<'a>(
         &'a self,
         job: &'a Job,
-        plan: &ShardPlan,
         filling: &Arc<Filling>,
     ) -> Option<PeerSource<'a>> {
         let holders = self.peers.holders(job.dataset().snapshot(), job.flight().id());
         if holders.is_empty() {
             return None;
         }
-        let mut part = (0..plan.reads.len()).find_map(|index| filling.take_part(index))?;
-        let read = &plan.reads[part.index()];
-        let peer =
-            PeerSource::find(job, holders, (&self.counters, &self.throttle), read, &mut part)
-                .await?;
+        let mut part = (0..filling.parts().len()).find_map(|index| filling.take_part(index))?;
+        let wanted = part.spec().clone();
+        let means = (&*self.counters, &*self.throttle);
+        let peer = PeerSource::find(job, holders, means, &wanted, &mut part).await?;
         // The peer's memory may be damaged. That shows only when the whole shard is compared with
         // the digest that the peer took at its fill.
         job.flight().withhold();
@@ -168,28 +180,40 @@ impl Filler {
         Some(peer)
     }
 
-    /// Reads one part, unless an earlier worker did.
-    async fn read_part(
+    /// Fills the parts of one read from a peer, else from the origin. Skips parts that are in.
+    async fn read_get(
         &self,
         job: &Job,
+        (leaf, peer): (&Leaf, Option<&PeerSource<'_>>),
         plan: &ShardPlan,
         filling: &Arc<Filling>,
-        peer: Option<&PeerSource<'_>>,
         index: usize,
     ) -> Result<(), GaveUp> {
-        let Some(mut part) = filling.take_part(index) else {
-            return Ok(());
-        };
-        let read = &plan.reads[index];
-        let lent = match peer {
-            Some(peer) => peer.read(read, &mut part).await,
-            None => false,
-        };
-        if !lent {
-            job.reads_from_origin(read.bytes);
-            self.reader.read(job.dataset(), read, &self.gets, &mut part).await?;
+        let (get, parts) = (&plan.gets[index], plan.firsts[index]..plan.firsts[index + 1]);
+        let mut parts: Vec<_> = parts.map(|part| filling.take_part(part)).collect();
+        if let Some(peer) = peer {
+            for slot in &mut parts {
+                let Some(mut part) = slot.take() else { continue };
+                let wanted = part.spec().clone();
+                if peer.read(&wanted, &mut part).await {
+                    self.finish(job.flight(), part).await?;
+                } else {
+                    *slot = Some(part);
+                }
+            }
         }
-        self.finish(job.flight(), part).await.map_err(GaveUp::from)
+        if parts.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        job.reads_from_origin(get.bytes());
+        let (manifest, shard) = (job.dataset().manifest(), job.shard());
+        let mut sink = GetParts::new(manifest, leaf, shard, get, parts);
+        let wanted = ObjectRange { leaf, object: get.object, range: get.range.clone() };
+        self.reader.read(job.dataset(), &wanted, &self.gets, &mut sink).await?;
+        for part in sink.parts.into_iter().flatten() {
+            self.finish(job.flight(), part).await?;
+        }
+        Ok(())
     }
 
     /// Lets readers have a part that is written. Overlapping rows are hashed first. That may take
@@ -281,7 +305,8 @@ mod tests {
         let counters = Arc::default();
         let peers = Peers::new("n1", placed(1, vec![member("n1", "127.0.0.1:1")]));
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
-        let filler = Filler::new(&reader, Arc::new(peers), &counters, &Arc::default());
+        let leaves = Leaves::new(&crate::testing::cache(1 << 20), runtime.handle().clone());
+        let filler = Filler::new((&reader, &leaves), Arc::new(peers), &counters, &Arc::default());
         let flight = Arc::new(InFlightFill::new(ShardId::from_bytes([1; 16])));
         runtime.block_on(async {
             let (let_go, busy) = mpsc::sync_channel(1);

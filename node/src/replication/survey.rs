@@ -7,7 +7,7 @@ use std::sync::Arc;
 use larder_base::{ShardId, SnapshotId};
 use tokio::task;
 
-use crate::cache::ShardPlan;
+use crate::cache::shard_layout;
 use crate::dataset::Dataset;
 use crate::membership::Placements;
 use crate::shared::Shared;
@@ -110,8 +110,8 @@ impl Survey {
 /// Returns the bytes of the budget that a shard takes.
 fn takes(dataset: &Dataset, index: u32) -> u64 {
     let manifest = dataset.manifest();
-    let plan = ShardPlan::new(manifest, index);
-    plan.map_or_else(|_| manifest.shard(index).bytes, |plan| plan.layout.total_bytes())
+    let layout = shard_layout(manifest, index);
+    layout.map_or_else(|_| manifest.shard(index).bytes, |layout| layout.total_bytes())
 }
 
 #[cfg(test)]

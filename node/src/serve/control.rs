@@ -74,7 +74,8 @@ impl Node for Service {
         &self,
         request: Request<FetchManifestRequest>,
     ) -> Answer<Self::FetchManifestStream> {
-        let chunks = open::manifest_chunks(&self.0, &request.into_inner()).map_err(to_status)?;
+        let chunks = open::manifest_chunks(&self.0, &request.into_inner()).await;
+        let chunks = chunks.map_err(to_status)?;
         Ok(Response::new(Box::pin(chunks)))
     }
 

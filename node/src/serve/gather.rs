@@ -113,7 +113,7 @@ pub(super) fn answer(
     scratch: &mut Scratch,
 ) -> Result<(), Ended> {
     check_count(wanted, agreed.limits)?;
-    let plan = Plan::new(context, dataset, wanted)?;
+    let plan = Plan::new(context, (peer, request), dataset, wanted)?;
     let (rows_memory, rows_origin) = plan.rows_by_source();
     let payload_bytes_max = agreed.limits.payload_bytes_max.min(limits::DATA_PAYLOAD_BYTES_MAX);
     let (payload_bytes_max, verify) = (u64::from(payload_bytes_max), wanted.verify);
@@ -169,7 +169,7 @@ impl Answer<'_> {
 
     /// Returns the way for the `index`-th row.
     fn way(&mut self, column: Column, index: usize) -> Way {
-        let bytes = column.span(self.plan.dataset.manifest(), self.plan.rows[index]).bytes;
+        let bytes = column.span(&self.plan.places, self.plan.rows[index]).bytes;
         match self.plan.look(index) {
             Found::Resident(_) if bytes >= limits::SENDFILE_ROW_BYTES_MIN => Way::Direct,
             Found::Resident(_) => Way::Staged,
@@ -231,7 +231,7 @@ impl Answer<'_> {
     /// Sends the row with this index, which exceeds the staging memory. Returns 1.
     fn send_in_pieces(&mut self, slot: Slot, index: usize) -> Result<usize, Ended> {
         let row = self.plan.rows[index];
-        let bytes = slot.column.span(self.plan.dataset.manifest(), row).bytes;
+        let bytes = slot.column.span(&self.plan.places, row).bytes;
         if !self.agreed.features.contains(Features::PIECES) {
             return Err(not_taken(bytes).into());
         }
@@ -260,7 +260,10 @@ impl Answer<'_> {
         let wanted =
             RowWanted { shard: row.shard, row: row.row, tensor: slot.column.tensor, at: 0 };
         let dataset = &self.plan.dataset;
-        let read = || shared.read_through.read_piece(dataset, &wanted, piece.start, &mut payload);
+        let read = || {
+            let places = shared.leaves.wait(shared.leaves.places(dataset, &[row.shard], true))?;
+            shared.read_through.read_piece(dataset, &places, &wanted, piece.start, &mut payload)
+        };
         while_alive(peer, request, read)??;
         self.ranged_bytes += bytes as u64;
         let announced = DataPiece {

@@ -137,6 +137,7 @@ impl<'a> Session<'a> {
         let shared = &self.context.shared;
         let dataset = shared.catalog.opened(snapshot)?;
         dataset.check_shard(shard)?;
+        shared.leaves.wait(shared.leaves.ready(&dataset, &[shard]))?;
         let sealed = shared.cache.resident(&dataset, shard).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("this node does not have shard {shard}"))
         })?;

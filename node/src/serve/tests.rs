@@ -37,6 +37,7 @@ use crate::cache::Counters;
 use crate::config::{Args, Config};
 use crate::fill::Peers;
 use crate::fill::{Filler, ReadThrough, Reader};
+use crate::leaves::Leaves;
 use crate::serve::Listeners;
 use crate::shared::Shared;
 use crate::testing::{Folder, placed};
@@ -91,7 +92,7 @@ impl TestNode {
         let typed = typed.iter().chain(more);
         let config = Config::try_from(Args::try_parse_from(typed).unwrap()).unwrap();
         let counters = Arc::new(Counters::default());
-        let budget = Budget::new(budget_bytes + 8192);
+        let budget = Budget::new(budget_bytes + 8192 + folder.leaf_bytes());
         let cache = Cache::start_with(budget, policy, Arc::clone(&counters)).unwrap();
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
         let handle = runtime.handle().clone();
@@ -118,6 +119,7 @@ impl TestNode {
             catalog,
             origin_faults: arc_swap::ArcSwap::default(),
             config,
+            leaves: Leaves::new(&cache, handle.clone()),
             cache,
             read_through,
             counters,
@@ -132,6 +134,8 @@ impl TestNode {
         let opened = runtime.block_on(shared.catalog.open(&wanted, None)).unwrap();
         let servers = Servers::start(&shared, listeners).unwrap();
         let dataset = opened.dataset;
+        let shards: Vec<u32> = (0..dataset.manifest().shard_count()).collect();
+        shared.leaves.wait(shared.leaves.ready(&dataset, &shards)).unwrap();
         Self { servers, shared, dataset, data, listen, reader, home, runtime }
     }
 
@@ -142,9 +146,10 @@ impl TestNode {
     }
 
     fn start_workers(&self) {
-        let Shared { cache, runtime, stopping, placements, counters, throttle, .. } = &*self.shared;
+        let shared = &*self.shared;
+        let Shared { cache, runtime, stopping, placements, counters, throttle, .. } = shared;
         let peers = Arc::new(Peers::new("n1", Arc::clone(placements)));
-        Filler::new(&self.reader, peers, counters, throttle)
+        Filler::new((&self.reader, &shared.leaves), peers, counters, throttle)
             .start_workers(cache, runtime, stopping);
     }
 

@@ -201,6 +201,35 @@ where
         }
     }
 
+    /// Evicts the longest unused shards until `bytes` will fit, whatever the policy keeps. Spares
+    /// those that are leased, and those of a group for which `may_go` is false.
+    pub fn evict_oldest(
+        &mut self,
+        bytes: u64,
+        may_go: impl Fn(&G) -> bool,
+        now: Instant,
+    ) -> Vec<Evicted<K, R>> {
+        let free = self.budget.free_bytes().saturating_add(self.orphans.leaving_bytes(now));
+        let mut missing = bytes.saturating_sub(free);
+        let mut residents: Vec<(Instant, K, u64)> = Vec::new();
+        for (&id, entry) in &self.entries {
+            let idle = entry.state.resident().filter(|resident| resident.holders == 0);
+            if let Some(resident) = idle.filter(|_| entry.groups.iter().all(&may_go)) {
+                residents.push((resident.last_used, id, entry.bytes));
+            }
+        }
+        residents.sort_unstable();
+        let mut evicted = Vec::new();
+        for (_, id, bytes) in residents {
+            if missing == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(bytes);
+            evicted.extend(self.let_go(id, now));
+        }
+        evicted
+    }
+
     /// Takes back the bytes of this token, proved free. The only way back into the budget.
     pub fn freed(&mut self, token: OrphanToken) {
         let bytes = self.orphans.take(token).expect("a token is made once, by its own store");

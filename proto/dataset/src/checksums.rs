@@ -22,8 +22,8 @@ use larder_base::ShardId;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use crate::{
-    DatasetError, FetchError, Manifest, Origin, OriginError, OriginUri, RegionPlan,
-    home::{cache_home, home_beside},
+    DatasetError, FetchError, Manifest, Origin, OriginError, OriginUri, RegionPlan, Snapshot,
+    home::{home_beside, homes},
     origin::{Put, Target},
 };
 
@@ -154,14 +154,7 @@ impl RowChecksums {
         if manifest.shard_count() == 0 || manifest.shard(0).checksum.is_none() {
             return Ok(None);
         }
-        let homes = match given {
-            Some(given) => vec![folder(given)],
-            None => {
-                let beside = home_beside(manifest.uri())?;
-                [Some(beside), cache_home(manifest.uri())].into_iter().flatten().collect()
-            }
-        };
-        for home in homes {
+        for home in homes(manifest.uri(), given)? {
             let there =
                 if origin.serves(&home) { origin.clone() } else { Origin::connect(&home).await? };
             match there.head(&table_uri(&home, manifest, 0)?).await {
@@ -218,7 +211,7 @@ impl RowChecksums {
 /// Writes tables while a dataset is indexed, each as soon as its shards were read.
 pub(crate) struct TableWriter<'a> {
     origin: Origin,
-    manifest: &'a Manifest,
+    snapshot: &'a Snapshot,
     home: OriginUri,
     /// The second choice, if the home is not writable.
     cache: Option<OriginUri>,
@@ -232,25 +225,26 @@ impl<'a> TableWriter<'a> {
     /// there; otherwise beside the data, or into the cache if writing there is denied.
     pub(crate) async fn new(
         origin: &Origin,
-        manifest: &'a Manifest,
+        snapshot: &'a Snapshot,
         given: Option<&OriginUri>,
         cache: Option<OriginUri>,
     ) -> Result<Self, DatasetError> {
         let (home, cache) = match given {
             Some(given) => (given.clone(), None),
-            None => (home_beside(manifest.uri())?, cache),
+            None => (home_beside(snapshot.manifest.uri())?, cache),
         };
         let origin =
             if origin.serves(&home) { origin.clone() } else { Origin::connect(&home).await? };
-        Ok(Self { origin, manifest, home, cache, table: Vec::new(), ids: Vec::new() })
+        Ok(Self { origin, snapshot, home, cache, table: Vec::new(), ids: Vec::new() })
     }
 
     /// Adds the checksums of a shard's units. The caller pushes shards in order.
     pub(crate) async fn push(&mut self, shard: u32, crcs: &[u32]) -> Result<(), DatasetError> {
         self.table.extend(crcs.iter().flat_map(|crc| crc.to_le_bytes()));
-        self.ids.push(self.manifest.compute_shard_id(shard, Some(sum_up(crcs))));
+        let (manifest, leaf) = (&self.snapshot.manifest, self.snapshot.leaf_of(shard));
+        self.ids.push(manifest.compute_shard_id(leaf, shard, Some(sum_up(crcs))));
         let first = shard / TABLE_SHARDS * TABLE_SHARDS;
-        if shard + 1 < table_end(self.manifest, first) {
+        if shard + 1 < table_end(manifest, first) {
             return Ok(());
         }
         let table = Bytes::from(std::mem::take(&mut self.table));
@@ -270,13 +264,6 @@ impl<'a> TableWriter<'a> {
         // The name determines the contents, so any other contents there are damaged.
         Ok(self.origin.put(&object, table, Put::Always).await?)
     }
-}
-
-fn folder(manifest: &OriginUri) -> OriginUri {
-    let text = manifest.to_string();
-    let parent = text.strip_suffix(".manifest").and_then(|_| text.rsplit_once('/'));
-    let parent = parent.and_then(|(parent, _)| OriginUri::parse(parent).ok());
-    parent.unwrap_or_else(|| manifest.clone())
 }
 
 fn table_end(manifest: &Manifest, first: u32) -> u32 {
@@ -300,7 +287,7 @@ fn table_of(
 
 /// Returns the units of every tensor of a shard.
 fn plans(manifest: &Manifest, shard: u32) -> impl Iterator<Item = UnitPlan> {
-    manifest.tensors().iter().map(move |tensor| UnitPlan::new(&manifest.region(shard, tensor)))
+    (0..manifest.tensors().len()).map(move |tensor| UnitPlan::new(&manifest.region(shard, tensor)))
 }
 
 #[cfg(test)]

@@ -26,17 +26,17 @@ use std::{
 };
 
 use larder_base::{Bytes, limits};
+use larder_formats::shown;
 use serde::Serialize;
 
 use crate::home::{cache_home, is_key_tag, key_tag};
 use crate::{
-    DatasetError, Dtype, FetchError, Manifest, ManifestBuilder, ObjectInfo, Origin, OriginError,
-    OriginUri, checksums::TableWriter, origin::Target, uri::check_tag,
+    DatasetError, Dtype, FetchError, ManifestBuilder, ManifestLocation, ObjectInfo, Origin,
+    OriginError, OriginUri, Snapshot, checksums::TableWriter, origin::Target, uri::check_tag,
 };
 pub use added::{added_warning, count_added};
 pub use checksum::shard_checksum;
 use group::Plan;
-pub use publish::ManifestLocation;
 pub(crate) use publish::read_tag;
 
 /// The options of indexing.
@@ -152,8 +152,8 @@ impl fmt::Display for LeftOut {
 /// The result of indexing.
 #[derive(Debug, Clone)]
 pub struct Indexed {
-    /// The manifest.
-    pub manifest: Manifest,
+    /// The manifest, with its leaves.
+    pub snapshot: Snapshot,
     /// The place where it was written.
     pub location: ManifestLocation,
     /// Objects and tensors left out, in the order of the keys.
@@ -199,31 +199,32 @@ pub async fn index(
     let mut builder = ManifestBuilder::new(uri.clone(), plan.tensors, options.shard_bytes);
     plan.groups.into_iter().for_each(|group| builder.push(group));
     let build = |source| DatasetError::Build { prefix: uri.clone(), source };
-    let mut manifest = builder.build().map_err(build)?;
+    let mut snapshot = builder.build().map_err(build)?;
     drop(builder);
     if options.checksum {
         let home = options.manifest.as_ref();
-        let tables = TableWriter::new(origin, &manifest, home, cache_home(uri));
+        let tables = TableWriter::new(origin, &snapshot, home, cache_home(uri));
         let mut tables = Box::pin(tables).await?;
-        let sums = Box::pin(checksum::all(origin, &manifest, &mut tables, progress)).await?;
-        manifest = manifest.with_checksums(&sums).map_err(build)?;
+        let sums = Box::pin(checksum::all(origin, &snapshot, &mut tables, progress)).await?;
+        drop(tables);
+        snapshot = snapshot.with_checksums(&sums).map_err(build)?;
     }
     let keys = match &options.key {
-        Some(column) => Some(Box::pin(keys::table(origin, &manifest, column, progress)).await?),
+        Some(column) => Some(Box::pin(keys::table(origin, &snapshot, column, progress)).await?),
         None => None,
     };
     progress(IndexProgress::Publishing);
-    let keys_tag = key_tag(manifest.snapshot());
-    let publish = |manifest, tag| {
+    let publish = |parts, tag| {
         let home = options.manifest.as_ref();
-        Box::pin(publish::publish(origin, manifest, home, cache_home(uri), tag))
+        Box::pin(publish::publish(origin, parts, home, cache_home(uri), tag))
     };
-    // Before the tag, so that a process that opens it finds them.
+    // Before the tag, so that a process that opens it finds them. They share the leaves.
+    let keys_tag = key_tag(snapshot.manifest.snapshot());
     if let Some(keys) = &keys {
-        publish(keys, &keys_tag).await?;
+        publish((keys, &[]), &keys_tag).await?;
     }
-    let location = publish(&manifest, tag).await?;
-    Ok(Indexed { manifest, location, left_out })
+    let location = publish((&snapshot.manifest, &snapshot.leaves), tag).await?;
+    Ok(Indexed { snapshot, location, left_out })
 }
 
 fn check_options(options: &IndexOptions) -> Result<(), DatasetError> {
@@ -367,11 +368,6 @@ fn leave_out(files: Vec<ObjectInfo>, why: &str, left_out: &mut Vec<LeftOut>) {
 fn extension(key: &str) -> &str {
     let name = key.rsplit('/').next().unwrap_or(key);
     name.rsplit_once('.').map_or("", |(_, extension)| extension)
-}
-
-/// Shortens and escapes a name from a file for a message.
-fn shown(name: &str) -> String {
-    name.chars().take(100).flat_map(char::escape_debug).collect()
 }
 
 /// Drops versions if the store gives some but does not let them be read (S3 has a separate

@@ -6,7 +6,8 @@
 //! its tag. Everything after that is arithmetic on it:
 //!
 //! * [`Manifest::locate`] turns a sample into a shard and a row.
-//! * [`Manifest::fill_plan`] turns a shard into ranged reads.
+//! * [`LeafFiles`] reads the leaf with the details of a shard.
+//! * [`Manifest::fill_plan`] turns a shard into ranged reads. [`Scatter`] takes their bytes apart.
 //! * [`Origin::read_exact_range`] performs one such read and accepts exactly those bytes.
 //!
 //! Thread rule: a [`Manifest`] is immutable, cheap to clone and shared freely. Access to the origin
@@ -18,6 +19,7 @@ mod checksums;
 mod error;
 mod home;
 mod index;
+mod leaves;
 mod manifest;
 mod open;
 mod origin;
@@ -25,15 +27,17 @@ mod uri;
 
 pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use error::DatasetError;
-pub use home::{cache_home, is_key_tag, key_tag};
+pub use home::{ManifestLocation, cache_home, is_key_tag, key_tag};
 pub use index::{
-    IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation, TokenSpec, added_warning,
-    count_added, index, shard_checksum,
+    IndexOptions, IndexProgress, Indexed, LeftOut, TokenSpec, added_warning, count_added, index,
+    shard_checksum,
 };
-pub use larder_formats::Dtype;
+pub use larder_formats::{Dtype, Inline, Rows, Spans};
+pub use leaves::LeafFiles;
 pub use manifest::{
-    BuildError, FillPlan, GroupSpec, Key, KeyTable, Manifest, ManifestBuilder, ManifestError,
-    Object, ObjectSpec, PartRead, RegionPlan, RowLocator, Shard, Tensor, TensorSpec,
+    BuildError, ColumnSpec, FillPlan, Get, GroupSpec, Key, KeyTable, Layout, Leaf, Manifest,
+    ManifestBuilder, ManifestError, Object, ObjectSpec, Part, RegionPlan, RowLocator, RowPlaces,
+    RowRead, RowSource, RowsRead, Scatter, Shard, Snapshot, Tensor, TensorSpec,
 };
 pub use open::{OpenBudget, Opened, find_with, open, open_in, open_with};
 pub use origin::{FetchError, ObjectInfo, Origin, OriginError, PathAllowlist, install_crypto};

@@ -1,18 +1,23 @@
 //! The manifest: the index of one snapshot, used in place.
 //!
-//! [`Manifest::parse`] checks its hash and every number in it, once. It keeps the few tensors as
-//! parsed values and leaves shards, objects and names in the bytes. Later lookups of samples
-//! allocate nothing.
+//! A [`Manifest`] is the *root*: tensors, shards and the list of leaves. [`Manifest::parse`] checks
+//! every number in it, once, and keeps shards and names in the bytes. Lookups of samples allocate
+//! nothing. A [`Leaf`] has the details of some consecutive shards: objects, and the places of rows.
+//! Only fills and rows of different lengths need it.
 //!
 //! Thread rule: immutable after parsing, `Send + Sync`, a clone is one reference count. Non-goals:
 //! reading data (see [`crate::Origin`]); changing a manifest (build another one).
 
 mod build;
 mod format;
+mod id;
 mod keys;
+mod leaf;
 mod locate;
 mod parse;
-mod plan;
+mod places;
+mod reads;
+mod scatter;
 mod summary;
 
 use std::sync::Arc;
@@ -20,15 +25,20 @@ use std::sync::Arc;
 use larder_base::{ShardId, SnapshotId};
 
 use crate::{Dtype, OriginUri};
-use format::{Header, Tables};
+use format::{RootHeader, RootTables};
 
-pub use build::{BuildError, GroupSpec, ManifestBuilder, ObjectSpec, TensorSpec};
+pub use build::{
+    BuildError, ColumnSpec, GroupSpec, ManifestBuilder, ObjectSpec, Snapshot, TensorSpec,
+};
 pub use keys::{Key, KeyTable};
 pub(crate) use keys::{KeyKind, keys_max, parts, record};
+pub use leaf::{Leaf, Object};
 pub use parse::ManifestError;
-pub use plan::{FillPlan, PartRead, RegionPlan};
+pub use places::RowPlaces;
+pub use reads::{FillPlan, Get, Part, RegionPlan, RowRead, RowSource, RowsRead};
+pub use scatter::Scatter;
 
-/// The index of one snapshot. Cheap to clone.
+/// The index of one snapshot, without the details in its leaves. Cheap to clone.
 #[derive(Clone)]
 pub struct Manifest {
     inner: Arc<Inner>,
@@ -36,8 +46,8 @@ pub struct Manifest {
 
 struct Inner {
     bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
-    header: Header,
-    tables: Tables,
+    header: RootHeader,
+    tables: RootTables,
     snapshot: SnapshotId,
     uri: OriginUri,
     tensors: Box<[Tensor]>,
@@ -50,11 +60,9 @@ pub struct Tensor {
     dtype: Dtype,
     shape: Vec<u64>,
     locator: RowLocator,
-    /// Which of the objects of a group holds this tensor.
-    slot: u32,
-    /// `Strided`: the column of that object that gives the tensor's offset. `Spans`: its span
-    /// table.
-    column: u32,
+    layout: Layout,
+    /// Its number among the tensors with ragged rows.
+    ragged: Option<u32>,
 }
 
 impl Tensor {
@@ -84,7 +92,7 @@ impl Tensor {
     pub fn row_bytes(&self) -> u64 {
         match self.locator {
             RowLocator::Strided { row_bytes, .. } => row_bytes,
-            RowLocator::Spans => 0,
+            RowLocator::Ragged => 0,
         }
     }
 
@@ -96,7 +104,7 @@ impl Tensor {
 
     /// Returns whether rows differ in length: each is some elements of [`shape`](Self::shape).
     pub fn is_ragged(&self) -> bool {
-        self.locator == RowLocator::Spans
+        self.locator == RowLocator::Ragged
     }
 
     /// Returns the shape of a row of this many bytes. Of a ragged row, it begins with the number of
@@ -106,9 +114,23 @@ impl Tensor {
         elements.into_iter().chain(self.shape.iter().copied()).collect()
     }
 
-    /// Returns how a row is found.
+    /// Returns how a row is found in its region.
     pub fn locator(&self) -> RowLocator {
         self.locator
+    }
+
+    /// Returns where the bytes of its rows come from.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Returns whether rows lie back to back in the region, so that a shard may join the rows of
+    /// several objects.
+    fn rows_touch(&self) -> bool {
+        match self.locator {
+            RowLocator::Strided { row_bytes, stride_bytes } => row_bytes == stride_bytes,
+            RowLocator::Ragged => true,
+        }
     }
 }
 
@@ -123,8 +145,36 @@ pub enum RowLocator {
         /// Bytes from the beginning of one row to that of the next.
         stride_bytes: u64,
     },
-    /// Each row has its own span of bytes, listed in the manifest; rows lie back to back.
+    /// Rows differ in length and lie back to back. The leaf lists where each ends.
+    Ragged,
+}
+
+/// Where the bytes of a tensor's rows come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// Rows lie in objects at a fixed distance.
+    Column,
+    /// Each row is one range of an object.
     Spans,
+    /// The values stand in the leaf.
+    Inline,
+}
+
+impl Layout {
+    const ALL: [Self; 3] = [Self::Column, Self::Spans, Self::Inline];
+
+    /// Returns the number that stands for it in a manifest.
+    fn code(self) -> u16 {
+        match self {
+            Self::Column => 0,
+            Self::Spans => 1,
+            Self::Inline => 2,
+        }
+    }
+
+    fn from_code(code: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|layout| layout.code() == code)
+    }
 }
 
 /// A contiguous range of samples: the unit of placement, fill and eviction.
@@ -142,19 +192,6 @@ pub struct Shard {
     pub checksum: Option<u64>,
 }
 
-/// An object of the origin that holds samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Object<'a> {
-    /// Its key, relative to the address of the dataset.
-    pub key: &'a str,
-    /// The etag it had when it was indexed.
-    pub etag: Option<&'a str>,
-    /// Its version, if the store keeps versions and lets them be read.
-    pub version: Option<&'a str>,
-    /// Its size in bytes.
-    pub size_bytes: u64,
-}
-
 impl std::fmt::Debug for Manifest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Manifest")
@@ -167,7 +204,7 @@ impl std::fmt::Debug for Manifest {
 }
 
 impl Manifest {
-    /// Returns the hash that names this snapshot.
+    /// Returns the SHA-256 of the root, which names this snapshot.
     pub fn snapshot(&self) -> SnapshotId {
         self.inner.snapshot
     }
@@ -197,8 +234,13 @@ impl Manifest {
         self.inner.header.shard_count
     }
 
-    /// Returns the number of objects.
-    pub fn object_count(&self) -> u32 {
+    /// Returns the number of leaves.
+    pub fn leaf_count(&self) -> u32 {
+        self.inner.header.leaf_count
+    }
+
+    /// Returns the number of objects that hold samples.
+    pub fn object_count(&self) -> u64 {
         self.inner.header.object_count
     }
 
@@ -207,7 +249,22 @@ impl Manifest {
         (0..self.shard_count()).map(|s| self.shard(s).bytes).sum()
     }
 
-    /// Returns the manifest as it is stored on the origin.
+    /// Returns the SHA-256 over tensors and data, equal for equal samples wherever they lie. `None`
+    /// if the index did not read the data.
+    pub fn contents(&self) -> Option<[u8; 32]> {
+        let contents = self.inner.header.contents;
+        (contents != [0; 32]).then_some(contents)
+    }
+
+    /// Returns the JSON document that the index added, such as names of classes. Empty if there is
+    /// none.
+    pub fn metadata(&self) -> &str {
+        let tables = self.inner.tables;
+        let bytes = &self.as_bytes()[tables.metadata..tables.end];
+        std::str::from_utf8(bytes).expect("checked when the manifest was parsed")
+    }
+
+    /// Returns the root as it is stored on the origin.
     pub fn as_bytes(&self) -> &[u8] {
         (*self.inner.bytes).as_ref()
     }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use larder_base::{SnapshotId, limits};
 
 use crate::{
-    DatasetError, DatasetRef, IndexOptions, LeftOut, Manifest, ManifestLocation, Origin,
-    OriginError, OriginUri,
+    DatasetError, DatasetRef, IndexOptions, Indexed, Leaf, LeafFiles, LeftOut, Manifest,
+    ManifestError, ManifestLocation, Origin, OriginError, OriginUri, Snapshot,
     home::{cache_home, home_beside, manifest_uri, tag_uri},
     index::{index, read_tag},
 };
@@ -59,6 +59,10 @@ impl AsRef<[u8]> for Housed {
 pub struct Opened {
     /// The manifest.
     pub manifest: Manifest,
+    /// All its leaves, if the prefix was indexed just now.
+    pub leaves: Vec<Leaf>,
+    /// The files of its leaves.
+    pub leaf_files: LeafFiles,
     /// Whether the prefix had no manifest and was indexed just now.
     pub indexed_now: bool,
     /// The place of the manifest.
@@ -122,8 +126,9 @@ pub async fn open_in(
     let options = IndexOptions::default();
     let _leave = room.to_index().await;
     let indexed = Box::pin(index(origin, dataset.uri(), &options, &|_| {})).await?;
-    let (manifest, location) = (indexed.manifest, indexed.location);
-    Ok(Opened { manifest, indexed_now: true, location, left_out: indexed.left_out })
+    let Indexed { snapshot: Snapshot { manifest, leaves }, location, left_out } = indexed;
+    let leaf_files = LeafFiles::of(origin, &location).await?;
+    Ok(Opened { manifest, leaves, leaf_files, indexed_now: true, location, left_out })
 }
 
 /// As [`open_with`], but indexes nothing. `None` if there is no manifest.
@@ -148,7 +153,9 @@ async fn find_in(
     let found = match manifest {
         Some(object) if object.path().ends_with(".manifest") => {
             let there = origin.reach(object).await?;
-            Some(ManifestLocation::Given(object.clone()).read(&there, (dataset, None), room).await?)
+            let snapshot = named_snapshot(object);
+            let location = ManifestLocation::Given(object.clone());
+            Some(location.read(&there, (dataset, snapshot), room).await?)
         }
         Some(home) => {
             let there = origin.reach(home).await?;
@@ -156,12 +163,18 @@ async fn find_in(
         }
         None => find_default(origin, dataset, cache_home(dataset.uri()), room).await?,
     };
-    Ok(found.map(|(manifest, location)| Opened {
-        manifest,
-        indexed_now: false,
-        location,
-        left_out: Vec::new(),
-    }))
+    let Some((manifest, location)) = found else {
+        return Ok(None);
+    };
+    let leaf_files = LeafFiles::of(origin, &location).await?;
+    let (leaves, left_out) = (Vec::new(), Vec::new());
+    Ok(Some(Opened { manifest, leaves, leaf_files, indexed_now: false, location, left_out }))
+}
+
+/// Returns the snapshot in the name of a manifest.
+fn named_snapshot(object: &OriginUri) -> Option<SnapshotId> {
+    let name = object.path().rsplit('/').next()?;
+    name.strip_suffix(".manifest")?.parse().ok()
 }
 
 type Found = (Manifest, ManifestLocation);
@@ -233,9 +246,9 @@ impl ManifestLocation {
         let (bytes, _, room) = got;
         let manifest = Manifest::over(Arc::new(Housed { bytes, _room: room }))
             .map_err(|source| DatasetError::Manifest { object: object.clone(), source })?;
-        let refused = |why| Err(DatasetError::Tag { object: object.clone(), why });
         if snapshot.is_some_and(|snapshot| snapshot != manifest.snapshot()) {
-            return refused(format!("it holds the snapshot {}", manifest.snapshot()));
+            let object = object.clone();
+            return Err(DatasetError::Manifest { object, source: ManifestError::Damaged });
         }
         if manifest.uri() != dataset.uri() {
             let (indexed, opened) = (manifest.uri().clone(), dataset.uri().clone());

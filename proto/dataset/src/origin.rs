@@ -14,6 +14,7 @@ mod messages;
 mod objects;
 mod path_allowlist;
 mod read;
+mod region;
 
 use std::sync::Arc;
 

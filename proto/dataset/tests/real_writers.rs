@@ -3,11 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use larder_dataset::{
-    DatasetError, DatasetRef, Dtype, FetchError, IndexOptions, Indexed, Manifest, ManifestLocation,
-    Origin, OriginError, OriginUri, PartRead, TokenSpec, index, open,
+    DatasetError, DatasetRef, Dtype, FetchError, IndexOptions, Indexed, Leaf, Manifest,
+    ManifestLocation, Origin, OriginError, OriginUri, Snapshot, TokenSpec, index, open,
 };
 use serde::Deserialize;
 
@@ -46,22 +46,13 @@ async fn indexed(uri: &OriginUri, options: &IndexOptions) -> (Origin, Indexed) {
     (origin, indexed)
 }
 
-async fn read(origin: &Origin, manifest: &Manifest, part: &PartRead) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut sink = |chunk: &[u8]| {
-        bytes.extend_from_slice(chunk);
-        ControlFlow::Continue(())
-    };
-    origin.read_exact_range(manifest, part, &mut sink).await.unwrap();
-    bytes
-}
-
 fn crc32(bytes: &[u8]) -> u32 {
     u32::try_from(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, bytes)).unwrap()
 }
 
 /// Reads every row twice: alone, and out of the regions of its filled shard.
-async fn check_rows(origin: &Origin, manifest: &Manifest, dataset: &str) {
+async fn check_rows(origin: &Origin, snapshot: &Snapshot, dataset: &str) {
+    let manifest = &snapshot.manifest;
     let expected = expected(dataset);
     assert_eq!(manifest.tensors().len(), expected.len());
     let rows: Vec<&Expected> = manifest.tensors().iter().map(|t| &expected[t.name()]).collect();
@@ -71,15 +62,16 @@ async fn check_rows(origin: &Origin, manifest: &Manifest, dataset: &str) {
         assert_eq!(manifest.samples(), expected.rows.len() as u64);
     }
     for shard in 0..manifest.shard_count() {
-        let regions = fill(origin, manifest, shard).await;
+        let leaf = snapshot.leaf_of(shard);
+        let regions = fill(origin, manifest, leaf, shard).await;
         for row in 0..manifest.shard(shard).rows {
             let sample = manifest.shard(shard).first_sample + u64::from(row);
             assert_eq!(manifest.locate(sample), Some((shard, row)));
             for (tensor, expected) in rows.iter().enumerate() {
                 let expected = expected.rows[usize::try_from(sample).unwrap()];
-                let alone = read(origin, manifest, &manifest.row_read(shard, row, tensor)).await;
+                let alone = origin.read_row(manifest, leaf, (shard, row), tensor).await.unwrap();
                 assert_eq!(crc32(&alone), expected, "sample {sample} of tensor {tensor}");
-                let (offset, bytes) = manifest.row_in_region(shard, row, tensor);
+                let (offset, bytes) = manifest.row_in_region(leaf, shard, row, tensor);
                 let offset = usize::try_from(offset).unwrap();
                 let bytes = usize::try_from(bytes).unwrap();
                 assert_eq!(regions[tensor][offset..offset + bytes], alone);
@@ -88,14 +80,11 @@ async fn check_rows(origin: &Origin, manifest: &Manifest, dataset: &str) {
     }
 }
 
-async fn fill(origin: &Origin, manifest: &Manifest, shard: u32) -> Vec<Vec<u8>> {
-    let plan = manifest.fill_plan(shard, 1000);
-    let mut regions: Vec<Vec<u8>> =
-        plan.regions.iter().map(|r| vec![0; usize::try_from(r.bytes).unwrap()]).collect();
-    for part in &plan.reads {
-        let bytes = read(origin, manifest, part).await;
-        let at = usize::try_from(part.region_offset).unwrap();
-        regions[part.tensor][at..at + bytes.len()].copy_from_slice(&bytes);
+async fn fill(origin: &Origin, manifest: &Manifest, leaf: &Leaf, shard: u32) -> Vec<Vec<u8>> {
+    let mut regions = Vec::new();
+    for (tensor, region) in manifest.regions(shard).iter().enumerate() {
+        let all = 0..region.bytes;
+        regions.push(origin.read_region(manifest, leaf, (shard, tensor), &all).await.unwrap());
     }
     regions
 }
@@ -106,8 +95,8 @@ async fn concatenates_safetensors_files_and_lists_unused_tensors() {
     std::fs::write(folder.path().join("README.md"), "about").unwrap();
     let options = IndexOptions { shard_bytes: 4096, ..IndexOptions::default() };
     let (origin, indexed) = indexed(&uri, &options).await;
-    check_rows(&origin, &indexed.manifest, "safetensors").await;
-    assert!(indexed.manifest.shard_count() > 3);
+    check_rows(&origin, &indexed.snapshot, "safetensors").await;
+    assert!(indexed.snapshot.manifest.shard_count() > 3);
     let left: Vec<String> = indexed
         .left_out
         .iter()
@@ -125,8 +114,9 @@ async fn reads_ragged_rows_as_python_wrote_them() {
         for shard_bytes in [4096, 64 << 20] {
             let (_folder, uri) = copy(dataset);
             let options = IndexOptions { shard_bytes, checksum: true, ..IndexOptions::default() };
-            let (origin, Indexed { manifest, left_out, .. }) = indexed(&uri, &options).await;
-            check_rows(&origin, &manifest, dataset).await;
+            let (origin, Indexed { snapshot, left_out, .. }) = indexed(&uri, &options).await;
+            check_rows(&origin, &snapshot, dataset).await;
+            let manifest = &snapshot.manifest;
             assert_eq!(left_out, [], "offsets are no tensors, and used");
             let ragged =
                 |name: &str| manifest.tensors()[manifest.tensor_index(name).unwrap()].is_ragged();
@@ -143,7 +133,7 @@ async fn reads_ragged_rows_as_python_wrote_them() {
 async fn reads_types_that_numpy_lacks() {
     let (_folder, uri) = copy("bf16");
     let (origin, indexed) = indexed(&uri, &IndexOptions::default()).await;
-    check_rows(&origin, &indexed.manifest, "bf16").await;
+    check_rows(&origin, &indexed.snapshot, "bf16").await;
 }
 
 #[tokio::test]
@@ -151,7 +141,7 @@ async fn npy_files_side_by_side_are_tensors_of_the_same_samples() {
     let (_folder, uri) = copy("npy");
     let options = IndexOptions { shard_bytes: 4096, ..IndexOptions::default() };
     let (origin, indexed) = indexed(&uri, &options).await;
-    check_rows(&origin, &indexed.manifest, "npy").await;
+    check_rows(&origin, &indexed.snapshot, "npy").await;
 }
 
 #[tokio::test]
@@ -160,7 +150,7 @@ async fn windows_over_token_files_are_samples() {
     let tokens = Some(TokenSpec { dtype: Dtype::U16, window: 64, stride: 48 });
     let options = IndexOptions { shard_bytes: 4096, tokens, ..IndexOptions::default() };
     let (origin, indexed) = indexed(&uri, &options).await;
-    check_rows(&origin, &indexed.manifest, "tokens").await;
+    check_rows(&origin, &indexed.snapshot, "tokens").await;
 }
 
 #[tokio::test]
@@ -198,7 +188,7 @@ async fn opens_manifest_at_another_address_by_folder_or_file() {
     for manifest in [&home, &location] {
         let opened = open(&tagged, Some(manifest)).await.unwrap();
         assert!(!opened.indexed_now);
-        assert_eq!(opened.manifest.snapshot(), indexed.manifest.snapshot());
+        assert_eq!(opened.manifest.snapshot(), indexed.snapshot.manifest.snapshot());
     }
 }
 
@@ -245,14 +235,17 @@ async fn pins_checksums_on_request_and_they_change_with_the_bytes() {
         (0..manifest.shard_count()).map(|s| manifest.shard(s).checksum.unwrap()).collect()
     };
     let (_, again) = indexed(&uri, &options).await;
-    assert_eq!(first.manifest.snapshot(), again.manifest.snapshot());
+    assert_eq!(first.snapshot.manifest.snapshot(), again.snapshot.manifest.snapshot());
     let path = folder.path().join("digits-00002.safetensors");
     let mut bytes = std::fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&path, bytes).unwrap();
     let (_, changed) = indexed(&uri, &options).await;
-    let differ =
-        sums(&first.manifest).iter().zip(sums(&changed.manifest)).filter(|(a, b)| *a != b).count();
+    let differ = sums(&first.snapshot.manifest)
+        .iter()
+        .zip(sums(&changed.snapshot.manifest))
+        .filter(|(a, b)| *a != b)
+        .count();
     assert_eq!(differ, 1);
 }
 
@@ -264,12 +257,11 @@ async fn refuses_to_read_a_file_changed_after_indexing() {
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(folder.path().join("new"), bytes).unwrap();
     std::fs::rename(folder.path().join("new"), &path).unwrap();
-    let part = indexed.manifest.row_read(0, 0, 0);
-    let mut sink = |_: &[u8]| ControlFlow::Continue(());
-    let error = origin.read_exact_range(&indexed.manifest, &part, &mut sink).await.unwrap_err();
+    let Snapshot { manifest, leaves } = &indexed.snapshot;
+    let error = origin.read_row(manifest, &leaves[0], (0, 0), 0).await.unwrap_err();
     assert!(error.is_changed() && !error.is_retryable(), "{error}");
     std::fs::remove_file(&path).unwrap();
-    let error = origin.read_exact_range(&indexed.manifest, &part, &mut sink).await.unwrap_err();
+    let error = origin.read_row(manifest, &leaves[0], (0, 0), 0).await.unwrap_err();
     let gone = matches!(error, FetchError::Origin(OriginError::NotFound { .. }));
     assert!(gone, "{error}");
 }

@@ -1,9 +1,12 @@
 //! Plans the reads of the origin for rows.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::{ControlFlow, Range},
+    sync::Arc,
+};
 
 use larder_base::limits;
-use larder_dataset::{Manifest, PartRead, ShardChecksums};
+use larder_dataset::{FetchError, Origin, RowPlaces, RowRead, RowSource, RowsRead, ShardChecksums};
 use larder_wire::data::RowRef;
 
 use crate::remote::Job;
@@ -12,35 +15,38 @@ use crate::remote::Job;
 /// bounds memory. A single row may be larger.
 const READ_BYTES_MAX: u64 = limits::FILL_PART_BYTES;
 
-pub(super) struct Read {
-    /// The ranges to read, back to back.
-    pub(super) parts: Vec<PartRead>,
-    pub(super) slot: usize,
-    /// The rows: place in the batch, and offset in the bytes read.
-    pub(super) rows: Vec<(u32, usize)>,
-    pub(super) check: Option<Check>,
+/// Some rows of a job, and how their bytes are had.
+pub(super) enum Read {
+    /// Rows of any tensors that one range of an object has. Each with its slot and its place in the
+    /// batch.
+    Range(RowsRead<(usize, u32)>),
+    /// Adjacent units of a tensor, to be compared with their checksums.
+    Units(Units),
+    /// A row that stands in a leaf.
+    Value { slot: usize, at: u32, row: RowRef, tensor: usize },
 }
 
-/// Adjacent units of a tensor.
-struct Run {
-    units: Range<u64>,
-    /// The rows: place in the batch, and offset in their region.
-    rows: Vec<(u32, u64)>,
-}
-
-/// The expected checksums of a read.
-pub(super) struct Check {
-    sums: Arc<ShardChecksums>,
-    shard: u32,
+/// Adjacent checksum units of a tensor of one shard.
+pub(super) struct Units {
+    slot: usize,
     tensor: usize,
+    shard: u32,
     units: Range<u64>,
+    /// The rows: place in the batch, and offset and length in their region.
+    rows: Vec<(u32, u64, u64)>,
+    sums: Arc<ShardChecksums>,
 }
 
-impl Check {
-    /// Compares the checksums. The error names the unit that differs.
-    pub(super) fn compare(&self, bytes: &[u8]) -> Result<(), String> {
+impl Units {
+    /// The bytes of the region that the units cover.
+    fn region(&self) -> Range<u64> {
         let plan = self.sums.units(self.tensor);
-        let begin = plan.bytes_of(self.units.start).start;
+        plan.bytes_of(self.units.start).start..plan.bytes_of(self.units.end - 1).end
+    }
+
+    /// Compares the checksums. The error names the unit that differs.
+    fn compare(&self, bytes: &[u8]) -> Result<(), String> {
+        let (plan, begin) = (self.sums.units(self.tensor), self.region().start);
         for unit in self.units.clone() {
             let range = plan.bytes_of(unit);
             let [start, end] = [range.start - begin, range.end - begin].map(index);
@@ -53,6 +59,75 @@ impl Check {
     }
 }
 
+impl Read {
+    /// Performs the read in one attempt.
+    pub(super) async fn perform(
+        &self,
+        origin: &Origin,
+        places: &RowPlaces,
+    ) -> Result<Vec<u8>, FetchError> {
+        let leaf_of = |shard| places.leaf_of(shard).expect("the leaf of a row is held");
+        match self {
+            Self::Range(read) => {
+                let leaf = places.leaf_of_number(read.leaf).expect("the leaf of a row is held");
+                let mut bytes = Vec::with_capacity(index(read.range.end - read.range.start));
+                let mut sink = |chunk: &[u8]| {
+                    bytes.extend_from_slice(chunk);
+                    ControlFlow::Continue(())
+                };
+                origin.read_exact_range(leaf, read.object, &read.range, &mut sink).await?;
+                Ok(bytes)
+            }
+            Self::Units(units) => {
+                let place = (units.shard, units.tensor);
+                let leaf = leaf_of(units.shard);
+                origin.read_region(places.manifest(), leaf, place, &units.region()).await
+            }
+            &Self::Value { row: RowRef { shard, row }, tensor, .. } => {
+                origin.read_row(places.manifest(), leaf_of(shard), (shard, row), tensor).await
+            }
+        }
+    }
+
+    /// Compares the bytes of the read with their checksums, if it has any.
+    pub(super) fn compare(&self, bytes: &[u8]) -> Result<(), String> {
+        match self {
+            Self::Units(units) => units.compare(bytes),
+            Self::Range(_) | Self::Value { .. } => Ok(()),
+        }
+    }
+
+    /// The rows in the bytes of the read: slot, place in the batch, and bytes.
+    pub(super) fn rows_of<'a>(&'a self, bytes: &'a [u8]) -> Vec<(usize, u32, &'a [u8])> {
+        let cut = |begin: u64, length: u64| &bytes[index(begin)..index(begin + length)];
+        match self {
+            Self::Range(read) => {
+                let row = |(row, (slot, at)): &(RowRead, (usize, u32))| {
+                    (*slot, *at, cut(row.offset - read.range.start, row.bytes))
+                };
+                read.rows.iter().map(row).collect()
+            }
+            Self::Units(units) => {
+                let first = units.region().start;
+                let row = |&(at, begin, length): &(u32, u64, u64)| {
+                    (units.slot, at, cut(begin - first, length))
+                };
+                units.rows.iter().map(row).collect()
+            }
+            &Self::Value { slot, at, .. } => vec![(slot, at, bytes)],
+        }
+    }
+
+    /// One of its rows.
+    pub(super) fn first_row(&self, asked: Asked<'_>) -> RowRef {
+        match self {
+            Self::Range(read) => asked.rows[read.rows[0].1.1 as usize],
+            Self::Units(units) => asked.rows[units.rows[0].0 as usize],
+            Self::Value { row, .. } => *row,
+        }
+    }
+}
+
 fn index(offset: u64) -> usize {
     usize::try_from(offset).expect("what is read is in memory")
 }
@@ -62,6 +137,7 @@ fn index(offset: u64) -> usize {
 pub(super) struct Asked<'a> {
     pub(super) rows: &'a [RowRef],
     pub(super) tensors: &'a [u16],
+    pub(super) places: &'a RowPlaces,
 }
 
 impl Asked<'_> {
@@ -77,81 +153,51 @@ impl Asked<'_> {
     }
 }
 
-/// Plans the reads of one tensor. Rows that touch or overlap in an object share a read. Rows
-/// without bytes need no read.
-pub(super) fn plain(
-    manifest: &Manifest,
-    order: &[u32],
-    slot: usize,
-    asked: Asked<'_>,
-) -> Vec<Read> {
-    let tensor = usize::from(asked.tensors[slot]);
-    let mut reads: Vec<Read> = Vec::new();
+/// Plans the reads of these rows of some tensors. Rows that lie close together in an object share a
+/// read. Rows without bytes need no read.
+pub(super) fn plain(order: &[u32], slots: Range<usize>, asked: Asked<'_>) -> Vec<Read> {
+    let (mut reads, mut rows) = (Vec::new(), Vec::new());
     for &at in order {
-        let row = asked.rows[at as usize];
-        let part = manifest.row_read(row.shard, row.row, tensor);
-        if part.bytes == 0 {
-            continue;
+        let row @ RowRef { shard, row: number } = asked.rows[at as usize];
+        let leaf = asked.places.leaf_of(shard).expect("the leaf of a row is held");
+        for slot in slots.clone() {
+            let tensor = usize::from(asked.tensors[slot]);
+            match asked.places.manifest().row_source(leaf, (shard, number), tensor) {
+                RowSource::Object(read) => rows.push((leaf.number(), read, (slot, at))),
+                RowSource::Value(_) => reads.push(Read::Value { slot, at, row, tensor }),
+            }
         }
-        if let Some(read) = reads.last_mut()
-            && let Some(offset) = join(&mut read.parts[0], &part)
-        {
-            read.rows.push((at, offset));
-            continue;
-        }
-        reads.push(Read { parts: vec![part], slot, rows: vec![(at, 0)], check: None });
     }
+    reads.extend(RowsRead::join(rows, READ_BYTES_MAX).into_iter().map(Read::Range));
     reads
-}
-
-/// Extends a read to cover a row that touches or overlaps it, up to the limit. Returns the row's
-/// offset in the read.
-fn join(read: &mut PartRead, row: &PartRead) -> Option<usize> {
-    let span =
-        |part: &PartRead| -> Range<u64> { part.object_offset..part.object_offset + part.bytes };
-    let (have, want) = (span(read), span(row));
-    let touches = row.object == read.object && (have.start..=have.end).contains(&want.start);
-    let bytes = have.end.max(want.end) - have.start;
-    if !touches || bytes > READ_BYTES_MAX {
-        return None;
-    }
-    read.bytes = bytes;
-    usize::try_from(want.start - have.start).ok()
 }
 
 /// Plans the reads of one tensor of one shard. Reads whole units, so that all bytes can be checked.
 pub(super) fn checked(
-    manifest: &Manifest,
     order: &[u32],
     slot: usize,
     asked: Asked<'_>,
     sums: &Arc<ShardChecksums>,
 ) -> Vec<Read> {
     let (tensor, shard) = (usize::from(asked.tensors[slot]), asked.shard(order[0]));
-    let units = sums.units(tensor);
-    let mut runs: Vec<Run> = Vec::new();
+    let plan = sums.units(tensor);
+    let mut runs: Vec<Units> = Vec::new();
     for &at in order {
-        let (begin, bytes) = manifest.row_in_region(shard, asked.rows[at as usize].row, tensor);
+        let (begin, bytes) = asked.places.row(shard, asked.rows[at as usize].row, tensor);
         if bytes == 0 {
             continue;
         }
-        let own = units.covering(&(begin..begin + bytes));
-        if let Some(Run { units: run, rows }) = runs.last_mut()
-            && own.start <= run.end
-            && units.bytes_of(own.end - 1).end - units.bytes_of(run.start).start <= READ_BYTES_MAX
+        let own = plan.covering(&(begin..begin + bytes));
+        if let Some(Units { units, rows, .. }) = runs.last_mut()
+            && own.start <= units.end
+            && plan.bytes_of(own.end - 1).end - plan.bytes_of(units.start).start <= READ_BYTES_MAX
         {
-            run.end = own.end.max(run.end);
-            rows.push((at, begin));
+            units.end = own.end.max(units.end);
+            rows.push((at, begin, bytes));
             continue;
         }
-        runs.push(Run { units: own, rows: vec![(at, begin)] });
+        let (rows, sums) = (vec![(at, begin, bytes)], Arc::clone(sums));
+        runs.push(Units { slot, tensor, shard, units: own, rows, sums });
     }
-    let read = |Run { units: run, rows }: Run| {
-        let region = units.bytes_of(run.start).start..units.bytes_of(run.end - 1).end;
-        let parts = manifest.region_reads(shard, tensor, &region, READ_BYTES_MAX);
-        let rows = rows.into_iter().map(|(at, begin)| (at, index(begin - region.start))).collect();
-        let check = Check { sums: Arc::clone(sums), shard, tensor, units: run };
-        Read { parts, slot, rows, check: Some(check) }
-    };
-    runs.into_iter().map(read).collect()
+    runs.into_iter().map(Read::Units).collect()
 }

@@ -45,9 +45,9 @@ fn dropped_epoch_ends_its_threads_despite_silent_nodes() {
         let gather: Arc<Gather> = Arc::new(move |rows, tensors, out, cancel| {
             own.gather_unless(rows, tensors, out, cancel)
         });
-        let (manifest, view) = (fixture.manifest.clone(), all_samples(&fixture.manifest).unwrap());
+        let view = all_samples(&fixture.manifest).unwrap();
         let builder = LoaderBuilder::new(Source {
-            manifest,
+            leaves: Arc::clone(fetcher.leaves()),
             view,
             gather,
             look: None,

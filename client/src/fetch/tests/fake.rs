@@ -536,9 +536,14 @@ impl node_server::Node for Control {
 
     async fn fetch_manifest(
         &self,
-        _: Request<schema::FetchManifestRequest>,
+        request: Request<schema::FetchManifestRequest>,
     ) -> Result<Response<Self::FetchManifestStream>, Status> {
-        let pieces: Vec<_> = (self.0.fixture.manifest.as_bytes().chunks(100))
+        let fixture = &self.0.fixture;
+        let file = match request.get_ref().leaf {
+            None => fixture.manifest.as_bytes(),
+            Some(_) => fixture.leaf.as_bytes(),
+        };
+        let pieces: Vec<_> = (file.chunks(100))
             .map(|chunk| Ok(schema::ManifestChunk { chunk: id(chunk) }))
             .collect();
         Ok(Response::new(stream::iter(pieces)))

@@ -3,10 +3,10 @@
 use std::{ops::Range, sync::Arc};
 
 use larder_dataset::{
-    Dtype, GroupSpec, Manifest, ManifestBuilder, ObjectSpec, OriginUri, PartRead, RegionPlan,
-    RowLocator, TensorSpec,
+    ColumnSpec, Dtype, GroupSpec, Layout, Leaf, Manifest, ManifestBuilder, ObjectSpec, OriginUri,
+    Part, RegionPlan, RowLocator, RowSource, Rows, Scatter, Snapshot, Spans, TensorSpec,
 };
-use larder_extent::{ExtentId, Filling, Layout, PagePreference, PartSpec, Region, Sealed};
+use larder_extent::{ExtentId, Filling, PagePreference, PartSpec, Region, Sealed};
 use larder_wire::data::RowRef;
 
 pub(super) const IMAGE_BYTES: usize = 6000;
@@ -17,16 +17,26 @@ pub(super) const SAMPLES: u64 = 96;
 pub(super) struct Fixture {
     pub(super) folder: tempfile::TempDir,
     pub(super) manifest: Manifest,
+    pub(super) leaf: Leaf,
     bytes: Vec<u8>,
 }
 
 /// A tensor in the only object.
 fn tensor(name: &str, dtype: Dtype, shape: Vec<u64>, locator: RowLocator) -> TensorSpec {
-    TensorSpec { name: name.to_owned(), dtype, shape, slot: 0, locator }
+    let layout = match locator {
+        RowLocator::Strided { .. } => Layout::Column,
+        RowLocator::Ragged => Layout::Spans,
+    };
+    TensorSpec { name: name.to_owned(), dtype, shape, locator, layout }
 }
 
 fn strided(bytes: usize) -> RowLocator {
     RowLocator::Strided { row_bytes: bytes as u64, stride_bytes: bytes as u64 }
+}
+
+/// Rows of one length from `begin` of the object on.
+fn even(begin: u64, row_bytes: usize) -> Rows {
+    Rows::Strided { begin, stride: row_bytes as u64 }
 }
 
 impl Fixture {
@@ -36,8 +46,9 @@ impl Fixture {
             tensor("image", Dtype::U8, vec![IMAGE_BYTES as u64], strided(IMAGE_BYTES)),
             tensor("label", Dtype::I64, vec![], strided(LABEL_BYTES)),
         ];
-        let columns = vec![0, SAMPLES * IMAGE_BYTES as u64];
-        let fixture = Self::with(bytes, tensors, 8 * 6008, columns, vec![]);
+        let labels = SAMPLES * IMAGE_BYTES as u64;
+        let columns = vec![even(0, IMAGE_BYTES), even(labels, LABEL_BYTES)];
+        let fixture = Self::with(bytes, tensors, 8 * 6008, columns);
         assert_eq!(fixture.manifest.shard_count(), 12);
         fixture
     }
@@ -50,20 +61,18 @@ impl Fixture {
             2 => 4 * (sample * 37 % 1024),
             _ => 4 * (sample * 37 % 3000),
         };
-        let mut end = 0;
-        let spans: Vec<Range<u64>> = (0..SAMPLES)
-            .map(|sample| {
-                let begin = end;
-                end += length(sample);
-                begin..end
-            })
-            .collect();
+        let (mut end, mut spans) = (0, Spans::default());
+        for sample in 0..SAMPLES {
+            spans.push(end, u32::try_from(length(sample)).unwrap());
+            end += length(sample);
+        }
         let tensors = vec![
-            tensor("text", Dtype::U16, vec![2], RowLocator::Spans),
+            tensor("text", Dtype::U16, vec![2], RowLocator::Ragged),
             tensor("label", Dtype::I64, vec![], strided(LABEL_BYTES)),
         ];
         let bytes = end + SAMPLES * LABEL_BYTES as u64;
-        let fixture = Self::with(bytes, tensors, 16 << 10, vec![end], vec![spans]);
+        let columns = vec![Rows::Spans(spans), even(end, LABEL_BYTES)];
+        let fixture = Self::with(bytes, tensors, 16 << 10, columns);
         assert!(fixture.manifest.shard_count() > 8);
         fixture
     }
@@ -72,8 +81,7 @@ impl Fixture {
         bytes: u64,
         tensors: Vec<TensorSpec>,
         shard_bytes: u64,
-        columns: Vec<u64>,
-        spans: Vec<Vec<Range<u64>>>,
+        columns: Vec<Rows>,
     ) -> Arc<Self> {
         let folder = tempfile::tempdir().unwrap();
         let bytes: Vec<u8> = (0..bytes)
@@ -83,14 +91,25 @@ impl Fixture {
         let uri = OriginUri::parse(&format!("file://{}", folder.path().display())).unwrap();
         let mut builder = ManifestBuilder::new(uri, tensors, shard_bytes);
         let (key, size_bytes) = ("data.bin".to_owned(), bytes.len() as u64);
-        let object = ObjectSpec { key, etag: None, version: None, size_bytes, columns };
-        builder.push(GroupSpec { rows: SAMPLES, objects: vec![object], spans });
-        let manifest = builder.build().unwrap();
-        Arc::new(Self { folder, manifest, bytes })
+        let objects = vec![ObjectSpec { key, etag: None, version: None, size_bytes }];
+        let columns = columns.into_iter().map(|rows| ColumnSpec { object: 0, rows }).collect();
+        builder.push(GroupSpec { rows: SAMPLES, objects, columns });
+        let Snapshot { manifest, leaves } = builder.build().unwrap();
+        let [leaf] = &leaves[..] else { panic!("a small dataset has one leaf") };
+        let leaf = leaf.clone();
+        let home = folder.path().join(".larder/leaves");
+        std::fs::create_dir_all(&home).unwrap();
+        let name: String =
+            manifest.leaf_sha256(0).iter().map(|byte| format!("{byte:02x}")).collect();
+        std::fs::write(home.join(name), leaf.as_bytes()).unwrap();
+        Arc::new(Self { folder, manifest, leaf, bytes })
     }
 
     pub(super) fn row(&self, row: RowRef, tensor: usize) -> &[u8] {
-        self.read(&self.manifest.row_read(row.shard, row.row, tensor))
+        match self.manifest.row_source(&self.leaf, (row.shard, row.row), tensor) {
+            RowSource::Object(read) => self.read(&read.range()),
+            RowSource::Value(_) => panic!("the rows lie in a file"),
+        }
     }
 
     pub(super) fn refs(&self, samples: impl Iterator<Item = u64>) -> Vec<RowRef> {
@@ -100,7 +119,7 @@ impl Fixture {
 
     /// The shard as a node would hand it out.
     pub(super) fn seal(&self, shard: u32) -> Sealed {
-        let plan = self.manifest.fill_plan(shard, 1 << 20);
+        let plan = self.manifest.fill_plan(&self.leaf, shard, 1 << 20);
         let region = |region: &RegionPlan| match region.stride_bytes {
             0 => Region::Blocks { bytes: region.bytes },
             stride_bytes => {
@@ -108,25 +127,26 @@ impl Fixture {
             }
         };
         let regions: Vec<Region> = plan.regions.iter().map(region).collect();
-        let spec = |read: &PartRead| PartSpec {
-            region: read.tensor,
-            range: read.region_offset..read.region_offset + read.bytes,
-        };
-        let parts = plan.reads.iter().map(spec).collect();
+        let spec = |part: &Part| PartSpec { region: part.tensor, range: part.region.clone() };
+        let parts = plan.gets.iter().flat_map(|get| &get.parts).map(spec).collect();
         let id = ExtentId::from_bytes(*self.manifest.shard(shard).id.as_bytes());
-        let layout = Layout::new(&regions).unwrap();
+        let layout = larder_extent::Layout::new(&regions).unwrap();
         let filling = Filling::create(id, layout, parts, PagePreference::Small).unwrap();
-        for (index, read) in plan.reads.iter().enumerate() {
-            let mut part = filling.take_part(index).unwrap();
-            part.write(self.read(read)).unwrap();
-            part.finish().unwrap();
+        let mut first = 0;
+        for get in &plan.gets {
+            let parts = first..first + get.parts.len();
+            first = parts.end;
+            let mut parts: Vec<_> = parts.map(|part| filling.take_part(part).unwrap()).collect();
+            let mut scatter = Scatter::new(&self.manifest, &self.leaf, shard, get);
+            let put = |part: usize, _, bytes: &[u8]| parts[part].write(bytes);
+            scatter.take(self.read(&get.range), put).unwrap();
+            parts.into_iter().for_each(|part| part.finish().unwrap());
         }
         filling.seal().unwrap()
     }
 
-    fn read(&self, read: &PartRead) -> &[u8] {
-        let [at, bytes] =
-            [read.object_offset, read.bytes].map(|number| usize::try_from(number).unwrap());
-        &self.bytes[at..][..bytes]
+    fn read(&self, range: &Range<u64>) -> &[u8] {
+        let [start, end] = [range.start, range.end].map(|number| usize::try_from(number).unwrap());
+        &self.bytes[start..end]
     }
 }

@@ -1,5 +1,5 @@
-//! The places of one batch's ragged rows in its buffer, summed up from the lengths in the manifest
-//! before memory is taken.
+//! The places of one batch's ragged rows in its buffer, summed up from the lengths in the
+//! manifest's leaves before memory is taken.
 //!
 //! Tensors of fixed row length have the same place in every batch of a loader. Ragged tensors
 //! follow them, each at a page boundary, with rows back to back. Their places differ from batch to
@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use larder_base::limits;
-use larder_dataset::Manifest;
+use larder_dataset::RowPlaces;
 
 use super::{Column, Layout};
 use crate::{Error, RowRef, fetch, memory::ALIGNMENT};
@@ -45,15 +45,15 @@ impl RaggedRows {
 }
 
 impl Ragged {
-    /// Computes the places of `rows` rows. `row_at` returns a row's manifest, the tensor of each
-    /// column, and the row in that manifest.
+    /// Computes the places of `rows` rows. `row_at` returns the places of its snapshot, the tensor
+    /// of each column there, and the row.
     ///
     /// # Errors
     /// `ResourceExhausted` for more bytes than a batch may have.
     pub(in crate::loader) fn new<'a>(
         layout: &Layout,
         rows: usize,
-        row_at: impl Fn(usize) -> (&'a Manifest, &'a [usize], RowRef),
+        row_at: impl Fn(usize) -> (&'a RowPlaces, &'a [usize], RowRef),
     ) -> Result<Self, Error> {
         if !layout.is_ragged() {
             return Ok(Self::default());
@@ -65,8 +65,8 @@ impl Ragged {
                 continue;
             }
             let lengths = (0..rows).map(|row| {
-                let (manifest, tensors, at) = row_at(row);
-                manifest.row_in_region(at.shard, at.row, tensors[index]).1
+                let (places, tensors, at) = row_at(row);
+                places.row(at.shard, at.row, tensors[index]).1
             });
             let begins = fetch::begins(&column.name, lengths, total)?;
             let element = element_bytes(column);

@@ -9,6 +9,7 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
+use larder_dataset::RowPlaces;
 use larder_extent::{Attached, Companion};
 
 use crate::{
@@ -50,6 +51,22 @@ struct Extents<'a> {
     sources: Vec<(Companion, Arc<Attached>)>,
 }
 
+/// The rows of a batch.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    samples: &'a Samples,
+    rows: &'a [RowRef],
+    /// Of each snapshot.
+    places: &'a [RowPlaces],
+}
+
+impl Rows<'_> {
+    /// The snapshot of the row at a place of the batch.
+    fn dataset(self, place: usize) -> u32 {
+        self.samples.datasets.get(place).copied().unwrap_or(0)
+    }
+}
+
 impl BatchFetcher {
     /// Finds the columns of these rows that go directly.
     ///
@@ -65,14 +82,16 @@ impl BatchFetcher {
         if pump.way() == DeviceWay::Staged {
             return Ok(Direct::default());
         }
+        let places = &self.places(samples, rows)?;
+        let rows = Rows { samples, rows, places };
         let (known, sources) = (BTreeMap::new(), Vec::new());
         let (mut extents, mut columns) =
             (Extents { pump, cancel, known, sources }, BTreeMap::new());
         for (column, _) in self.layout.columns().iter().enumerate() {
-            if !self.may_pay(column, samples, rows) {
+            if !self.may_pay(column, rows) {
                 continue;
             }
-            let runs = self.runs(column, samples, rows, &mut extents)?;
+            let runs = self.runs(column, rows, &mut extents)?;
             if let Some(runs) = runs.filter(|runs| pays(runs, &extents)) {
                 columns.insert(column, runs);
             }
@@ -82,41 +101,46 @@ impl BatchFetcher {
     }
 
     /// Whether the rows of a column could form long runs, by the manifest alone.
-    fn may_pay(&self, column: usize, samples: &Samples, rows: &[RowRef]) -> bool {
+    fn may_pay(&self, column: usize, of_batch: Rows<'_>) -> bool {
+        let Rows { samples, rows, .. } = of_batch;
         let side_by_side = || samples.samples.is_sorted_by(|before, after| before + 1 == *after);
         let long = || {
-            let bytes = self.row_bytes(column, samples, rows);
+            let bytes = self.row_bytes(column, of_batch);
             bytes >= RUN_BYTES_MIN * rows.len() as u64
         };
         !rows.is_empty() && (long() || (samples.datasets.is_empty() && side_by_side()))
     }
 
-    fn row_bytes(&self, column: usize, samples: &Samples, rows: &[RowRef]) -> u64 {
+    fn row_bytes(&self, column: usize, of_batch: Rows<'_>) -> u64 {
         let even = self.layout.columns()[column].row_bytes as u64;
         if even > 0 {
-            return even * rows.len() as u64;
+            return even * of_batch.rows.len() as u64;
         }
-        let bytes =
-            |(place, row): (usize, &RowRef)| self.snapshot_of(samples, place).place(column, *row).1;
-        rows.iter().enumerate().map(bytes).sum()
+        (0..of_batch.rows.len()).map(|place| self.place(column, of_batch, place).1).sum()
+    }
+
+    /// The offset of a row in the region of a column, and its bytes.
+    fn place(&self, column: usize, of_batch: Rows<'_>, place: usize) -> (u64, u64) {
+        let RowRef { shard, row } = of_batch.rows[place];
+        let dataset = of_batch.dataset(place) as usize;
+        of_batch.places[dataset].row(shard, row, self.snapshots[dataset].tensor(column))
     }
 
     /// The runs of a column, if all its rows are in extents that can be read directly.
     fn runs(
         &self,
         column: usize,
-        samples: &Samples,
-        rows: &[RowRef],
+        of_batch: Rows<'_>,
         extents: &mut Extents<'_>,
     ) -> Result<Option<Vec<DirectRun>>, Error> {
         let (mut runs, mut to) = (Vec::<DirectRun>::new(), 0);
-        for (place, &row) in rows.iter().enumerate() {
-            let snapshot = self.snapshot_of(samples, place);
-            let dataset = samples.datasets.get(place).copied().unwrap_or(0);
+        for (place, &row) in of_batch.rows.iter().enumerate() {
+            let snapshot = self.snapshot_of(of_batch.samples, place);
+            let dataset = of_batch.dataset(place);
             let Some((source, extent)) = extents.find(dataset, snapshot, row.shard)? else {
                 return Ok(None);
             };
-            let (begin, bytes) = snapshot.place(column, row);
+            let (begin, bytes) = self.place(column, of_batch, place);
             let begin = extent.file_offset(snapshot.tensor(column)) + begin;
             let from = usize::try_from(begin).expect("within a mapping");
             let bytes = usize::try_from(bytes).expect("within a mapping");

@@ -5,30 +5,9 @@ use crate::sampler::{Mixture, Stop, View};
 
 /// As [`manifest`], but with `samples` samples, reversed tensors and other shards.
 fn other(samples: u64, image: &[u64], object: &str) -> Manifest {
-    let tensor = |name: &str, dtype, shape: &[u64], row_bytes, slot| TensorSpec {
-        name: name.into(),
-        dtype,
-        shape: shape.into(),
-        slot,
-        locator: RowLocator::Strided { row_bytes, stride_bytes: row_bytes },
-    };
     let image_bytes = image.iter().product();
-    let tensors = vec![
-        tensor("label", Dtype::I64, &[], 8, 0),
-        tensor("image", Dtype::U8, image, image_bytes, 1),
-    ];
-    let uri = OriginUri::parse(&format!("file:///{object}")).unwrap();
-    let mut builder = ManifestBuilder::new(uri, tensors, 23 * 7);
-    let object = |key: &str, row_bytes| ObjectSpec {
-        key: key.into(),
-        etag: None,
-        version: None,
-        size_bytes: samples * row_bytes,
-        columns: vec![0],
-    };
-    let objects = vec![object("label.npy", 8), object("image.npy", image_bytes)];
-    builder.push(GroupSpec { rows: samples, objects, spans: Vec::new() });
-    builder.build().unwrap()
+    let tensors = [("label", Dtype::I64, &[][..], 8), ("image", Dtype::U8, image, image_bytes)];
+    manifest_of(&format!("file:///{object}"), samples, 23 * 7, &tensors)
 }
 
 pub(super) fn sources() -> Vec<Source> {

@@ -116,20 +116,28 @@ fn check_length(text: &str) -> Result<(), Error> {
     Err(Error::new(ErrorKind::InvalidArgument, message))
 }
 
-/// Streams the manifest of an open snapshot, in order.
-pub(super) fn manifest_chunks(
+/// Streams the manifest of an open snapshot, or a leaf of it, in order.
+pub(super) async fn manifest_chunks(
     context: &Context,
     request: &FetchManifestRequest,
 ) -> Result<impl Stream<Item = Result<ManifestChunk, Status>> + use<>, Error> {
     let snapshot = snapshot_id(&request.snapshot)?;
     let dataset = context.shared.catalog.opened(snapshot)?;
-    Ok(stream::unfold(0, move |sent| {
-        let bytes = dataset.manifest().as_bytes();
+    let extent = match request.leaf {
+        None => Arc::clone(dataset.manifest_extent()),
+        Some(leaf) => {
+            dataset.check_leaf(leaf)?;
+            context.shared.leaves.extent(&dataset, leaf).await?
+        }
+    };
+    // The dataset stays open until its manifest is sent.
+    Ok(stream::unfold((0, dataset), move |(sent, dataset)| {
+        let bytes = extent.region(0);
         let chunk = &bytes[sent..bytes.len().min(sent + limits::MANIFEST_CHUNK_BYTES)];
         let next = (!chunk.is_empty()).then(|| {
             let chunk = Bytes::copy_from_slice(chunk);
             let sent = sent + chunk.len();
-            (Ok(ManifestChunk { chunk }), sent)
+            (Ok(ManifestChunk { chunk }), (sent, dataset))
         });
         std::future::ready(next)
     }))

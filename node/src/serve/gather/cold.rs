@@ -65,10 +65,10 @@ impl Answer<'_> {
 
     /// Lays out as many rows as one frame holds, and at least one.
     fn lay_out(&self, slot: Slot, first: usize) -> Result<Run, Ended> {
-        let manifest = self.plan.dataset.manifest();
+        let places = &self.plan.places;
         let mut run = Run { first, spans: Vec::new(), bytes: 0 };
         for &row in self.plan.rows[first..].iter().take(limits::STAGED_ROWS_MAX) {
-            let span = slot.column.span(manifest, row);
+            let span = slot.column.span(places, row);
             table_len(span.bytes)?;
             let bytes = run.bytes + len(span.bytes);
             if !run.spans.is_empty() && bytes as u64 > self.payload_bytes_max {
@@ -118,7 +118,11 @@ impl Answer<'_> {
             return Ok(());
         }
         let (shared, dataset) = (&self.context.shared, &self.plan.dataset);
-        let read = || shared.read_through.read_rows(dataset, &wanted, bytes);
+        let shards: Vec<u32> = wanted.iter().map(|row| row.shard).collect();
+        let read = || {
+            let places = shared.leaves.wait(shared.leaves.places(dataset, &shards, true))?;
+            shared.read_through.read_rows(dataset, &places, &wanted, bytes)
+        };
         while_alive(self.peer, self.request, read)??;
         self.ranged_bytes += read_bytes;
         Ok(())

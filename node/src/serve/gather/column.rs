@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use larder_base::{Error, ErrorKind, limits};
-use larder_dataset::{Manifest, RowLocator};
+use larder_dataset::{Manifest, RowLocator, RowPlaces};
 use larder_extent::crc::crc32c;
 use larder_extent::{ExtentView, Region, RowSource};
 use larder_wire::data::RowRef;
@@ -53,20 +53,20 @@ impl Column {
 
     /// Returns true if rows have lengths of their own.
     pub(super) fn is_ragged(self) -> bool {
-        matches!(self.locator, RowLocator::Spans)
+        matches!(self.locator, RowLocator::Ragged)
     }
 
     /// Returns the place of a row.
     ///
     /// # Panics
-    /// There is no such row.
-    pub(super) fn span(self, manifest: &Manifest, row: RowRef) -> Span {
+    /// There is no such row, or the leaf of a ragged row is missing in `places`.
+    pub(super) fn span(self, places: &RowPlaces, row: RowRef) -> Span {
         match self.locator {
             RowLocator::Strided { row_bytes, stride_bytes } => {
                 Span { offset: u64::from(row.row) * stride_bytes, bytes: row_bytes }
             }
-            RowLocator::Spans => {
-                let (offset, bytes) = manifest.row_in_region(row.shard, row.row, self.tensor);
+            RowLocator::Ragged => {
+                let (offset, bytes) = places.row(row.shard, row.row, self.tensor);
                 Span { offset, bytes }
             }
         }

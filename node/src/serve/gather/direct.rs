@@ -42,7 +42,7 @@ impl Answer<'_> {
                 break;
             }
             let row = self.plan.rows[index];
-            let span = slot.column.span(self.plan.dataset.manifest(), row);
+            let span = slot.column.span(&self.plan.places, row);
             let Found::Resident(extent) = self.plan.found(index) else { break };
             if !self.fits(held, span.bytes, self.payload_bytes_max) {
                 break;

@@ -5,18 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_base::{Error, ErrorKind, ShardId};
+use larder_dataset::{RowPlaces, Tensor};
 use larder_extent::{RowSource, Sealed};
 use larder_wire::data::{DistinctShards, Gather, RowRef};
 
 use crate::cache::{Cache, Found, Priority, Waited};
 use crate::dataset::Dataset;
 use crate::serve::Context;
+use crate::serve::peer::Peer;
+
+use super::{Ended, while_alive};
 
 /// The rows of a gather and their shards.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub(super) dataset: Arc<Dataset>,
     pub(super) rows: &'a [RowRef],
+    /// The places of the rows in their shards.
+    pub(super) places: RowPlaces,
     cache: &'a Cache,
     /// Each distinct shard, and the shard of each row.
     shards: DistinctShards,
@@ -43,14 +49,26 @@ impl<'a> Plan<'a> {
     /// Looks up every shard. Missing shards begin to be filled.
     pub(super) fn new(
         context: &'a Context,
+        (peer, request): (&Peer, u64),
         dataset: Arc<Dataset>,
         wanted: &'a Gather,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Ended> {
         let shared = &context.shared;
         let shards = DistinctShards::of(&wanted.rows);
         check(&dataset, &shards, &wanted.rows)?;
+        let tensors = dataset.manifest().tensors();
+        let is_ragged =
+            |&tensor: &u16| tensors.get(usize::from(tensor)).is_some_and(Tensor::is_ragged);
+        let differ = wanted.tensors.iter().any(is_ragged);
+        let places = match shared.leaves.places_here(&dataset, shards.shards(), differ) {
+            Some(places) => places,
+            None => {
+                let asking = shared.leaves.places(&dataset, shards.shards(), differ);
+                while_alive(peer, request, || shared.leaves.wait(asking))??
+            }
+        };
         let found = shared.cache.find(&dataset, shards.shards(), Priority::Demand);
-        Ok(Self { dataset, rows: &wanted.rows, cache: &shared.cache, shards, found })
+        Ok(Self { dataset, rows: &wanted.rows, places, cache: &shared.cache, shards, found })
     }
 
     /// Returns how many rows are in memory, and how many must come from the origin.

@@ -44,7 +44,7 @@ impl Answer<'_> {
         piece: &mut StagingPiece,
     ) -> Result<usize, Ended> {
         let row = self.plan.rows[first];
-        let bytes = slot.column.span(self.plan.dataset.manifest(), row).bytes;
+        let bytes = slot.column.span(&self.plan.places, row).bytes;
         let (row_bytes, row_length) = (len(bytes), table_len(bytes)?);
         let bytes_max = self.payload_bytes_max.min(piece.len() as u64);
         let rows_max = bytes_max.checked_div(bytes).map_or(limits::STAGED_ROWS_MAX, len);
@@ -96,7 +96,7 @@ impl Answer<'_> {
                 break;
             }
             let row = self.plan.rows[index];
-            let span = column.span(self.plan.dataset.manifest(), row);
+            let span = column.span(&self.plan.places, row);
             let Found::Resident(extent) = self.plan.found(index) else { break };
             if !self.fits(held, span.bytes, bytes_max) {
                 break;

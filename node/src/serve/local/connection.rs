@@ -91,7 +91,7 @@ impl Connection<'_> {
             }
             Kind::AttachManifest => {
                 let wanted = AttachManifest::decode(self.session.body(header)?)?;
-                self.attach_manifest(header.request(), wanted.snapshot)
+                self.attach_manifest(header.request(), wanted)
             }
             Kind::Release => {
                 let Release { snapshot, shard } = Release::decode(self.session.body(header)?)?;
@@ -110,8 +110,10 @@ impl Connection<'_> {
     }
 
     fn attach(&mut self, request: u64, snapshot: SnapshotId, shard: u32) -> Result<(), Closing> {
+        let leaves = &self.stay.context.shared.leaves;
         let found = self.session.dataset(snapshot).and_then(|dataset| {
             dataset.check_shard(shard)?;
+            leaves.wait(leaves.ready(&dataset, &[shard]))?;
             Ok(dataset)
         });
         let dataset = match found {
@@ -145,9 +147,17 @@ impl Connection<'_> {
         }
     }
 
-    fn attach_manifest(&mut self, request: u64, snapshot: SnapshotId) -> Result<(), Closing> {
-        match self.session.dataset(snapshot) {
-            Ok(dataset) => self.hand_out(request, dataset.manifest_extent()).map(|_| ()),
+    fn attach_manifest(&mut self, request: u64, wanted: AttachManifest) -> Result<(), Closing> {
+        let leaves = &self.stay.context.shared.leaves;
+        let found = self.session.dataset(wanted.snapshot).and_then(|dataset| match wanted.leaf {
+            None => Ok(Arc::clone(dataset.manifest_extent())),
+            Some(leaf) => {
+                dataset.check_leaf(leaf)?;
+                leaves.wait(leaves.extent(&dataset, leaf))
+            }
+        });
+        match found {
+            Ok(extent) => self.hand_out(request, &extent).map(|_| ()),
             Err(error) => self.session.refuse(request, &error),
         }
     }

@@ -116,14 +116,21 @@ fn manifest_is_streamed_completely() {
     assert!(manifest.len() > limits::MANIFEST_CHUNK_BYTES);
     let fetched = call(&node, async |mut client| {
         let snapshot = Bytes::copy_from_slice(node.dataset.snapshot().as_bytes());
-        let chunks = client.fetch_manifest(FetchManifestRequest { snapshot }).await;
-        let (mut chunks, mut fetched) = (chunks.unwrap().into_inner(), Vec::new());
-        while let Some(piece) = chunks.message().await.unwrap() {
-            fetched.extend(piece.chunk);
+        let mut files = Vec::new();
+        for leaf in [None, Some(0)] {
+            let request = FetchManifestRequest { snapshot: snapshot.clone(), leaf };
+            let mut chunks = client.fetch_manifest(request).await.unwrap().into_inner();
+            let mut fetched = Vec::new();
+            while let Some(piece) = chunks.message().await.unwrap() {
+                fetched.extend(piece.chunk);
+            }
+            files.push(fetched);
         }
-        fetched
+        files
     });
-    assert!(fetched == manifest);
+    assert!(fetched[0] == manifest);
+    let leaf = folder.leaf(&node.dataset, 0);
+    assert!(fetched[1] == leaf.as_bytes());
 }
 
 #[test]
@@ -146,10 +153,17 @@ fn forbidden_or_missing_dataset_is_refused_by_kind() {
         assert_eq!(hints, kind == ErrorKind::PermissionDenied, "{uri}: {refused:?}");
     }
     let refused = call(&node, async |mut client| {
-        let request = FetchManifestRequest { snapshot: Bytes::from_static(&[1; 32]) };
+        let snapshot = Bytes::from_static(&[1; 32]);
+        let request = FetchManifestRequest { snapshot, leaf: None };
         from_status(client.fetch_manifest(request).await.unwrap_err())
     });
     assert_eq!(refused.kind(), ErrorKind::NotFound);
+    let refused = call(&node, async |mut client| {
+        let snapshot = Bytes::copy_from_slice(node.dataset.snapshot().as_bytes());
+        let request = FetchManifestRequest { snapshot, leaf: Some(1) };
+        from_status(client.fetch_manifest(request).await.unwrap_err())
+    });
+    assert_eq!(refused.message(), "leaf 1 of a manifest of 1 leaves");
 }
 
 #[test]
@@ -166,7 +180,7 @@ fn a_node_describes_itself_and_its_ring() {
     assert_eq!(described.data_address, node.data.to_string());
     assert_eq!(described.socket_path, node.socket_path().display().to_string());
     let (memory, counters) = (described.memory.unwrap(), described.counters.unwrap());
-    assert_eq!(memory.budget_bytes, ROOMY + 8192);
+    assert_eq!(memory.budget_bytes, node.shared.cache.usage().limit_bytes);
     assert!(memory.resident_bytes > 40_000);
     assert_eq!((counters.gathers, counters.rows_origin, counters.fills_completed), (1, 40, 4));
     assert_eq!(counters.fills_started, 4);
@@ -243,8 +257,8 @@ fn abandoned_fill_is_listed_with_its_reason() {
     assert_eq!(listed.failures[0].kind, u32::from(ErrorKind::DataChanged.number()));
     let [failure] = &listed.failures[..] else { panic!("{listed:?}") };
     assert_eq!(failure.object, folder.uri().join("rows.npy").unwrap().to_string());
-    let read = node.dataset.manifest().row_read(0, 0, 0);
-    assert_eq!((failure.offset, failure.bytes), (read.object_offset, 10_000));
+    let offset = folder.offset(&node.dataset, 0);
+    assert_eq!((failure.offset, failure.bytes), (offset, 10_000));
     assert_eq!(failure.tries, 2, "what would end the shard is asked for once more");
 }
 

@@ -68,7 +68,7 @@ fn the_manifest_is_attached_like_a_shard() {
     let node = TestNode::new(&folder, ROOMY);
     let mut client = node.local();
     let snapshot = node.dataset.snapshot();
-    client.send(|out| AttachManifest { snapshot }.encode(7, out));
+    client.send(|out| AttachManifest { snapshot, leaf: None }.encode(7, out));
     let (header, body) = client.frame().unwrap();
     let extent = client.map(header, &body);
     assert_eq!(extent.region(0), node.dataset.manifest().as_bytes());

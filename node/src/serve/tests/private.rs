@@ -58,7 +58,7 @@ fn owner_can_add_prefixes_and_gets_the_control_address() {
     let admitted = owner.admit(&first.uri().to_string()).unwrap();
     assert_eq!(admitted.control, format!("http://{}", node.listen));
     assert_eq!(admitted.pid, std::process::id());
-    assert_eq!(admitted.memory_bytes, ROOMY + 8192);
+    assert_eq!(admitted.memory_bytes, node.shared.cache.usage().limit_bytes);
     let ticket = Some(*admitted.ticket.as_bytes());
     let refused = open(&node, &second, ticket).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{refused}");

@@ -109,3 +109,7 @@ pub const MIXTURE_DATASETS_MAX: usize = 256;
 /// Bytes of mapped extents that a process registers with the driver of a GPU at once: registered
 /// pages cannot be swapped or moved. A quarter of the host's memory if that is less.
 pub const REGISTERED_BYTES_MAX: u64 = 16 << 30;
+
+/// Bytes of manifest leaves that a client keeps in memory: the places of eight million rows of one
+/// tensor.
+pub const LEAVES_BYTES_MAX: u64 = 64 << 20;

@@ -10,8 +10,19 @@ pub const TAG_BYTES_MAX: usize = 128;
 /// Longest etag or version, in bytes: those of the known stores have fewer than 100.
 pub const ETAG_BYTES_MAX: usize = 1024;
 
-/// Largest manifest, in bytes: a million shards over a million objects take about 200 MB.
+/// Largest root of a manifest, in bytes: the most shards take 1 GiB. With keys, 67 million samples.
 pub const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+/// Size of a leaf of a manifest, in bytes: one request, and the tables of half a million rows.
+pub const LEAF_BYTES_TARGET: u64 = 4 << 20;
+/// Largest leaf, in bytes: those before its last shard, and one shard more.
+pub const LEAF_BYTES_MAX: u64 = 64 << 20;
+/// Bytes that the rows of one shard may take in its leaf, so that one shard fits every leaf. Four
+/// million rows of one tensor take as much.
+pub const SHARD_TABLES_BYTES_MAX: u64 = 32 << 20;
+/// Largest row whose value stands in a leaf, in bytes: a label, a key or a path.
+pub const INLINE_ROW_BYTES_MAX: u64 = 64 << 10;
+/// Largest JSON document in a manifest, in bytes: ten thousand names of classes.
+pub const METADATA_BYTES_MAX: u64 = 1 << 20;
 /// Largest tag object, in bytes: it holds one small JSON object.
 pub const TAG_OBJECT_BYTES_MAX: u64 = 4096;
 
@@ -25,10 +36,14 @@ pub const DIMENSIONS_MAX: u32 = 64;
 pub const OBJECTS_MAX: u32 = 1 << 24;
 /// Most shards in one dataset: each takes 64 bytes in the manifest.
 pub const SHARDS_MAX: u32 = 1 << 24;
-/// Most pieces that make up the rows of one shard. Small objects grouped into one shard have groups
-/// times tensors of them; ragged rows that do not lie side by side have more. Each is one ranged
-/// read of a fill.
+/// Most ranged reads of one fill. Small objects grouped into one shard take one for each object and
+/// tensor. Rows that lie far apart in their objects take more.
 pub const SHARD_READS_MAX: u32 = 4096;
+/// Most runs of rows of one shard: each takes 100 bytes in the plan of a fill.
+pub const SHARD_RUNS_MAX: u64 = 1 << 17;
+/// Bytes between two rows that one read passes over. Reading and dropping them takes less time than
+/// the first byte of another request: 64 KiB are 1 ms of a connection at 60 MB/s.
+pub const READ_GAP_BYTES_MAX: u64 = 64 << 10;
 
 /// Smallest shard size an operator can choose: a shard costs its holder a file and a map.
 pub const SHARD_BYTES_MIN: u64 = 4096;
@@ -52,8 +67,8 @@ pub const SAFETENSORS_TENSORS_MAX: usize = 10_000;
 /// Largest npy header, in bytes: numpy itself refuses more than 10,000 characters by default.
 pub const NPY_HEADER_BYTES_MAX: u64 = 64 << 10;
 
-/// Most ragged rows in one dataset, of all its tensors: each takes 16 bytes in the manifest.
-pub const RAGGED_ROWS_MAX: u64 = MANIFEST_BYTES_MAX / 16;
+/// Most ragged rows that one index holds in memory, of all tensors: each takes 12 bytes there.
+pub const RAGGED_ROWS_MAX: u64 = 1 << 26;
 /// Longest text that can be the key of a sample, in bytes: longer ids are paths or documents.
 pub const KEY_BYTES_MAX: u64 = 64;
 /// Bytes of one ranged read of the offsets of ragged rows.
@@ -83,6 +98,8 @@ pub const LOCAL_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Most objects that are listed to count those added since a prefix was indexed: 100 requests to
 /// S3, and some 20 MB. A larger prefix is not checked.
 pub const ADDED_LISTED_MAX: u32 = 100_000;
+/// Most leaves of a manifest that are read to compare its objects with a listing.
+pub const ADDED_LEAVES_MAX: u32 = 16;
 /// Headers of new files that are read for that count. If an index takes all of these, it takes the
 /// other new files too.
 pub const ADDED_HEADERS_MAX: usize = 64;

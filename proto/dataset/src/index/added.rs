@@ -11,18 +11,26 @@ use super::{
     group::{Candidate, Found},
     is_of_larder, npy, safetensors, tokens,
 };
-use crate::{DatasetError, Manifest, ObjectInfo, Origin, OriginError, OriginUri, Tensor};
+use crate::{
+    DatasetError, LeafFiles, Manifest, ObjectInfo, Origin, OriginError, OriginUri, Tensor,
+};
 
 /// Counts the objects under the prefix that are not in the manifest and that an index would take:
 /// files of the same kind with a tensor of the samples. Reads the headers of
 /// [`limits::ADDED_HEADERS_MAX`] of them at most; if all of these count, all others count too.
+/// `given` is the address of the manifest, if it is neither beside the data nor in the cache.
 ///
 /// # Errors
 /// * The origin's error, or none of its answers within [`limits::ADDED_TIMEOUT`].
-/// * There are more than [`limits::ADDED_LISTED_MAX`] objects.
+/// * There are more than [`limits::ADDED_LISTED_MAX`] objects, or more than
+///   [`limits::ADDED_LEAVES_MAX`] leaves, which would all be read for the names of the objects.
 /// * The header of a new file is damaged.
-pub async fn count_added(origin: &Origin, manifest: &Manifest) -> Result<u64, DatasetError> {
-    let counting = Box::pin(count(origin, manifest));
+pub async fn count_added(
+    origin: &Origin,
+    manifest: &Manifest,
+    given: Option<&OriginUri>,
+) -> Result<u64, DatasetError> {
+    let counting = Box::pin(count(origin, manifest, given));
     time::timeout(limits::ADDED_TIMEOUT, counting).await.unwrap_or_else(|_| {
         let seconds = limits::ADDED_TIMEOUT.as_secs();
         let why = format!("it was not listed within {seconds} s");
@@ -39,14 +47,25 @@ pub fn added_warning(uri: &OriginUri, objects: u64) -> String {
     )
 }
 
-async fn count(origin: &Origin, manifest: &Manifest) -> Result<u64, DatasetError> {
+async fn count(
+    origin: &Origin,
+    manifest: &Manifest,
+    given: Option<&OriginUri>,
+) -> Result<u64, DatasetError> {
     let (uri, limit) = (manifest.uri(), limits::ADDED_LISTED_MAX);
-    if manifest.object_count() > limit {
+    if manifest.object_count() > limit.into() {
         let prefix = uri.clone();
         return Err(OriginError::TooMany { prefix, limit: limit.into() }.into());
     }
+    let (leaves, most) = (manifest.leaf_count(), limits::ADDED_LEAVES_MAX);
+    if leaves > most {
+        let why = format!("its manifest has {leaves} leaves, and at most {most} are read for this");
+        return Err(OriginError::Failed { object: uri.clone(), why }.into());
+    }
+    let files = LeafFiles::find(origin, manifest, given).await?;
+    let snapshot = Box::pin(files.snapshot(manifest)).await?;
     let mut files = origin.list_at_most(uri, limit).await?;
-    let known: HashSet<&str> = manifest.keys().collect();
+    let known: HashSet<&str> = snapshot.keys().collect();
     let mut kinds: HashSet<&str> = known.iter().map(|key| extension(key)).collect();
     if tokens::may_be_tokens(manifest) {
         kinds.extend(["bin", "npy"]);

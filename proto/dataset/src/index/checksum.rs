@@ -1,36 +1,63 @@
 //! Pins checksums of shards: reads all data once and hashes it as an extent does. A fill can then
 //! be checked against the snapshot without another pass over its bytes.
 
+use std::convert::Infallible;
+
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::limits;
+use ring::digest::{Context, SHA256};
 
 use super::{IndexProgress, Progress};
 use crate::{
-    DatasetError, Manifest, Origin,
+    DatasetError, Layout, Leaf, Manifest, Origin, Scatter, Snapshot,
     checksums::{TableWriter, sum_up, unit_crcs},
 };
 
-/// Returns the checksum of every shard, in order, and writes those of their units to `tables`.
-/// Holds one region in memory at a time.
+/// Returns the checksum and the SHA-256 of every shard, in order, and writes the checksums of their
+/// units to `tables`. Holds one region in memory at a time.
 pub(super) async fn all(
     origin: &Origin,
-    manifest: &Manifest,
+    snapshot: &Snapshot,
     tables: &mut TableWriter<'_>,
     progress: Progress<'_>,
-) -> Result<Vec<u64>, DatasetError> {
+) -> Result<Vec<(u64, [u8; 32])>, DatasetError> {
+    let manifest = &snapshot.manifest;
     let total = manifest.total_bytes();
     let mut done = 0;
     let mut checksums = Vec::with_capacity(manifest.shard_count() as usize);
     for shard in 0..manifest.shard_count() {
-        let read = |bytes| {
-            done += bytes;
+        let mut digest = Context::new(&SHA256);
+        let mut units = Vec::new();
+        for tensor in 0..manifest.tensors().len() {
+            let leaf = snapshot.leaf_of(shard);
+            let bytes = read_region(origin, manifest, leaf, (shard, tensor)).await?;
+            units.extend(unit_crcs(&manifest.region(shard, tensor), &bytes));
+            put_lengths(&mut digest, manifest, leaf, (shard, tensor));
+            digest.update(&bytes);
+            done += bytes.len() as u64;
             progress(IndexProgress::Checksums { done, total });
-        };
-        let units = shard_units(origin, manifest, shard, read).await?;
-        checksums.push(sum_up(&units));
+        }
+        let digest = digest.finish();
+        let digest = digest.as_ref().first_chunk().expect("a SHA-256 has 32 bytes");
+        checksums.push((sum_up(&units), *digest));
         tables.push(shard, &units).await?;
     }
     Ok(checksums)
+}
+
+/// Hashes the lengths of ragged rows. Their bytes alone do not tell where a row ends.
+fn put_lengths(
+    digest: &mut Context,
+    manifest: &Manifest,
+    leaf: &Leaf,
+    (shard, tensor): (u32, usize),
+) {
+    if manifest.tensors()[tensor].is_ragged() {
+        for row in 0..manifest.shard(shard).rows {
+            let (_, bytes) = manifest.row_in_region(leaf, shard, row, tensor);
+            digest.update(&bytes.to_le_bytes());
+        }
+    }
 }
 
 /// Reads one shard from the origin, from exactly the objects that were indexed, and computes its
@@ -41,48 +68,50 @@ pub(super) async fn all(
 /// If an object changed, is gone, or cannot be read after a few tries.
 ///
 /// # Panics
-/// If there is no such shard.
+/// If there is no such shard, or the leaf does not have it.
 pub async fn shard_checksum(
     origin: &Origin,
     manifest: &Manifest,
-    shard: u32,
-    read: impl FnMut(u64),
-) -> Result<u64, DatasetError> {
-    Ok(sum_up(&shard_units(origin, manifest, shard, read).await?))
-}
-
-async fn shard_units(
-    origin: &Origin,
-    manifest: &Manifest,
+    leaf: &Leaf,
     shard: u32,
     mut read: impl FnMut(u64),
-) -> Result<Vec<u32>, DatasetError> {
+) -> Result<u64, DatasetError> {
     let mut units = Vec::new();
-    for (index, tensor) in manifest.tensors().iter().enumerate() {
-        let region = manifest.region(shard, tensor);
-        let bytes = read_region(origin, manifest, shard, index).await?;
-        units.extend(unit_crcs(&region, &bytes));
-        read(region.bytes);
+    for tensor in 0..manifest.tensors().len() {
+        let bytes = read_region(origin, manifest, leaf, (shard, tensor)).await?;
+        units.extend(unit_crcs(&manifest.region(shard, tensor), &bytes));
+        read(bytes.len() as u64);
     }
-    Ok(units)
+    Ok(sum_up(&units))
 }
 
 /// Reads the rows of one tensor in a shard.
 pub(super) async fn read_region(
     origin: &Origin,
     manifest: &Manifest,
-    shard: u32,
-    tensor: usize,
+    leaf: &Leaf,
+    (shard, tensor): (u32, usize),
 ) -> Result<Vec<u8>, DatasetError> {
-    let all = 0..manifest.region(shard, &manifest.tensors()[tensor]).bytes;
+    if manifest.tensors()[tensor].layout() == Layout::Inline {
+        return Ok(manifest.inline_region(leaf, shard, tensor).to_vec());
+    }
+    let wanted = 0..manifest.region(shard, tensor).bytes;
     // A region is at most a shard, and shards have a size limit.
-    let mut bytes = Vec::with_capacity(usize::try_from(all.end).unwrap_or(0));
-    let parts = manifest.region_reads(shard, tensor, &all, limits::CHECKSUM_PART_BYTES);
-    let mut reads = stream::iter(parts)
-        .map(|part| async move { origin.read_part(manifest, &part).await })
+    let mut bytes = vec![0; usize::try_from(wanted.end).unwrap_or(0)];
+    let gets = manifest.region_gets(leaf, (shard, tensor), &wanted, limits::CHECKSUM_PART_BYTES);
+    let mut reads = stream::iter(gets)
+        .map(|get| async move {
+            let body = origin.read_range(leaf, get.object, &get.range).await?;
+            Ok::<_, DatasetError>((get, body))
+        })
         .buffered(limits::CHECKSUM_PARTS_IN_FLIGHT);
-    while let Some(part) = reads.try_next().await? {
-        bytes.extend_from_slice(&part);
+    while let Some((get, body)) = reads.try_next().await? {
+        let put = |_, at: u64, row: &[u8]| {
+            let at = usize::try_from(at).expect("inside the region");
+            bytes[at..at + row.len()].copy_from_slice(row);
+            Ok::<_, Infallible>(())
+        };
+        let Ok(()) = Scatter::new(manifest, leaf, shard, &get).take(&body, put);
     }
     Ok(bytes)
 }

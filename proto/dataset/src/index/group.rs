@@ -1,13 +1,13 @@
 //! Chooses the tensors that make up the samples, and checks that all files agree on them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::Range,
-};
+use std::collections::{BTreeMap, BTreeSet};
+
+use larder_formats::{Rows, Spans};
 
 use super::{LeftOut, shown};
 use crate::{
-    DatasetError, Dtype, GroupSpec, ObjectInfo, ObjectSpec, OriginUri, RowLocator, TensorSpec,
+    ColumnSpec, DatasetError, Dtype, GroupSpec, Layout, ObjectInfo, ObjectSpec, OriginUri,
+    RowLocator, TensorSpec,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) struct Found {
     pub(super) bytes: u64,
     /// The bytes in the file of each row of a ragged tensor. Its shape is then that of an element,
     /// and its rows are the samples.
-    pub(super) spans: Option<Vec<Range<u64>>>,
+    pub(super) spans: Option<Spans>,
 }
 
 /// Files that may hold one run of samples: one file with several tensors, or one file for each
@@ -59,18 +59,26 @@ impl Candidate {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }
 
-    fn take_spans(&mut self, name: &str) -> Option<Vec<Range<u64>>> {
-        self.tensors.iter_mut().find(|tensor| tensor.name == name)?.spans.take()
+    /// Takes the places of a tensor's rows.
+    fn take_column(&mut self, name: &str) -> Option<ColumnSpec> {
+        let found = self.tensors.iter_mut().find(|tensor| tensor.name == name)?;
+        let object = u32::try_from(found.file).expect("few files hold the same samples");
+        let stride = found.bytes / found.rows;
+        let rows = match found.spans.take() {
+            Some(spans) => Rows::Spans(spans),
+            None => Rows::Strided { begin: found.offset, stride },
+        };
+        Some(ColumnSpec { object, rows })
     }
 }
 
 impl Found {
-    fn locator(&self) -> RowLocator {
+    fn layout(&self) -> (RowLocator, Layout) {
         if self.spans.is_some() {
-            return RowLocator::Spans;
+            return (RowLocator::Ragged, Layout::Spans);
         }
         let row_bytes = self.bytes / self.rows;
-        RowLocator::Strided { row_bytes, stride_bytes: row_bytes }
+        (RowLocator::Strided { row_bytes, stride_bytes: row_bytes }, Layout::Column)
     }
 }
 
@@ -102,19 +110,13 @@ pub(super) fn plan(
     }
     drop_uneven(&members, &mut names);
     let model = check_agreement(uri, &members, &names)?;
-    let one_file = members.iter().all(|candidate| candidate.files.len() == 1);
-    let tensors: Vec<TensorSpec> = (0u32..)
-        .zip(&model)
-        .map(|(index, tensor)| TensorSpec {
-            name: tensor.name.clone(),
-            dtype: tensor.dtype,
-            shape: tensor.shape.clone(),
-            slot: if one_file { 0 } else { index },
-            locator: tensor.locator(),
-        })
-        .collect();
-    let groups =
-        members.into_iter().map(|member| group(member, &names, one_file, left_out)).collect();
+    let spec = |tensor: &&Found| {
+        let (locator, layout) = tensor.layout();
+        let (name, dtype, shape) = (tensor.name.clone(), tensor.dtype, tensor.shape.clone());
+        TensorSpec { name, dtype, shape, locator, layout }
+    };
+    let tensors = model.iter().map(spec).collect();
+    let groups = members.into_iter().map(|member| group(member, &names, left_out)).collect();
     Ok(Plan { tensors, groups })
 }
 
@@ -199,7 +201,6 @@ fn check_agreement<'a>(
 fn group(
     mut member: Candidate,
     names: &BTreeSet<String>,
-    one_file: bool,
     left_out: &mut Vec<LeftOut>,
 ) -> GroupSpec {
     let rows = member.rows_of(names);
@@ -211,25 +212,16 @@ fn group(
         };
         left_out.push(LeftOut::tensor(member.key_of(tensor), &shown(&tensor.name), why));
     }
-    let used = || names.iter().filter_map(|name| member.find(name));
-    let begin = |tensor: &Found| tensor.spans.is_none().then_some(tensor.offset);
-    let objects = if one_file {
-        vec![object(&member.files[0], used().filter_map(begin).collect())]
-    } else {
-        let file = |tensor: &Found| &member.files[tensor.file];
-        used().map(|tensor| object(file(tensor), begin(tensor).into_iter().collect())).collect()
-    };
-    let spans = names.iter().filter_map(|name| member.take_spans(name)).collect();
-    GroupSpec { rows, objects, spans }
+    let columns = names.iter().filter_map(|name| member.take_column(name)).collect();
+    GroupSpec { rows, objects: member.files.iter().map(object).collect(), columns }
 }
 
 /// Converts a file to an object of the manifest.
-pub(super) fn object(file: &ObjectInfo, columns: Vec<u64>) -> ObjectSpec {
+pub(super) fn object(file: &ObjectInfo) -> ObjectSpec {
     ObjectSpec {
         key: file.key.clone(),
         etag: file.etag.clone(),
         version: file.version.clone(),
         size_bytes: file.size_bytes,
-        columns,
     }
 }

@@ -4,7 +4,7 @@ use larder_base::limits;
 
 use super::{IndexProgress, Progress, checksum::read_region};
 use crate::{
-    DatasetError, Manifest, Origin, Tensor,
+    DatasetError, Leaf, Manifest, Origin, Snapshot, Tensor,
     manifest::{Key, KeyKind, keys_max, parts, record},
 };
 
@@ -18,10 +18,11 @@ use crate::{
 /// - An object changed, is gone, or cannot be read after a few tries.
 pub(super) async fn table(
     origin: &Origin,
-    manifest: &Manifest,
+    snapshot: &Snapshot,
     column: &str,
     progress: Progress<'_>,
 ) -> Result<Manifest, DatasetError> {
+    let manifest = &snapshot.manifest;
     let (tensor, kind) = find_column(manifest, column)?;
     let (samples, max) = (manifest.samples(), keys_max(manifest));
     if samples > max {
@@ -32,11 +33,12 @@ pub(super) async fn table(
     let mut records = Vec::with_capacity(usize::try_from(samples).expect("below the limit"));
     progress(IndexProgress::Keys { done: 0, total: samples });
     for shard in 0..manifest.shard_count() {
-        let bytes = read_region(origin, manifest, shard, tensor).await?;
+        let leaf = snapshot.leaf_of(shard);
+        let bytes = read_region(origin, manifest, leaf, (shard, tensor)).await?;
         let first = manifest.shard(shard).first_sample;
         for row in 0..manifest.shard(shard).rows {
             let sample = first + u64::from(row);
-            let key = kind.read(row_of(manifest, (shard, row), tensor, &bytes));
+            let key = kind.read(row_of(manifest, leaf, (shard, row), tensor, &bytes));
             check_length(column, sample, key)?;
             let fingerprint = key.fingerprint(kind).expect("a key of this column");
             records.push(record(fingerprint, sample));
@@ -46,8 +48,9 @@ pub(super) async fn table(
     records.sort_unstable();
     if let Some((one, other)) = first_twins(&records) {
         let (shard, row) = manifest.locate(other).expect("a sample of the table");
-        let bytes = read_region(origin, manifest, shard, tensor).await?;
-        let key = kind.read(row_of(manifest, (shard, row), tensor, &bytes));
+        let leaf = snapshot.leaf_of(shard);
+        let bytes = read_region(origin, manifest, leaf, (shard, tensor)).await?;
+        let key = kind.read(row_of(manifest, leaf, (shard, row), tensor, &bytes));
         return refused(format!(
             "samples {one} and {other} both have {key} in '{column}', and a key names one sample"
         ));
@@ -79,11 +82,12 @@ fn find_column(manifest: &Manifest, column: &str) -> Result<(usize, KeyKind), Da
 /// The bytes of a row in its region.
 fn row_of<'a>(
     manifest: &Manifest,
+    leaf: &Leaf,
     (shard, row): (u32, u32),
     tensor: usize,
     region: &'a [u8],
 ) -> &'a [u8] {
-    let (begin, bytes) = manifest.row_in_region(shard, row, tensor);
+    let (begin, bytes) = manifest.row_in_region(leaf, shard, row, tensor);
     let at = |offset| usize::try_from(offset).expect("a shard fits memory");
     &region[at(begin)..at(begin + bytes)]
 }

@@ -1,7 +1,8 @@
-//! Writes a manifest and the tag that points to it, and computes the places of both.
+//! Writes leaves, a manifest and the tag that points to it, in this order.
 //!
 //! ```text
 //! <home>/<snapshot, 64 hex digits>.manifest
+//! <home>/leaves/<SHA-256>                     the leaves of manifests, shared by snapshots
 //! <home>/tags/<tag>                           {"snapshot": "<64 hex digits>"}
 //! <home>/tags/keys-of-<snapshot>              the same: the manifest with the keys of a snapshot
 //! ```
@@ -10,39 +11,15 @@
 //! prefix is not writable.
 
 use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::{SnapshotId, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    DatasetError, Manifest, ObjectInfo, Origin, OriginError, OriginUri,
-    home::{home_beside, manifest_uri, tag_uri},
+    DatasetError, Leaf, Manifest, ManifestLocation, ObjectInfo, Origin, OriginError, OriginUri,
+    home::{home_beside, leaf_uri, manifest_uri, tag_uri},
     origin::Put,
 };
-
-/// The place of a dataset's manifest.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ManifestLocation {
-    /// Beside the data, under `<prefix>/.larder`.
-    Beside(OriginUri),
-    /// At the address that the caller gave.
-    Given(OriginUri),
-    /// In the local cache, because the prefix is not writable.
-    LocalCache {
-        /// The manifest.
-        uri: OriginUri,
-        /// The origin's refusal.
-        why: String,
-    },
-}
-
-impl ManifestLocation {
-    /// Returns the address of the manifest.
-    pub fn uri(&self) -> &OriginUri {
-        match self {
-            Self::Beside(uri) | Self::Given(uri) | Self::LocalCache { uri, .. } => uri,
-        }
-    }
-}
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Tag {
@@ -79,28 +56,29 @@ pub(crate) async fn read_tag(
     }
 }
 
-/// Writes the manifest, then the tag. Without a `home` they go beside the data, or into `cache` if
-/// the origin denies that.
+/// Writes the leaves, then the manifest, then the tag. Without a `home` they go beside the data, or
+/// into `cache` if the origin denies that.
 pub(super) async fn publish(
     origin: &Origin,
-    manifest: &Manifest,
+    (manifest, leaves): (&Manifest, &[Leaf]),
     home: Option<&OriginUri>,
     cache: Option<OriginUri>,
     tag: &str,
 ) -> Result<ManifestLocation, DatasetError> {
+    let parts = (manifest, leaves);
     if let Some(home) = home {
         let there = origin.reach(home).await?;
-        return Ok(ManifestLocation::Given(write(&there, manifest, home, tag).await?));
+        return Ok(ManifestLocation::Given(write(&there, parts, home, tag).await?));
     }
     let beside = home_beside(manifest.uri())?;
-    match write(origin, manifest, &beside, tag).await {
+    match write(origin, parts, &beside, tag).await {
         Ok(uri) => Ok(ManifestLocation::Beside(uri)),
         Err(DatasetError::Origin(denied @ OriginError::Denied { .. })) => {
             let Some(home) = cache else {
                 return Err(denied.into());
             };
             let local = Origin::connect(&home).await?;
-            let uri = write(&local, manifest, &home, tag).await?;
+            let uri = write(&local, parts, &home, tag).await?;
             Ok(ManifestLocation::LocalCache { uri, why: denied.to_string() })
         }
         Err(error) => Err(error),
@@ -109,36 +87,49 @@ pub(super) async fn publish(
 
 async fn write(
     origin: &Origin,
-    manifest: &Manifest,
+    (manifest, leaves): (&Manifest, &[Leaf]),
     home: &OriginUri,
     tag: &str,
 ) -> Result<OriginUri, DatasetError> {
+    let write_leaf = |leaf: &Leaf| {
+        let object = leaf_uri(home, &manifest.leaf_sha256(leaf.number()));
+        let bytes = Bytes::from_owner(LeafBytes(leaf.clone()));
+        async move { write_file(origin, &object?, bytes).await }
+    };
+    let writes: Vec<_> = leaves.iter().map(write_leaf).collect();
+    let writes = stream::iter(writes).buffer_unordered(limits::HEADERS_IN_FLIGHT);
+    writes.try_collect::<()>().await?;
     let object = manifest_uri(home, manifest.snapshot())?;
-    write_manifest(origin, &object, Bytes::from_owner(Whole(manifest.clone()))).await?;
+    write_file(origin, &object, Bytes::from_owner(RootBytes(manifest.clone()))).await?;
     move_tag(origin, &tag_uri(home, tag)?, manifest.snapshot()).await?;
     Ok(object)
 }
 
-/// A manifest as shared bytes.
-struct Whole(Manifest);
+/// A root as shared bytes.
+struct RootBytes(Manifest);
 
-impl AsRef<[u8]> for Whole {
+impl AsRef<[u8]> for RootBytes {
     fn as_ref(&self) -> &[u8] {
         self.0.as_bytes()
     }
 }
 
-/// Writes the manifest if it does not exist. Its name is its hash, so an object of that name with
-/// other bytes is damaged and replaced.
-async fn write_manifest(
-    origin: &Origin,
-    object: &OriginUri,
-    bytes: Bytes,
-) -> Result<(), DatasetError> {
+/// A leaf as shared bytes.
+struct LeafBytes(Leaf);
+
+impl AsRef<[u8]> for LeafBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+/// Writes a root or a leaf if it does not exist. Its name is its hash, so an object of that name
+/// with other bytes is damaged and replaced.
+async fn write_file(origin: &Origin, object: &OriginUri, bytes: Bytes) -> Result<(), DatasetError> {
     match origin.put_if_absent(object, bytes.clone()).await {
         Ok(true) => return Ok(()),
         Ok(false) => {
-            let there = origin.get(object, limits::MANIFEST_BYTES_MAX).await;
+            let there = origin.get(object, bytes.len() as u64).await;
             if there.is_ok_and(|(there, _)| there == bytes) {
                 return Ok(());
             }

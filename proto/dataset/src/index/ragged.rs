@@ -6,13 +6,11 @@
 //!
 //! Non-goals: other encodings of rows; rows with elements of different shapes.
 
-use std::{
-    collections::{HashMap, HashSet},
-    ops::Range,
-};
+use std::collections::{HashMap, HashSet};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::limits;
+use larder_formats::Spans;
 
 use super::{
     IndexProgress, LeftOut, Progress,
@@ -191,11 +189,10 @@ fn has_samples(candidate: &mut Candidate, left_out: &mut Vec<LeftOut>) -> bool {
 }
 
 /// Reads the offsets. Returns the bytes of each row in the object.
-async fn read_spans(origin: &Origin, offsets: &Offsets) -> Result<Vec<Range<u64>>, DatasetError> {
+async fn read_spans(origin: &Origin, offsets: &Offsets) -> Result<Spans, DatasetError> {
     let size = offsets.dtype.size_bytes();
     let per_part = limits::OFFSETS_PART_BYTES / size;
-    let rows = usize::try_from(offsets.entries - 1).expect("fewer than the limit");
-    let mut rising = Rising { offsets, before: None, spans: Vec::with_capacity(rows) };
+    let mut rising = Rising { offsets, before: None, spans: Spans::default() };
     let mut next = 0;
     while next < offsets.entries {
         let count = per_part.min(offsets.entries - next);
@@ -211,7 +208,7 @@ async fn read_spans(origin: &Origin, offsets: &Offsets) -> Result<Vec<Range<u64>
 struct Rising<'a> {
     offsets: &'a Offsets,
     before: Option<u64>,
-    spans: Vec<Range<u64>>,
+    spans: Spans,
 }
 
 impl Rising<'_> {
@@ -249,11 +246,12 @@ impl Rising<'_> {
                 "row {row} has {bytes} bytes where a sample has at most {limit}"
             ));
         }
-        self.spans.push(data_at + before * element_bytes..data_at + value * element_bytes);
+        let bytes = u32::try_from(bytes).expect("a sample is below the limit");
+        self.spans.push(data_at + before * element_bytes, bytes);
         Ok(())
     }
 
-    fn finish(self) -> Result<Vec<Range<u64>>, Fault> {
+    fn finish(self) -> Result<Spans, Fault> {
         let (last, elements) = (self.before.unwrap_or(0), self.offsets.elements);
         if last == elements {
             return Ok(self.spans);

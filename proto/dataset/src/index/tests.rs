@@ -62,13 +62,13 @@ async fn added_objects_are_those_that_an_index_would_take() {
     let uri = folder_uri(folder.path());
     let origin = Origin::connect(&uri).await.unwrap();
     let indexed = index(&origin, &uri, &IndexOptions::default(), &|_| {}).await.unwrap();
-    assert_eq!(count_added(&origin, &indexed.manifest).await.unwrap(), 0);
+    assert_eq!(count_added(&origin, &indexed.snapshot.manifest, None).await.unwrap(), 0);
     write("x-2.npy", &array("(4, 2)", 32));
     write("x-3.npy", &array("(2, 2)", 16));
     write("y-2.npy", &array("(4, 2)", 32));
     write("notes.txt", b"no samples");
     write("x-4.npy", b"");
-    assert_eq!(count_added(&origin, &indexed.manifest).await.unwrap(), 2);
+    assert_eq!(count_added(&origin, &indexed.snapshot.manifest, None).await.unwrap(), 2);
     assert_eq!(
         added_warning(&uri, 2),
         format!(
@@ -92,7 +92,7 @@ async fn windows_over_added_token_files_count() {
     let indexed = index(&origin, &uri, &options, &|_| {}).await.unwrap();
     write("b.bin", 16);
     write("shorter-than-a-window.bin", 14);
-    assert_eq!(count_added(&origin, &indexed.manifest).await.unwrap(), 1);
+    assert_eq!(count_added(&origin, &indexed.snapshot.manifest, None).await.unwrap(), 1);
 }
 
 #[tokio::test]
@@ -187,7 +187,7 @@ async fn lists_left_out_objects_with_the_reason() {
     ])
     .await
     .unwrap();
-    assert_eq!(indexed.manifest.samples(), 8);
+    assert_eq!(indexed.snapshot.manifest.samples(), 8);
     let left: Vec<&str> = indexed.left_out.iter().map(|l| l.object.as_str()).collect();
     assert_eq!(left, ["beside.npy", "empty.safetensors", "notes.txt", "z-mean.safetensors"]);
 }
@@ -235,11 +235,14 @@ async fn concatenates_numbered_arrays_and_keeps_others_as_tensors() {
     let files: Vec<(String, Vec<u8>)> =
         (0..12).map(|i| (format!("x{i}.npy"), array(i + 1, 3))).collect();
     let files: Vec<(&str, Vec<u8>)> = files.iter().map(|(k, b)| (k.as_str(), b.clone())).collect();
-    let manifest = index_memory(&files).await.unwrap().manifest;
-    assert_eq!(manifest.samples(), 78);
-    assert_eq!(manifest.object(10).key, "x10.npy", "ten comes after nine");
-    let manifest =
-        index_memory(&[("f1.npy", array(5, 3)), ("f2.npy", array(5, 4))]).await.unwrap().manifest;
+    let snapshot = index_memory(&files).await.unwrap().snapshot;
+    assert_eq!(snapshot.manifest.samples(), 78);
+    assert_eq!(snapshot.leaves[0].object(10).key, "x10.npy", "ten comes after nine");
+    let manifest = index_memory(&[("f1.npy", array(5, 3)), ("f2.npy", array(5, 4))])
+        .await
+        .unwrap()
+        .snapshot
+        .manifest;
     let tensors: Vec<_> = manifest.tensors().iter().map(|t| (t.name(), t.row_bytes())).collect();
     assert_eq!((manifest.samples(), tensors), (5, vec![("f1", 3), ("f2", 4)]));
 }
@@ -255,10 +258,11 @@ async fn local_files_with_odd_names_are_indexed_and_read() {
     let origin = Origin::connect(&uri).await.unwrap();
     let options = IndexOptions { checksum: true, ..IndexOptions::default() };
     let indexed = index(&origin, &uri, &options, &|_| {}).await.unwrap();
-    assert_eq!(indexed.manifest.samples(), 16);
-    let tables = RowChecksums::find(&origin, &indexed.manifest, None).await.unwrap().unwrap();
-    tables.shard(&indexed.manifest, 0).await.unwrap();
-    let keys: Vec<&str> = (0..4).map(|o| indexed.manifest.object(o).key).collect();
+    assert_eq!(indexed.snapshot.manifest.samples(), 16);
+    let tables =
+        RowChecksums::find(&origin, &indexed.snapshot.manifest, None).await.unwrap().unwrap();
+    tables.shard(&indexed.snapshot.manifest, 0).await.unwrap();
+    let keys: Vec<&str> = (0..4).map(|o| indexed.snapshot.leaves[0].object(o).key).collect();
     assert_eq!(keys[1], "c%20d/x&y+z.npy", "names are taken literally");
 }
 
@@ -270,16 +274,16 @@ async fn index_moves_the_tag_and_rewrites_a_damaged_manifest() {
     let manifest_at = first.location.uri().clone();
     origin.put(&manifest_at, vec![1].into(), crate::origin::Put::Always).await.unwrap();
     let again = index(&origin, &uri, &options, &|_| {}).await.unwrap();
-    assert_eq!(again.manifest.snapshot(), first.manifest.snapshot());
+    assert_eq!(again.snapshot.manifest.snapshot(), first.snapshot.manifest.snapshot());
     let (bytes, _) = origin.get(&manifest_at, 1 << 20).await.unwrap();
-    assert_eq!(bytes, first.manifest.as_bytes());
+    assert_eq!(bytes, first.snapshot.manifest.as_bytes());
 
     origin.put_if_absent(&uri.join("x2.npy").unwrap(), array(2, 3).into()).await.unwrap();
     let moved = index(&origin, &uri, &options, &|_| {}).await.unwrap();
-    assert_ne!(moved.manifest.snapshot(), first.manifest.snapshot());
+    assert_ne!(moved.snapshot.manifest.snapshot(), first.snapshot.manifest.snapshot());
     let dataset = crate::DatasetRef::parse("s3://bucket/data@v1").unwrap();
     let opened = crate::open_with(&origin, &dataset, None).await.unwrap();
-    assert_eq!(opened.manifest.snapshot(), moved.manifest.snapshot());
+    assert_eq!(opened.manifest.snapshot(), moved.snapshot.manifest.snapshot());
 }
 
 #[tokio::test]
@@ -292,36 +296,35 @@ async fn a_prefix_that_cannot_be_written_is_indexed_into_the_cache() {
     let uri = folder_uri(folder.path());
     let origin = Origin::connect(&uri).await.unwrap();
     let (memory, memory_uri) = in_memory(&[("x.npy", array(4, 3))]).await;
-    let manifest =
-        index(&memory, &memory_uri, &IndexOptions::default(), &|_| {}).await.unwrap().manifest;
+    let options = IndexOptions::default();
+    let indexed = index(&memory, &memory_uri, &options, &|_| {}).await.unwrap();
+    let locator = indexed.snapshot.manifest.tensors()[0].locator();
     let mut builder = ManifestBuilder::new(uri.clone(), Vec::new(), 4096);
-    builder.push(crate::GroupSpec { rows: 1, objects: Vec::new(), spans: Vec::new() });
+    builder.push(crate::GroupSpec { rows: 1, objects: Vec::new(), columns: Vec::new() });
     assert!(builder.build().is_err());
     // The publisher writes under the address of the manifest, here that of the folder.
     let tensors = vec![crate::TensorSpec {
         name: "x".into(),
         dtype: Dtype::U8,
         shape: vec![3],
-        slot: 0,
-        locator: manifest.tensors()[0].locator(),
+        locator,
+        layout: crate::Layout::Column,
     }];
     let mut builder = ManifestBuilder::new(uri.clone(), tensors, 4096);
-    let object = crate::ObjectSpec {
-        key: "x.npy".into(),
-        etag: None,
-        version: None,
-        size_bytes: 76,
-        columns: vec![64],
-    };
-    builder.push(crate::GroupSpec { rows: 4, objects: vec![object], spans: Vec::new() });
-    let manifest = builder.build().unwrap();
+    let object =
+        crate::ObjectSpec { key: "x.npy".into(), etag: None, version: None, size_bytes: 76 };
+    let rows = crate::Rows::Strided { begin: 64, stride: 3 };
+    let columns = vec![crate::ColumnSpec { object: 0, rows }];
+    builder.push(crate::GroupSpec { rows: 4, objects: vec![object], columns });
+    let Snapshot { manifest, leaves } = builder.build().unwrap();
+    let parts = (&manifest, leaves.as_slice());
     let home = Some(folder_uri(cache.path()));
-    let location = publish::publish(&origin, &manifest, None, home, "latest").await.unwrap();
+    let location = publish::publish(&origin, parts, None, home, "latest").await.unwrap();
     assert!(
         matches!(&location, ManifestLocation::LocalCache { why, .. } if why.contains("denied"))
     );
     assert!(location.uri().starts_with(&folder_uri(cache.path())));
-    let error = publish::publish(&origin, &manifest, None, None, "latest").await.unwrap_err();
+    let error = publish::publish(&origin, parts, None, None, "latest").await.unwrap_err();
     assert!(matches!(error, DatasetError::Origin(OriginError::Denied { .. })), "{error}");
 }
 
@@ -394,19 +397,20 @@ proptest! {
 async fn row_checksums_lie_beside_the_manifest_and_match_the_rows() {
     let (origin, uri) = in_memory(&[("x.npy", array(300, 70)), ("y.npy", array(300, 8))]).await;
     let options = IndexOptions { checksum: true, shard_bytes: 4096, ..IndexOptions::default() };
-    let manifest = index(&origin, &uri, &options, &|_| {}).await.unwrap().manifest;
+    let snapshot = index(&origin, &uri, &options, &|_| {}).await.unwrap().snapshot;
+    let manifest = &snapshot.manifest;
     assert!(manifest.shard_count() > 4);
-    let tables = RowChecksums::find(&origin, &manifest, None).await.unwrap().unwrap();
+    let tables = RowChecksums::find(&origin, manifest, None).await.unwrap().unwrap();
     for shard in 0..manifest.shard_count() {
-        let sums = tables.shard(&manifest, shard).await.unwrap();
+        let sums = tables.shard(manifest, shard).await.unwrap();
         for (tensor, column) in manifest.tensors().iter().enumerate() {
             let rows = manifest.shard(shard).rows;
             let per_unit = if column.row_bytes() < 64 { 512 } else { 1 };
             assert_eq!(sums.units(tensor).count(), u64::from(rows).div_ceil(per_unit));
             let mut bytes = Vec::new();
             for row in 0..rows {
-                let part = manifest.row_read(shard, row, tensor);
-                bytes.extend(origin.read_part(&manifest, &part).await.unwrap());
+                let (leaf, place) = (snapshot.leaf_of(shard), (shard, row));
+                bytes.extend(origin.read_row(manifest, leaf, place, tensor).await.unwrap());
             }
             for unit in 0..sums.units(tensor).count() {
                 let range = sums.units(tensor).bytes_of(unit);
@@ -422,10 +426,11 @@ async fn row_checksums_lie_beside_the_manifest_and_match_the_rows() {
 #[tokio::test]
 async fn trusts_a_checksum_table_only_if_it_sums_to_the_pin() {
     let (origin, uri) = in_memory(&[("x.npy", array(300, 70))]).await;
-    let unpinned = index(&origin, &uri, &IndexOptions::default(), &|_| {}).await.unwrap().manifest;
+    let unpinned =
+        index(&origin, &uri, &IndexOptions::default(), &|_| {}).await.unwrap().snapshot.manifest;
     assert!(RowChecksums::find(&origin, &unpinned, None).await.unwrap().is_none());
     let options = IndexOptions { checksum: true, shard_bytes: 4096, ..IndexOptions::default() };
-    let manifest = index(&origin, &uri, &options, &|_| {}).await.unwrap().manifest;
+    let manifest = index(&origin, &uri, &options, &|_| {}).await.unwrap().snapshot.manifest;
     let beside = uri.join(".larder/checksums").unwrap();
     let listed = origin.list(&beside).await.unwrap();
     let object = beside.join(&listed[0].key).unwrap();

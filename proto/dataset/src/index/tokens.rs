@@ -1,6 +1,8 @@
 //! Flat files of tokens: a sample is a window over a file, and windows never cross into the next
 //! file.
 
+use larder_formats::Rows;
+
 use super::{
     LeftOut, Progress, TokenSpec, extension,
     group::{Plan, object},
@@ -8,7 +10,8 @@ use super::{
     leave_out, none_usable, npy,
 };
 use crate::{
-    DatasetError, GroupSpec, Manifest, ObjectInfo, Origin, OriginUri, RowLocator, TensorSpec,
+    ColumnSpec, DatasetError, GroupSpec, Layout, Manifest, ObjectInfo, Origin, OriginUri,
+    RowLocator, TensorSpec,
 };
 
 /// The name of the only tensor of such a dataset.
@@ -48,11 +51,9 @@ pub(super) async fn plan(
             continue;
         };
         let rows = after_first / spec.stride + 1;
-        groups.push(GroupSpec {
-            rows,
-            objects: vec![object(&file, vec![offset])],
-            spans: Vec::new(),
-        });
+        let places = Rows::Strided { begin: offset, stride: spec.stride * size };
+        let columns = vec![ColumnSpec { object: 0, rows: places }];
+        groups.push(GroupSpec { rows, objects: vec![object(&file)], columns });
     }
     if groups.is_empty() {
         return Err(none_usable(uri, left_out));
@@ -63,8 +64,8 @@ pub(super) async fn plan(
         name: TENSOR.into(),
         dtype: spec.dtype,
         shape: vec![spec.window],
-        slot: 0,
         locator,
+        layout: Layout::Column,
     };
     Ok(Plan { tensors: vec![tensor], groups })
 }

@@ -1,37 +1,34 @@
-//! The bytes of a manifest, version 1. Little-endian; tables follow one another without gaps.
+//! The bytes of a manifest, version 2. Little-endian; tables follow one another without gaps.
+//!
+//! A manifest has two kinds of file. Every process that has the dataset open maps the *root*. Only
+//! fills, and rows of different lengths, need the *leaves*.
 //!
 //! ```text
-//! header   160 bytes
-//! tensors   64 bytes each
-//! shards    64 bytes each
-//! objects   64 bytes each
-//! keys      16 bytes each, one for each sample, or none: see `keys`
-//! columns    8 bytes each, `extra_columns` per object: the columns beyond the four in its record
-//! spans     16 bytes each, one table of `samples` entries for each tensor with ragged rows
-//! names    all strings and shapes: first the address, then those that records point to
+//! root                                         leaf
+//! header   256 bytes                           header   128 bytes
+//! tensors   96 each                            digests   32 each, one for each shard, or none
+//! shards    64 each                            objects   32 each
+//! regions    4 each: bytes of a shard's        pieces    32 each: a stretch of an object with
+//!            region, for each ragged tensor             rows of one tensor of one shard
+//!            and shard                         rows      tables by tensor: spans, ends of values
+//! leaves    64 each                            values    of inline tensors, by tensor
+//! keys      16 each, one for each sample       names     keys, etags and versions
+//! names     the address, names and shapes
+//! metadata  one JSON document, or none
 //! ```
 //!
-//! A dataset takes 64 bytes a shard, and 64 an object plus its names. Each tensor beyond the fourth
-//! that lies in one object takes 8 more.
-//!
-//! Objects come in *groups*. A group is the `objects_per_group` objects that hold the same samples.
-//! A safetensors file is a group of one; `image.npy` beside `label.npy` is a group of two. Group
-//! `g` has the objects `g * objects_per_group + slot`, and a tensor names its slot.
+//! The name of either file is its SHA-256. A root takes 64 bytes a shard. A leaf takes 8 bytes for
+//! each row of `Layout::Spans`, and 64 bytes and its name for each object.
 
-use ring::digest::{Context, SHA256};
-
-pub(crate) const MAGIC: [u8; 8] = *b"LARDERMF";
-pub(crate) const VERSION: u32 = 1;
-/// Place of the hash; these bytes count as zero when it is computed.
-pub(crate) const HASH_AT: std::ops::Range<usize> = 16..48;
-/// Columns that an object's record has room for.
-pub(crate) const COLUMNS_INLINE: u32 = 4;
-/// `TensorRecord::locator` of strided rows.
-pub(crate) const LOCATOR_STRIDED: u16 = 0;
-/// `TensorRecord::locator` of rows with spans.
-pub(crate) const LOCATOR_SPANS: u16 = 1;
+pub(crate) const ROOT_MAGIC: [u8; 8] = *b"LARDERMF";
+pub(crate) const LEAF_MAGIC: [u8; 8] = *b"LARDERLF";
+pub(crate) const VERSION: u32 = 2;
 /// `ShardRecord::flags`: the record has a checksum.
 pub(crate) const SHARD_HAS_CHECKSUM: u32 = 1;
+/// `LeafHeader::flags`: the leaf has the SHA-256 of each shard.
+pub(crate) const LEAF_HAS_DIGESTS: u32 = 1;
+/// Bytes of a SHA-256.
+pub(crate) const DIGEST_BYTES: usize = 32;
 
 /// Declares a record: its fields in order, each a little-endian integer or an array of bytes.
 macro_rules! record {
@@ -93,127 +90,191 @@ impl<const N: usize> Field for [u8; N] {
     }
 }
 
-impl Field for [u64; COLUMNS_INLINE as usize] {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.iter().for_each(|value| value.put(out));
-    }
-
-    fn take(bytes: &mut &[u8]) -> Self {
-        std::array::from_fn(|_| u64::take(bytes))
-    }
-}
-
 record! {
     /// ```text
-    ///   0  8  magic "LARDERMF"          80  4  tensor_count
-    ///   8  4  version = 1               84  4  objects_per_group
-    ///  12  4  header_bytes = 160        88  4  extra_columns, per object
-    ///  16 32  SHA-256 of the file       92  4  span_tables
-    ///         with these bytes zero     96  8  names_bytes
-    ///  48  8  file_bytes               104  4  uri_bytes, at the begin of the names
-    ///  56  8  samples                  108  4  key_tensor
-    ///  64  8  groups                   112  8  keys: `samples`, or 0
-    ///  72  4  shard_count              120 32  key_of: the snapshot without the keys
-    ///  76  4  object_count             152  8  zero
+    ///   0  8  magic "LARDERMF"               96  4  tensor_count
+    ///   8  4  version = 2                   100  4  shard_count
+    ///  12  4  header_bytes = 256            104  4  leaf_count
+    ///  16 32  contents: SHA-256 over the    108  4  ragged_count: tensors in the table of regions
+    ///         tensor records and the        112  8  keys: `samples`, or 0
+    ///         digests of all shards; zero   120  4  key_tensor
+    ///         if the data was not read      124  4  uri_bytes, at the begin of the names
+    ///  48 32  key_of: the snapshot          128  8  names_bytes
+    ///         without the keys              136  8  metadata_bytes
+    ///  80  8  file_bytes                    144  8  object_count, of all leaves
+    ///  88  8  samples                       152 104 zero
     /// ```
-    Header [160] {
-        magic: [u8; 8], version: u32, header_bytes: u32, hash: [u8; 32], file_bytes: u64,
-        samples: u64, groups: u64, shard_count: u32, object_count: u32, tensor_count: u32,
-        objects_per_group: u32, extra_columns: u32, span_tables: u32, names_bytes: u64,
-        uri_bytes: u32, key_tensor: u32, keys: u64, key_of: [u8; 32],
-    } pad 8
+    RootHeader [256] {
+        magic: [u8; 8], version: u32, header_bytes: u32, contents: [u8; 32], key_of: [u8; 32],
+        file_bytes: u64, samples: u64, tensor_count: u32, shard_count: u32, leaf_count: u32,
+        ragged_count: u32, keys: u64, key_tensor: u32, uri_bytes: u32, names_bytes: u64,
+        metadata_bytes: u64, object_count: u64,
+    } pad 104
 }
 
 record! {
     /// ```text
     ///   0  8  name_at, in the names          32  4  name_bytes
     ///   8  8  shape_at, in the names:        36  4  dimensions
-    ///         u64 for each dimension         40  4  slot: which object of a group
-    ///  16  8  row_bytes, 0 for spans         44  4  column of that object, or which span table
-    ///  24  8  stride_bytes, 0 for spans      48  2  dtype     50  2  locator
-    ///                                        52 12  zero
+    ///         u64 for each dimension         40  2  dtype
+    ///  16  8  row_bytes, 0 if ragged         42  2  layout: see `Layout`
+    ///  24  8  stride_bytes, 0 if ragged      44 52  zero
     /// ```
-    TensorRecord [64] {
-        name_at: u64, shape_at: u64, row_bytes: u64, stride_bytes: u64, name_bytes: u32, dimensions: u32,
-        slot: u32, column: u32, dtype: u16, locator: u16,
-    } pad 12
+    TensorRecord [96] {
+        name_at: u64, shape_at: u64, row_bytes: u64, stride_bytes: u64, name_bytes: u32,
+        dimensions: u32, dtype: u16, layout: u16,
+    } pad 52
 }
 
 record! {
     /// ```text
-    ///   0 16  shard id                       40  8  row_in_group: where in it the shard begins
-    ///  16  8  first_sample                   48  4  rows
-    ///  24  8  bytes of all regions           52  4  first_group: which group it begins in
-    ///  32  8  checksum, if the flag is set   56  4  flags: 1 = has a checksum
-    ///                                        60  4  zero
+    ///   0 16  shard id                       40  4  rows
+    ///  16  8  first_sample                   44  4  flags: 1 = has a checksum
+    ///  24  8  bytes of all regions           48 16  zero
+    ///  32  8  checksum, if the flag is set
     /// ```
     ShardRecord [64] {
-        id: [u8; 16], first_sample: u64, bytes: u64, checksum: u64, row_in_group: u64, rows: u32,
-        first_group: u32, flags: u32,
-    } pad 4
+        id: [u8; 16], first_sample: u64, bytes: u64, checksum: u64, rows: u32, flags: u32,
+    } pad 16
 }
 
 record! {
     /// ```text
-    ///   0  8  first_sample of its group      24  4  key_bytes
-    ///   8  8  size_bytes                     28  2  etag_bytes      30  2  version_bytes
-    ///  16  8  names_at: key, etag, version   32 32  columns: offsets in the object of the first
-    ///         one after the other                   four tensors of its slot
+    ///   0  4  first_shard      16  8  first_sample
+    ///   4  4  shards           24  8  data_bytes of its shards
+    ///   8  4  file_bytes       32 32  SHA-256 of the file
+    ///  12  4  flags = 0
     /// ```
-    ObjectRecord [64] {
-        first_sample: u64, size_bytes: u64, names_at: u64, key_bytes: u32, etag_bytes: u16,
-        version_bytes: u16, columns: [u64; COLUMNS_INLINE as usize],
+    LeafRecord [64] {
+        first_shard: u32, shards: u32, file_bytes: u32, flags: u32, first_sample: u64,
+        data_bytes: u64, sha256: [u8; 32],
     } pad 0
 }
 
 record! {
     /// ```text
-    ///   0  8  object_offset: where in its object the row begins
-    ///   8  8  region_end: bytes of the rows of its shard up to and with this one
+    ///   0  8  magic "LARDERLF"          40  4  object_count
+    ///   8  4  version = 2               44  4  piece_count
+    ///  12  4  header_bytes = 128        48  8  rows_bytes
+    ///  16  4  first_shard               56  8  values_bytes
+    ///  20  4  shard_count               64  8  names_bytes
+    ///  24  8  first_sample              72  4  flags: 1 = has digests
+    ///  32  8  samples                   76 52  zero
     /// ```
-    SpanRecord [16] { object_offset: u64, region_end: u64 } pad 0
+    LeafHeader [128] {
+        magic: [u8; 8], version: u32, header_bytes: u32, first_shard: u32, shard_count: u32,
+        first_sample: u64, samples: u64, object_count: u32, piece_count: u32, rows_bytes: u64,
+        values_bytes: u64, names_bytes: u64, flags: u32,
+    } pad 52
 }
 
-/// The places of a manifest's tables, computed from the counts in its header.
+record! {
+    /// ```text
+    ///   0  8  size_bytes                     16  4  key_bytes
+    ///   8  8  names_at: key, etag, version   20  2  etag_bytes     22  2  version_bytes
+    ///         one after the other            24  8  zero
+    /// ```
+    ObjectRecord [32] {
+        size_bytes: u64, names_at: u64, key_bytes: u32, etag_bytes: u16, version_bytes: u16,
+    } pad 8
+}
+
+record! {
+    /// Pieces are sorted by shard, tensor and first row. A piece has the rows up to the next one.
+    ///
+    /// ```text
+    ///   0  8  begin: the bytes of the        16  4  object, in the leaf
+    ///   8  8  end:   object that hold rows   20  4  shard, in the leaf
+    ///                                        24  4  tensor
+    ///                                        28  4  first_row, in the shard
+    /// ```
+    PieceRecord [32] { begin: u64, end: u64, object: u32, shard: u32, tensor: u32, first_row: u32 } pad 0
+}
+
+record! {
+    /// A row of a tensor of [`Layout::Spans`](super::Layout::Spans).
+    ///
+    /// ```text
+    ///   0  4  at: where the row begins, from the begin of its piece
+    ///   4  4  region_end: bytes of the shard's rows up to and with this one
+    /// ```
+    SpanRecord [8] { at: u32, region_end: u32 } pad 0
+}
+
+record! {
+    /// A ragged row of a tensor of [`Layout::Inline`](super::Layout::Inline).
+    ///
+    /// ```text
+    ///   0  4  end: bytes of the leaf's values of this tensor up to and with this row
+    /// ```
+    ValueRecord [4] { end: u32 } pad 0
+}
+
+/// The places of a root's tables, computed from the counts in its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tables {
+pub(crate) struct RootTables {
     pub(crate) tensors: usize,
     pub(crate) shards: usize,
-    pub(crate) objects: usize,
+    pub(crate) regions: usize,
+    pub(crate) leaves: usize,
     pub(crate) keys: usize,
-    pub(crate) columns: usize,
-    pub(crate) spans: usize,
+    pub(crate) names: usize,
+    pub(crate) metadata: usize,
+    pub(crate) end: usize,
+}
+
+/// The places of a leaf's tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeafTables {
+    pub(crate) digests: usize,
+    pub(crate) objects: usize,
+    pub(crate) pieces: usize,
+    pub(crate) rows: usize,
+    pub(crate) values: usize,
     pub(crate) names: usize,
     pub(crate) end: usize,
 }
 
-impl Header {
+/// Returns the end of a table; `None` if it overflows.
+fn table(at: usize, count: impl Into<u64>, record: usize) -> Option<usize> {
+    at.checked_add(usize::try_from(count.into()).ok()?.checked_mul(record)?)
+}
+
+impl RootHeader {
     /// Computes the places of the tables. Returns `None` if the counts overflow.
-    pub(crate) fn tables(&self) -> Option<Tables> {
-        let table = |at: usize, count: u64, record: usize| -> Option<usize> {
-            at.checked_add(usize::try_from(count).ok()?.checked_mul(record)?)
-        };
+    pub(crate) fn tables(&self) -> Option<RootTables> {
         let tensors = Self::BYTES;
-        let shards = table(tensors, self.tensor_count.into(), TensorRecord::BYTES)?;
-        let objects = table(shards, self.shard_count.into(), ShardRecord::BYTES)?;
-        let keys = table(objects, self.object_count.into(), ObjectRecord::BYTES)?;
-        let columns = table(keys, self.keys, size_of::<u128>())?;
-        let extra = u64::from(self.object_count).checked_mul(self.extra_columns.into())?;
-        let spans = table(columns, extra, size_of::<u64>())?;
-        let span_count = self.samples.checked_mul(self.span_tables.into())?;
-        let names = table(spans, span_count, SpanRecord::BYTES)?;
-        let end = table(names, self.names_bytes, 1)?;
-        Some(Tables { tensors, shards, objects, keys, columns, spans, names, end })
+        let shards = table(tensors, self.tensor_count, TensorRecord::BYTES)?;
+        let regions = table(shards, self.shard_count, ShardRecord::BYTES)?;
+        let region_count = u64::from(self.shard_count).checked_mul(self.ragged_count.into())?;
+        let leaves = table(regions, region_count, size_of::<u32>())?;
+        let keys = table(leaves, self.leaf_count, LeafRecord::BYTES)?;
+        let names = table(keys, self.keys, size_of::<u128>())?;
+        let metadata = table(names, self.names_bytes, 1)?;
+        let end = table(metadata, self.metadata_bytes, 1)?;
+        Some(RootTables { tensors, shards, regions, leaves, keys, names, metadata, end })
     }
 }
 
-/// Computes the SHA-256 of a manifest, with its hash field taken as zero.
-pub(crate) fn hash(bytes: &[u8]) -> [u8; 32] {
-    let mut state = Context::new(&SHA256);
-    state.update(&bytes[..HASH_AT.start]);
-    state.update(&[0; HASH_AT.end - HASH_AT.start]);
-    state.update(&bytes[HASH_AT.end..]);
-    state.finish().as_ref().try_into().expect("a SHA-256 has 32 bytes")
+impl LeafHeader {
+    /// Computes the places of the tables. Returns `None` if the counts overflow.
+    pub(crate) fn tables(&self) -> Option<LeafTables> {
+        let digests = Self::BYTES;
+        let digest_count = if self.flags & LEAF_HAS_DIGESTS != 0 { self.shard_count } else { 0 };
+        let objects = table(digests, digest_count, DIGEST_BYTES)?;
+        let pieces = table(objects, self.object_count, ObjectRecord::BYTES)?;
+        let rows = table(pieces, self.piece_count, PieceRecord::BYTES)?;
+        let values = table(rows, self.rows_bytes, 1)?;
+        let names = table(values, self.values_bytes, 1)?;
+        let end = table(names, self.names_bytes, 1)?;
+        Some(LeafTables { digests, objects, pieces, rows, values, names, end })
+    }
+}
+
+/// Computes the SHA-256 of these bytes.
+pub(crate) fn sha256(bytes: &[u8]) -> [u8; DIGEST_BYTES] {
+    let hash = ring::digest::digest(&ring::digest::SHA256, bytes);
+    *hash.as_ref().first_chunk().expect("a SHA-256 has 32 bytes")
 }
 
 #[cfg(test)]
@@ -227,9 +288,7 @@ mod tests {
             first_sample: 1,
             bytes: 2,
             checksum: 3,
-            row_in_group: 4,
             rows: 5,
-            first_group: 6,
             flags: SHARD_HAS_CHECKSUM,
         };
         let mut bytes = Vec::new();
@@ -237,6 +296,6 @@ mod tests {
         shard.encode(&mut bytes);
         assert_eq!(bytes.len(), 2 * ShardRecord::BYTES);
         assert_eq!(ShardRecord::at(&bytes, 1), shard);
-        assert_eq!(bytes[48], 5);
+        assert_eq!(bytes[40], 5);
     }
 }

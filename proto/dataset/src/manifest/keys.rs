@@ -16,11 +16,7 @@
 use larder_base::limits;
 use ring::digest::{SHA256, digest};
 
-use super::{
-    Manifest, Tensor,
-    build::{BuildError, seal},
-    format::Header,
-};
+use super::{Manifest, Tensor, build::BuildError, format::RootHeader};
 use crate::Dtype;
 
 /// Bits of a sample's number in a record.
@@ -201,7 +197,7 @@ impl Manifest {
     /// snapshot's own has one.
     pub fn key_table(&self) -> Option<KeyTable<'_>> {
         let (tensor, tables) = (self.key_tensor()?, self.tables());
-        let (records, _) = self.as_bytes()[tables.keys..tables.columns].as_chunks();
+        let (records, _) = self.as_bytes()[tables.keys..tables.names].as_chunks();
         Some(KeyTable { records, kind: KeyKind::of(tensor)?, samples: self.samples() })
     }
 
@@ -230,9 +226,8 @@ impl Manifest {
             let (what, limit) = ("bytes of manifest with keys:", limits::MANIFEST_BYTES_MAX);
             return Err(BuildError::TooMuch { what, found: file_bytes, limit });
         }
-        let header = Header {
+        let header = RootHeader {
             file_bytes,
-            hash: [0; 32],
             keys: records.len() as u64,
             key_tensor: u32::try_from(tensor).expect("tensors are counted in 32 bits"),
             key_of: *self.snapshot().as_bytes(),
@@ -240,10 +235,10 @@ impl Manifest {
         };
         let mut bytes = Vec::with_capacity(old.len() + records.len() * RECORD_BYTES);
         header.encode(&mut bytes);
-        bytes.extend_from_slice(&old[Header::BYTES..at]);
+        bytes.extend_from_slice(&old[RootHeader::BYTES..at]);
         records.iter().for_each(|record| bytes.extend_from_slice(&record.to_le_bytes()));
         bytes.extend_from_slice(&old[at..]);
-        Ok(seal(bytes)?)
+        Ok(Self::parse(bytes.into())?)
     }
 }
 

@@ -1,23 +1,12 @@
-//! Arithmetic on a parsed manifest: from a sample to its shard, from a shard to its objects. It
-//! allocates nothing. Bounds were checked when the manifest was parsed.
+//! Arithmetic on a parsed root: from a sample to its shard, from a shard to its leaf and regions.
+//! It allocates nothing. Bounds were checked when the manifest was parsed.
 
-use larder_base::{ShardId, limits};
+use larder_base::ShardId;
 
 use super::{
-    Manifest, Object, RowLocator, Shard, Tensor,
-    format::{COLUMNS_INLINE, ObjectRecord, SHARD_HAS_CHECKSUM, ShardRecord, SpanRecord, Tables},
+    Manifest, RegionPlan, RowLocator, Shard, Tensor,
+    format::{LeafRecord, RootTables, SHARD_HAS_CHECKSUM, ShardRecord},
 };
-
-/// The rows of one shard that lie in one group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Segment {
-    pub(super) group: u32,
-    /// The first of them, counted in the group.
-    pub(super) row_in_group: u64,
-    /// The first of them, counted in the shard.
-    pub(super) row_in_shard: u32,
-    pub(super) rows: u32,
-}
 
 /// Finds the shards of many samples faster than [`Manifest::locate`] if most shards have as many
 /// rows as the first, as they do for an even dataset.
@@ -58,26 +47,63 @@ impl Manifest {
         }
     }
 
-    /// Returns the object with this number.
+    /// Returns the memory that one of the tensors takes in a shard.
     ///
     /// # Panics
-    /// If there is no such object.
-    pub fn object(&self, object: u32) -> Object<'_> {
-        let record = self.object_record(object);
-        let at = index(record.names_at);
-        let names = &self.names()[at..];
-        let (key, rest) = names.split_at(record.key_bytes as usize);
-        let (etag, rest) = rest.split_at(record.etag_bytes.into());
-        let version = &rest[..record.version_bytes.into()];
-        let text =
-            |bytes| std::str::from_utf8(bytes).expect("checked when the manifest was parsed");
-        let given = |bytes: &'_ [u8]| !bytes.is_empty();
-        Object {
-            key: text(key),
-            etag: given(etag).then(|| text(etag)),
-            version: given(version).then(|| text(version)),
-            size_bytes: record.size_bytes,
-        }
+    /// If there is no such shard or tensor.
+    pub fn region(&self, shard: u32, tensor: usize) -> RegionPlan {
+        let rows = self.shard_record(shard).rows;
+        let tensor = &self.tensors()[tensor];
+        let (row_bytes, stride_bytes, bytes) = match tensor.locator {
+            RowLocator::Strided { row_bytes, stride_bytes } => {
+                (row_bytes, stride_bytes, u64::from(rows - 1) * stride_bytes + row_bytes)
+            }
+            RowLocator::Ragged => (0, 0, self.ragged_bytes(shard, tensor)),
+        };
+        RegionPlan { rows: rows.into(), row_bytes, stride_bytes, bytes }
+    }
+
+    /// Returns the memory that each of the tensors takes in a shard.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn regions(&self, shard: u32) -> Vec<RegionPlan> {
+        (0..self.tensors().len()).map(|tensor| self.region(shard, tensor)).collect()
+    }
+
+    /// Returns the bytes of a ragged tensor's rows in a shard.
+    fn ragged_bytes(&self, shard: u32, tensor: &Tensor) -> u64 {
+        let number = tensor.ragged.expect("asked of ragged tensors");
+        let at = number as usize * self.shard_count() as usize + shard as usize;
+        let tables = self.tables();
+        let table = &self.as_bytes()[tables.regions..tables.leaves];
+        let bytes = table[at * size_of::<u32>()..].first_chunk().expect("checked");
+        u32::from_le_bytes(*bytes).into()
+    }
+
+    /// Returns the leaf that has the details of a shard.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn leaf_of(&self, shard: u32) -> u32 {
+        assert!(shard < self.shard_count(), "shard {shard} of {}", self.shard_count());
+        last_where(self.leaf_count(), |leaf| self.leaf_record(leaf).first_shard <= shard)
+    }
+
+    /// Returns the bytes of a leaf's file.
+    ///
+    /// # Panics
+    /// If there is no such leaf.
+    pub fn leaf_bytes(&self, leaf: u32) -> u64 {
+        self.leaf_record(leaf).file_bytes.into()
+    }
+
+    /// Returns the SHA-256 of a leaf's file, which is its name.
+    ///
+    /// # Panics
+    /// If there is no such leaf.
+    pub fn leaf_sha256(&self, leaf: u32) -> [u8; 32] {
+        self.leaf_record(leaf).sha256
     }
 
     /// Returns the shard that holds a sample, and its row there; `None` past the last sample.
@@ -113,111 +139,35 @@ impl Manifest {
         (0..self.shard_count()).find(|s| self.shard_record(*s).id == *id.as_bytes())
     }
 
-    pub(super) fn tables(&self) -> Tables {
+    pub(super) fn tables(&self) -> RootTables {
         self.inner.tables
-    }
-
-    pub(super) fn names(&self) -> &[u8] {
-        let tables = self.tables();
-        &self.as_bytes()[tables.names..tables.end]
     }
 
     pub(super) fn shard_record(&self, shard: u32) -> ShardRecord {
         let tables = self.tables();
-        ShardRecord::at(&self.as_bytes()[tables.shards..tables.objects], shard as usize)
+        ShardRecord::at(&self.as_bytes()[tables.shards..tables.regions], shard as usize)
     }
 
-    pub(super) fn object_record(&self, object: u32) -> ObjectRecord {
+    pub(super) fn leaf_record(&self, leaf: u32) -> LeafRecord {
         let tables = self.tables();
-        ObjectRecord::at(&self.as_bytes()[tables.objects..tables.columns], object as usize)
+        LeafRecord::at(&self.as_bytes()[tables.leaves..tables.keys], leaf as usize)
     }
 
-    pub(super) fn span_record(&self, table: u32, sample: u64) -> SpanRecord {
-        let tables = self.tables();
-        let at = u64::from(table) * self.samples() + sample;
-        SpanRecord::at(&self.as_bytes()[tables.spans..tables.names], index(at))
-    }
-
-    /// Returns the offset in an object of the tensor with this column.
-    pub(super) fn column(&self, object: u32, column: u32) -> u64 {
-        if column < COLUMNS_INLINE {
-            return self.object_record(object).columns[column as usize];
-        }
-        let extra = self.inner.header.extra_columns as usize;
-        let at = object as usize * extra + (column - COLUMNS_INLINE) as usize;
-        let tables = self.tables();
-        let bytes = &self.as_bytes()[tables.columns..tables.spans][at * 8..][..8];
-        u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
-    }
-
-    pub(super) fn group_count(&self) -> u32 {
-        self.inner.header.object_count / self.inner.header.objects_per_group
-    }
-
-    pub(super) fn group_object(&self, group: u32, slot: u32) -> u32 {
-        group * self.inner.header.objects_per_group + slot
-    }
-
-    pub(super) fn group_begin(&self, group: u32) -> u64 {
-        self.object_record(self.group_object(group, 0)).first_sample
-    }
-
-    pub(super) fn group_end(&self, group: u32) -> u64 {
-        if group + 1 == self.group_count() { self.samples() } else { self.group_begin(group + 1) }
-    }
-
-    pub(super) fn group_of(&self, sample: u64) -> u32 {
-        last_where(self.group_count(), |g| self.group_begin(g) <= sample)
-    }
-
-    /// Returns two sums over all strided tensors: of the bytes a row, and of the bytes a stride.
+    /// Returns two sums over all tensors with rows of one length: of the bytes a row, and of the
+    /// bytes a stride.
     pub(super) fn sample_sums(&self) -> (u64, u64) {
         self.tensors().iter().fold((0, 0), |(rows, strides), tensor| match tensor.locator {
             RowLocator::Strided { row_bytes, stride_bytes } => {
                 (rows.saturating_add(row_bytes), strides.saturating_add(stride_bytes))
             }
-            RowLocator::Spans => (rows, strides),
+            RowLocator::Ragged => (rows, strides),
         })
-    }
-
-    /// Returns whether rows lie back to back in every tensor, so that a shard may join several
-    /// groups.
-    pub(super) fn rows_touch(&self) -> bool {
-        self.tensors().iter().all(Tensor::rows_touch)
-    }
-
-    /// Returns how many groups a shard may join: a fill reads each of their tensors separately.
-    pub(super) fn groups_per_shard_max(&self) -> u32 {
-        (limits::SHARD_READS_MAX / self.inner.header.tensor_count).max(1)
-    }
-
-    /// Returns the parts of a shard that lie in one group each, in order.
-    pub(super) fn segments(&self, shard: u32) -> impl Iterator<Item = Segment> + '_ {
-        let record = self.shard_record(shard);
-        let mut next = Some((record.first_group, record.row_in_group, 0));
-        std::iter::from_fn(move || {
-            let (group, row_in_group, row_in_shard) = next?;
-            let in_group = self.group_end(group) - self.group_begin(group) - row_in_group;
-            let rows = u32::try_from(in_group).unwrap_or(u32::MAX).min(record.rows - row_in_shard);
-            let done = row_in_shard + rows;
-            next = (done < record.rows).then_some((group + 1, 0, done));
-            Some(Segment { group, row_in_group, row_in_shard, rows })
-        })
-    }
-}
-
-impl Tensor {
-    pub(super) fn rows_touch(&self) -> bool {
-        match self.locator {
-            RowLocator::Strided { row_bytes, stride_bytes } => row_bytes == stride_bytes,
-            RowLocator::Spans => true,
-        }
     }
 }
 
 /// Returns the last of `0..count` for which `holds` is true. It is true for the first, up to some
 /// point.
-fn last_where(count: u32, holds: impl Fn(u32) -> bool) -> u32 {
+pub(super) fn last_where(count: u32, holds: impl Fn(u32) -> bool) -> u32 {
     let (mut low, mut high) = (0, count);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
@@ -228,8 +178,4 @@ fn last_where(count: u32, holds: impl Fn(u32) -> bool) -> u32 {
         }
     }
     low
-}
-
-fn index(at: u64) -> usize {
-    usize::try_from(at).expect("checked when the manifest was parsed")
 }

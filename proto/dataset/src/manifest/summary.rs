@@ -2,42 +2,44 @@
 //!
 //! Non-goals: the reasons why files were left out (see [`crate::LeftOut`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use larder_base::{Counted, printable_line};
 
-use super::{Manifest, Tensor};
+use super::{Snapshot, Tensor};
 
 /// Tensors or folders that a line names.
 const NAMED_MAX: usize = 4;
 /// Characters of a name from a file that a line has.
 const NAME_CHARS_MAX: usize = 100;
 /// Fewest files that look like samples.
-const SAMPLE_FILES_MIN: u32 = 4;
+const SAMPLE_FILES_MIN: usize = 4;
 /// Rows of a file that may be one sample: the height of a picture, not the rows of a shard.
 const SAMPLE_ROWS: std::ops::RangeInclusive<u64> = 2..=512;
 /// Most dimensions of a row of a file that may be one sample: a picture has rows of two. A file
 /// with rows of three is a batch of pictures.
 const SAMPLE_ROW_DIMENSIONS_MAX: usize = 2;
 
-impl Manifest {
+impl Snapshot {
     /// Returns how samples are formed, as `80 samples (img uint8 [16,3]) from 5 files of 16 rows
     /// each`. Names the folders under the prefix, if files lie in any.
     pub fn summary(&self) -> String {
-        let tensors = listed(self.tensors().iter().map(described));
+        let manifest = &self.manifest;
+        let tensors = listed(manifest.tensors().iter().map(described));
+        let files = self.files();
+        // Writing to a string does not fail.
         let mut said = format!(
             "{} ({tensors}) from {}",
-            Counted(self.samples(), "sample"),
-            Counted(self.object_count().into(), "file"),
+            Counted(manifest.samples(), "sample"),
+            Counted(manifest.object_count(), "file"),
         );
-        // Writing to a string does not fail.
-        if self.object_count() > 1
-            && let Some(rows) = self.rows_per_file()
+        if files.len() > 1
+            && let Some(rows) = rows_per_file(&files)
         {
             let _ = write!(said, " of {} each", Counted(rows, "row"));
         }
-        let folders: BTreeSet<&str> = self.keys().map(|key| folder_and_name(key).0).collect();
+        let folders: BTreeSet<&str> = files.keys().map(|key| folder_and_name(key).0).collect();
         if folders.iter().any(|folder| !folder.is_empty()) {
             let names = listed(folders.iter().map(|folder| match *folder {
                 "" => "./".to_owned(),
@@ -51,45 +53,45 @@ impl Manifest {
     /// Returns a warning if each file looks like one sample: many small `.npy` files with a number
     /// in their names and one equal first dimension, which counts samples.
     pub fn one_sample_per_file(&self) -> Option<String> {
-        let rows = self.rows_per_file().filter(|rows| SAMPLE_ROWS.contains(rows))?;
-        let mut dimensions = self.tensors().iter().map(|tensor| tensor.shape().len());
+        let (files, tensors) = (self.files(), self.manifest.tensors());
+        let rows = rows_per_file(&files).filter(|rows| SAMPLE_ROWS.contains(rows))?;
+        let mut dimensions = tensors.iter().map(|tensor| tensor.shape().len());
         let small = |dimensions| (1..=SAMPLE_ROW_DIMENSIONS_MAX).contains(&dimensions);
-        let alike = !self.tensors().iter().any(Tensor::is_ragged) && dimensions.all(small);
-        if !alike || self.group_count() < SAMPLE_FILES_MIN || !self.only_numbers_differ() {
+        let alike = !tensors.iter().any(Tensor::is_ragged) && dimensions.all(small);
+        let stems: Option<BTreeSet<&str>> = files.keys().map(|key| numbered_stem(key)).collect();
+        // Each tensor has files of one name, which differ by a number.
+        let numbered = stems.is_some_and(|stems| files.len() >= stems.len() * SAMPLE_FILES_MIN);
+        if !alike || !numbered {
             return None;
         }
-        let whole = shape([rows].iter().chain(self.tensors()[0].shape()).map(u64::to_string));
+        let whole = shape([rows].iter().chain(tensors[0].shape()).map(u64::to_string));
         let warning = format!(
             "each file may be one sample: {} like {} hold {whole}, and the first dimension counts \
              samples, so that each has {rows}; if each file is one sample, save array[None], or \
              join many files with numpy.stack",
-            Counted(self.object_count().into(), "file"),
-            shortened(self.object(0).key),
+            Counted(files.len() as u64, "file"),
+            shortened(files.keys().next()?),
         );
         Some(printable_line(&warning).into_owned())
     }
 
-    /// Returns the samples of each file if all have as many.
-    fn rows_per_file(&self) -> Option<u64> {
-        let mut rows = (0..self.group_count()).map(|g| self.group_end(g) - self.group_begin(g));
-        let first = rows.next()?;
-        rows.all(|rows| rows == first).then_some(first)
+    /// Returns the samples of each file, by key.
+    fn files(&self) -> BTreeMap<&str, u64> {
+        let mut files = BTreeMap::new();
+        for leaf in &self.leaves {
+            for (object, rows) in leaf.object_rows(&self.manifest) {
+                *files.entry(leaf.object(object).key).or_default() += rows;
+            }
+        }
+        files
     }
+}
 
-    /// Returns whether all files are `.npy` and the names of each tensor's files differ only by a
-    /// number at the end.
-    fn only_numbers_differ(&self) -> bool {
-        let slots = self.object_count() / self.group_count().max(1);
-        (0..self.object_count()).all(|object| {
-            let stem = numbered_stem(self.object(object).key);
-            stem.is_some() && stem == numbered_stem(self.object(object % slots).key)
-        })
-    }
-
-    /// Returns the keys of all objects.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
-        (0..self.object_count()).map(|object| self.object(object).key)
-    }
+/// Returns the samples of each file if all have as many.
+fn rows_per_file(files: &BTreeMap<&str, u64>) -> Option<u64> {
+    let mut rows = files.values();
+    let first = *rows.next()?;
+    rows.all(|rows| *rows == first).then_some(first)
 }
 
 /// Returns the name of an `.npy` file without its number. `None` if it has no number at its end.
@@ -130,25 +132,29 @@ fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use larder_formats::Rows;
+
     use super::super::*;
 
     /// Makes a manifest of one tensor `img`, with a file of so many rows for each key.
-    fn of_files(shape: &[u64], files: &[(&str, u64)]) -> Manifest {
+    fn of_files(shape: &[u64], files: &[(&str, u64)]) -> Snapshot {
         let row_bytes = shape.iter().product();
         let tensor = TensorSpec {
             name: "img".to_owned(),
             dtype: Dtype::U8,
             shape: shape.to_vec(),
-            slot: 0,
             locator: RowLocator::Strided { row_bytes, stride_bytes: row_bytes },
+            layout: Layout::Column,
         };
         let uri = OriginUri::parse("s3://bucket/data").unwrap();
         let mut builder = ManifestBuilder::new(uri, vec![tensor], 1 << 20);
         for &(key, rows) in files {
             let (etag, size_bytes) = (Some(format!("\"{key}\"")), 128 + rows * row_bytes);
             let key = key.to_owned();
-            let object = ObjectSpec { key, etag, version: None, size_bytes, columns: vec![128] };
-            builder.push(GroupSpec { rows, objects: vec![object], spans: Vec::new() });
+            let object = ObjectSpec { key, etag, version: None, size_bytes };
+            let places = Rows::Strided { begin: 128, stride: row_bytes };
+            let columns = vec![ColumnSpec { object: 0, rows: places }];
+            builder.push(GroupSpec { rows, objects: vec![object], columns });
         }
         builder.build().unwrap()
     }

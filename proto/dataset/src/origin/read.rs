@@ -18,7 +18,7 @@ use larder_base::{limits, root_cause};
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
 
 use super::{Origin, OriginError, messages, store_path};
-use crate::{Manifest, OriginUri, PartRead};
+use crate::{Leaf, OriginUri};
 
 /// Why a read did not give the requested bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -112,34 +112,36 @@ pub(crate) struct Target {
 type Sink<'a> = &'a mut (dyn FnMut(&[u8]) -> ControlFlow<()> + Send);
 
 impl Origin {
-    /// Reads one part of a dataset in one attempt. Hands the bytes to `sink`, in order and exactly
-    /// as many as requested. After an error the caller must discard the bytes that reached the
-    /// sink.
+    /// Reads a range of an object of a dataset in one attempt. Hands the bytes to `sink`, in order
+    /// and exactly as many as requested. After an error the caller must discard the bytes that
+    /// reached the sink.
     ///
     /// # Errors
     /// [`FetchError::is_retryable`] says whether a repeated attempt may succeed; the error says
     /// why.
+    ///
+    /// # Panics
+    /// If the leaf has no such object.
     pub async fn read_exact_range(
         &self,
-        manifest: &Manifest,
-        part: &PartRead,
+        leaf: &Leaf,
+        object: u32,
+        range: &Range<u64>,
         sink: Sink<'_>,
     ) -> Result<(), FetchError> {
-        let target = target(manifest, part);
-        self.read_exact(&self.strict, &target, part.object_offset, part.bytes, sink)
-            .await
-            .map(|_| ())
+        let (target, bytes) = (target(leaf, object), range.end - range.start);
+        self.read_exact(&self.strict, &target, range.start, bytes, sink).await.map(|_| ())
     }
 
     /// Reads as [`Origin::read_exact_range`], with a few retries, into memory.
-    pub(crate) async fn read_part(
+    pub(crate) async fn read_range(
         &self,
-        manifest: &Manifest,
-        part: &PartRead,
+        leaf: &Leaf,
+        object: u32,
+        range: &Range<u64>,
     ) -> Result<Vec<u8>, FetchError> {
-        let read =
-            self.read_header(&target(manifest, part), part.object_offset, part.bytes).await?;
-        Ok(read.0)
+        let (target, bytes) = (target(leaf, object), range.end - range.start);
+        Ok(self.read_header(&target, range.start, bytes).await?.0)
     }
 
     /// Reads a header as [`Origin::read_exact_range`], with a few retries, into memory. Also
@@ -157,6 +159,15 @@ impl Origin {
         };
         let version = self.read_exact(&self.store, target, offset, bytes, &mut sink).await?;
         Ok((read, version))
+    }
+
+    /// Reads a whole object, with a few retries, as [`Origin::read_exact_range`].
+    pub(crate) async fn read_whole(
+        &self,
+        target: &Target,
+        sink: Sink<'_>,
+    ) -> Result<(), FetchError> {
+        self.read_exact(&self.store, target, 0, target.size_bytes, sink).await.map(|_| ())
     }
 
     async fn read_exact(
@@ -245,14 +256,14 @@ impl Origin {
     }
 }
 
-/// Returns the object that holds a part of a dataset.
-fn target(manifest: &Manifest, part: &PartRead) -> Target {
-    let object = manifest.object(part.object);
+/// Returns the version of an object to read.
+fn target(leaf: &Leaf, object: u32) -> Target {
+    let found = leaf.object(object);
     Target {
-        object: manifest.uri().join(object.key).expect("keys are checked with the manifest"),
-        etag: object.etag.map(str::to_owned),
-        version: object.version.map(str::to_owned),
-        size_bytes: object.size_bytes,
+        object: leaf.object_uri(object),
+        etag: found.etag.map(str::to_owned),
+        version: found.version.map(str::to_owned),
+        size_bytes: found.size_bytes,
     }
 }
 

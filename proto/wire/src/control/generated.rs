@@ -287,8 +287,11 @@ pub struct FetchManifestRequest {
     /// A snapshot that is open on this node, 32 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub snapshot: ::prost::bytes::Bytes,
+    /// The number of a leaf of the manifest. Absent: the manifest's root.
+    #[prost(uint32, optional, tag = "2")]
+    pub leaf: ::core::option::Option<u32>,
 }
-/// The next piece of a manifest.
+/// The next piece of a manifest, or of a leaf.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ManifestChunk {
     /// At most 256 KiB.

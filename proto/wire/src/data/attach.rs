@@ -103,24 +103,31 @@ empty_message! {
     Pong
 }
 
-/// ATTACH_MANIFEST: requests the extent that holds the manifest of this snapshot. Answered by
-/// ATTACHED or ERROR.
+/// ATTACH_MANIFEST: requests the extent that holds the manifest of this snapshot, or a leaf of it.
+/// Answered by ATTACHED or ERROR.
 ///
 /// ```text
 /// offset width
 ///      0    32  snapshot id
+///     32     4  leaf: its number and 1, or 0 for the manifest's root
+///     36     4  reserved, 0
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachManifest {
     /// The snapshot.
     pub snapshot: SnapshotId,
+    /// The number of a leaf. `None` is the root.
+    pub leaf: Option<u32>,
 }
 
 impl AttachManifest {
     /// Appends the frame.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
+        let leaf = self.leaf.map_or(0, |leaf| leaf.saturating_add(1));
         header::frame(Kind::AttachManifest, request, 0, out, |body| {
             body.extend_from_slice(self.snapshot.as_bytes());
+            body.extend_from_slice(&leaf.to_le_bytes());
+            body.extend_from_slice(&[0; 4]);
         });
     }
 
@@ -131,8 +138,10 @@ impl AttachManifest {
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut fields = codec::Fields::new(Kind::AttachManifest, body);
         let snapshot = SnapshotId::from_bytes(fields.array()?);
+        let leaf = fields.u32()?.checked_sub(1);
+        fields.zero_u32()?;
         fields.end()?;
-        Ok(Self { snapshot })
+        Ok(Self { snapshot, leaf })
     }
 }
 
@@ -141,7 +150,8 @@ impl AttachManifest {
 ///
 /// ```text
 /// offset width
-///      0    16  extent id: the shard's id, or for a manifest the first 16 bytes of the snapshot id
+///      0    16  extent id: the shard's id, or the first 16 bytes of the SHA-256 of a manifest's
+///               root or leaf
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attached {

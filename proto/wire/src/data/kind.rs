@@ -54,7 +54,7 @@ frame_kinds! {
     /// Client: requests this shard's extent.
     Attach = 32, 40;
     /// Client: requests this snapshot's manifest.
-    AttachManifest = 33, 32;
+    AttachManifest = 33, 40;
     /// Node: the extent; its descriptor comes with this frame.
     Attached = 34, 16;
     /// Node: the shard is being filled.

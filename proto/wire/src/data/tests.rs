@@ -59,7 +59,7 @@ fn gather(rows: usize) -> Gather {
 fn one_of_each() -> Vec<Vec<u8>> {
     let (snapshot, shard) = (SNAPSHOT, 77);
     let attach = Attach { snapshot, shard };
-    let manifest = AttachManifest { snapshot };
+    let manifest = AttachManifest { snapshot, leaf: None };
     let pending = Pending { state: PendingState::Queued };
     let release = Release { snapshot, shard };
     let recall = Recall { snapshot, shard };

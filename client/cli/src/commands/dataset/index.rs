@@ -111,7 +111,7 @@ pub(super) fn run(context: &Context, arguments: Arguments) -> Result<(), Failure
              not see it\nwhy: {why}\ngive a place all can read with --manifest URI"
         ));
     }
-    if let Some(warning) = indexed.manifest.one_sample_per_file() {
+    if let Some(warning) = indexed.snapshot.one_sample_per_file() {
         context.output.warn(&warning);
     }
     context.output.print(&report(&uri, arguments, indexed))
@@ -156,10 +156,10 @@ fn show(progress: &Progress, step: IndexProgress) {
 
 fn report(uri: &OriginUri, arguments: Arguments, indexed: Indexed) -> IndexReport {
     IndexReport {
-        description: Description::new(&indexed.manifest, &indexed.location),
+        description: Description::new(&indexed.snapshot.manifest, &indexed.location),
         tag: arguments.tag,
         uri: uri.to_string(),
-        summary: indexed.manifest.summary(),
+        summary: indexed.snapshot.summary(),
         checksums: arguments.checksum,
         key: arguments.key,
         left_out: indexed.left_out,

@@ -1,11 +1,11 @@
 //! Parses the name of a dataset, opens the dataset on the origin or through nodes, and reads rows
 //! from the origin: strict reads with a few retries.
 
-use std::{ops::ControlFlow, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use larder_client::{
     Dataset, IndexedNow, OpenOptions,
-    admin::{self, DatasetRef, FetchError, Manifest, Opened, Origin, OriginUri, PartRead},
+    admin::{self, DatasetRef, FetchError, Manifest, Opened, Origin, OriginUri},
 };
 
 use crate::{
@@ -64,11 +64,12 @@ pub(crate) fn open(
 pub(super) fn warn_of_added(
     context: &Context,
     manifest: &Manifest,
+    given: Option<&OriginUri>,
 ) -> Result<Option<u64>, Failure> {
     let progress = context.progress(&format!("listing {}", manifest.uri()));
     let added = context.block_on(async {
         let origin = Origin::connect(manifest.uri()).await.ok()?;
-        Box::pin(admin::count_added(&origin, manifest)).await.ok()
+        Box::pin(admin::count_added(&origin, manifest, given)).await.ok()
     })?;
     drop(progress);
     if let Some(added @ 1..) = added {
@@ -139,27 +140,18 @@ const TRIES: u32 = 5;
 /// Pause before the second try. It doubles before each further try.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Exactly the bytes of one read, from exactly the indexed version.
-pub(super) async fn read_exact(
-    origin: &Origin,
-    manifest: &Manifest,
-    part: &PartRead,
-) -> Result<Vec<u8>, FetchError> {
-    let mut bytes = Vec::with_capacity(usize::try_from(part.bytes).unwrap_or(0));
+/// Performs a read of the origin, and repeats it if that may help.
+pub(super) async fn with_retries<T>(
+    read: impl AsyncFn() -> Result<T, FetchError>,
+) -> Result<T, FetchError> {
     let mut tried = 1;
     loop {
-        bytes.clear();
-        let mut sink = |chunk: &[u8]| {
-            bytes.extend_from_slice(chunk);
-            ControlFlow::Continue(())
-        };
-        match origin.read_exact_range(manifest, part, &mut sink).await {
-            Ok(()) => return Ok(bytes),
+        match read().await {
             Err(error) if error.is_retryable() && tried < TRIES => {
                 tokio::time::sleep(PAUSE * 2_u32.pow(tried - 1)).await;
                 tried += 1;
             }
-            Err(error) => return Err(error),
+            other => return other,
         }
     }
 }

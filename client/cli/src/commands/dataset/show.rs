@@ -29,7 +29,7 @@ struct ShowReport {
     tag: String,
     #[serde(flatten)]
     description: Description,
-    objects: u32,
+    objects: u64,
     manifest_bytes: u64,
     /// Shards with a pinned checksum.
     checksums: u32,
@@ -40,8 +40,8 @@ struct ShowReport {
 
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
     let reference = parse_reference(&arguments.reference)?;
-    let manifest = arguments.manifest.as_deref().map(OriginUri::parse).transpose()?;
-    let (_, opened) = open(context, &reference, manifest.as_ref())?;
+    let given = arguments.manifest.as_deref().map(OriginUri::parse).transpose()?;
+    let (_, opened) = open(context, &reference, given.as_ref())?;
     if let ManifestLocation::LocalCache { why, .. } = &opened.location {
         context.output.note(&format!("the manifest is in this user's cache: {why}"));
     }
@@ -54,7 +54,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
         manifest_bytes: manifest.as_bytes().len() as u64,
         checksums: pinned(manifest),
         indexed_now: opened.indexed_now,
-        added: warn_of_added(context, manifest)?,
+        added: warn_of_added(context, manifest, given.as_ref())?,
     })
 }
 
@@ -71,7 +71,7 @@ impl Report for ShowReport {
         if let Some((_, location)) = fields.last_mut() {
             location.push_str(&format!(" ({})", units::bytes(self.manifest_bytes)));
         }
-        fields.push(("objects", units::count(self.objects.into())));
+        fields.push(("objects", units::count(self.objects)));
         fields.push((
             "checksums",
             match self.checksums {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::Args;
 use larder_client::admin::{
-    self, DatasetError, DatasetRef, FetchError, Manifest, Origin, OriginError, OriginUri,
+    self, DatasetError, DatasetRef, FetchError, Leaf, Opened, Origin, OriginError, OriginUri,
 };
 use serde::Serialize;
 
@@ -201,14 +201,14 @@ fn verify_origin(
     reference: &DatasetRef,
     manifest: Option<&OriginUri>,
 ) -> Result<VerifyReport, Failure> {
-    let (origin, opened) = open(context, reference, manifest)?;
-    let manifest = opened.manifest;
+    let (given, (origin, opened)) = (manifest, open(context, reference, manifest)?);
+    let manifest = &opened.manifest;
     let begun = context.now();
     let progress = context.progress("verifying");
     progress.bytes("verifying", manifest.total_bytes());
-    let checked = context.block_on(Box::pin(check(&origin, &manifest, &progress)))?;
+    let checked = context.block_on(Box::pin(check(&origin, &opened, &progress)))?;
     let (problems, checksums) = checked?;
-    let added = warn_of_added(context, &manifest)?;
+    let added = warn_of_added(context, manifest, given)?;
     Ok(VerifyReport {
         uri: reference.uri().to_string(),
         tag: reference.tag().to_owned(),
@@ -233,14 +233,21 @@ fn verify_origin(
 /// Reads every shard. Collects problems of the data; other errors end the check.
 async fn check(
     origin: &Origin,
-    manifest: &Manifest,
+    opened: &Opened,
     progress: &Progress,
 ) -> Result<(Problems, u32), Failure> {
+    let Opened { manifest, leaf_files, .. } = opened;
     let (mut problems, mut checksums) = (Problems::default(), 0);
+    let mut last: Option<Leaf> = None;
     for number in 0..manifest.shard_count() {
         let shard = manifest.shard(number);
         let read = |bytes| progress.add(bytes);
-        match Box::pin(admin::shard_checksum(origin, manifest, number, read)).await {
+        let leaf = match last.take().filter(|leaf| leaf.shards().contains(&number)) {
+            Some(leaf) => leaf,
+            None => leaf_files.load(manifest, manifest.leaf_of(number)).await?,
+        };
+        let leaf = last.insert(leaf);
+        match Box::pin(admin::shard_checksum(origin, manifest, leaf, number, read)).await {
             Ok(found) => {
                 if let Some(pinned) = shard.checksum {
                     checksums += 1;

@@ -94,7 +94,7 @@ async fn index(origin: &Origin, dataset: &DatasetRef) -> Option<Check> {
         }
     };
     let uri = dataset.uri();
-    Some(match Box::pin(admin::count_added(origin, &found.manifest)).await.ok()? {
+    Some(match Box::pin(admin::count_added(origin, &found.manifest, None)).await.ok()? {
         0 => Check::ok(INDEX, "no object was added since it was made", INDEX_WHY),
         added => {
             let hint = format!("larder dataset index {uri}");

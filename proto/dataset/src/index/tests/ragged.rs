@@ -79,11 +79,11 @@ async fn empty_rows_count_even_if_a_file_has_no_others() {
         ("c.safetensors", file(&[elements(0), offsets(&[0]), labels(3)])),
     ])
     .await
-    .map(|indexed| indexed.manifest);
+    .map(|indexed| indexed.snapshot);
     // The last file has labels of samples that have no `x`.
     let error = manifest.unwrap_err().to_string();
     assert!(error.contains("'c.safetensors' does not"), "{error}");
-    let Indexed { manifest, left_out, .. } = index_memory(&[
+    let Indexed { snapshot, left_out, .. } = index_memory(&[
         ("a.safetensors", file(&[elements(0), offsets(&[0, 0, 0]), labels(2)])),
         ("b.safetensors", file(&[elements(5), offsets(&[0, 0, 4, 4, 5, 5]), labels(5)])),
         ("c.safetensors", file(&[elements(0), offsets(&[0])])),
@@ -92,11 +92,12 @@ async fn empty_rows_count_even_if_a_file_has_no_others() {
     .unwrap();
     let left: Vec<_> = left_out.iter().map(|left| (&*left.object, &*left.why)).collect();
     assert_eq!(left, [("c.safetensors", "holds no samples")]);
+    let (manifest, places) = (&snapshot.manifest, snapshot.places());
     assert_eq!((manifest.samples(), manifest.shard_count()), (7, 1));
     let x = manifest.tensor_index("x").unwrap();
     let tensor = &manifest.tensors()[x];
     assert_eq!((tensor.shape(), tensor.element_bytes(), tensor.is_ragged()), (&[3][..], 6, true));
-    let bytes: Vec<u64> = (0..7).map(|row| manifest.row_in_region(0, row, x).1).collect();
+    let bytes: Vec<u64> = (0..7).map(|row| places.row(0, row, x).1).collect();
     assert_eq!(bytes, [0, 0, 0, 24, 0, 6, 0]);
 }
 
@@ -117,7 +118,8 @@ async fn refuses_tensor_that_is_ragged_in_some_files_only() {
 #[tokio::test]
 async fn offsets_without_a_tensor_are_indexed_as_a_tensor() {
     let tensors = [("camera.offsets", "F32", vec![4, 2], vec![1; 32])];
-    let manifest = index_memory(&[("a.safetensors", file(&tensors))]).await.unwrap().manifest;
+    let manifest =
+        index_memory(&[("a.safetensors", file(&tensors))]).await.unwrap().snapshot.manifest;
     assert_eq!((manifest.samples(), manifest.tensors()[0].row_bytes()), (4, 8));
 }
 
@@ -157,7 +159,6 @@ proptest! {
             prop::collection::vec(prop_oneof![Just(0usize), 0usize..5, 0usize..900], 1..40), 1..5,
         ),
         shard_bytes in 4096u64..20_000,
-        part_bytes in 1u64..9000,
         checksum in any::<bool>(),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -184,8 +185,9 @@ proptest! {
         runtime.block_on(async {
             let (origin, uri) = in_memory(&files).await;
             let options = IndexOptions { shard_bytes, checksum, ..IndexOptions::default() };
-            let manifest = index(&origin, &uri, &options, &|_| {}).await.unwrap().manifest;
-            check_rows(&origin, &manifest, &rows, part_bytes).await.unwrap();
+            let snapshot = index(&origin, &uri, &options, &|_| {}).await.unwrap().snapshot;
+            check_rows(&origin, &snapshot, &rows).await.unwrap();
+            let manifest = &snapshot.manifest;
             for shard in 0..manifest.shard_count() {
                 let facts = manifest.shard(shard);
                 assert!(facts.bytes <= shard_bytes || facts.rows == 1, "{facts:?}");
@@ -194,33 +196,27 @@ proptest! {
     }
 }
 
-/// Reads every row of `x` alone and out of its filled region, and every label.
+/// Reads every row of `x` alone and out of its region, and every label.
 async fn check_rows(
     origin: &Origin,
-    manifest: &Manifest,
+    snapshot: &Snapshot,
     rows: &[Vec<u8>],
-    part_bytes: u64,
 ) -> Result<(), FetchError> {
+    let manifest = &snapshot.manifest;
     let [label, x] = ["label", "x"].map(|name| manifest.tensor_index(name).unwrap());
     assert_eq!(manifest.samples(), rows.len() as u64);
     for shard in 0..manifest.shard_count() {
-        let facts = manifest.shard(shard);
-        let mut region = Vec::new();
-        for part in manifest.fill_plan(shard, part_bytes).reads {
-            assert!(part.bytes <= part_bytes);
-            if part.tensor == x {
-                assert_eq!(part.region_offset, region.len() as u64);
-                region.extend(origin.read_part(manifest, &part).await?);
-            }
-        }
+        let (facts, leaf) = (manifest.shard(shard), snapshot.leaf_of(shard));
+        let all = 0..manifest.region(shard, x).bytes;
+        let region = origin.read_region(manifest, leaf, (shard, x), &all).await?;
         for row in 0..facts.rows {
             let sample = usize::try_from(facts.first_sample).unwrap() + row as usize;
-            let alone = origin.read_part(manifest, &manifest.row_read(shard, row, x)).await?;
+            let alone = origin.read_row(manifest, leaf, (shard, row), x).await?;
             assert_eq!(alone, rows[sample], "row {sample}");
-            let (at, bytes) = manifest.row_in_region(shard, row, x);
+            let (at, bytes) = manifest.row_in_region(leaf, shard, row, x);
             let [at, bytes] = [at, bytes].map(|number| usize::try_from(number).unwrap());
             assert_eq!(region[at..at + bytes], rows[sample], "row {sample} in its region");
-            let number = origin.read_part(manifest, &manifest.row_read(shard, row, label)).await?;
+            let number = origin.read_row(manifest, leaf, (shard, row), label).await?;
             assert_eq!(number, [sample.to_le_bytes()[0]]);
         }
     }

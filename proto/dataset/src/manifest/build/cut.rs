@@ -2,7 +2,7 @@
 //!
 //! If all rows have one length, a group is cut into shards of equally many rows. If rows differ in
 //! length, their bytes are summed up. A shard then has at most the target size, unless it is a
-//! single row.
+//! single row. The tables of a shard's rows must fit a leaf as well.
 
 use larder_base::limits;
 
@@ -30,26 +30,28 @@ impl ManifestBuilder {
     /// Cuts groups larger than a shard into shards of about one size and joins smaller neighbours.
     pub(super) fn cut_shards(&self) -> Result<Vec<Cut>, BuildError> {
         let (load, joinable) = (self.load(), self.rows_touch());
-        let tensors = u32::try_from(self.tensors.len()).unwrap_or(u32::MAX);
-        let joined_max = (limits::SHARD_READS_MAX / tensors).max(1);
+        let joined_max = (limits::SHARD_READS_MAX / self.tensors_read()).max(1);
         let mut cuts: Vec<Cut> = Vec::new();
-        // Groups in the last shard, if it may be joined, and its load.
-        let (mut joined, mut full) = (0, 0u64);
+        // Groups in the last shard, if it may be joined, its load, and the bytes of its tables.
+        let (mut joined, mut full, mut tables) = (0, 0u64, 0u64);
         let mut first_sample = 0u64;
         for (index, group) in (0u32..).zip(&self.groups) {
             let (more, most) = self.load_of(group, load);
+            let more_tables = self.tables_of(group);
             let rows = cuts.last().map_or(0, |cut| group.rows.saturating_add(cut.rows.into()));
-            let fits = full.saturating_add(more) <= most && rows <= u64::from(u32::MAX);
+            let fits = full.saturating_add(more) <= most
+                && tables.saturating_add(more_tables) <= limits::SHARD_TABLES_BYTES_MAX
+                && rows <= u64::from(u32::MAX);
             if joinable && joined > 0 && joined < joined_max && fits {
                 let last = cuts.last_mut().expect("a shard to join is there");
                 last.rows = u32::try_from(rows).expect("compared");
-                (joined, full) = (joined + 1, full + more);
+                (joined, full, tables) = (joined + 1, full + more, tables + more_tables);
             } else {
                 // Checked before they are listed: a small header can claim any number of rows.
                 check_count(cuts.len() as u64 + least_shards(group, load))?;
                 let rows = self.rows_of_shards(group, load);
                 joined = u32::from(rows.len() == 1);
-                full = more;
+                (full, tables) = (more, more_tables);
                 let mut row_in_group = 0;
                 for rows in rows {
                     let first_sample = first_sample + row_in_group;
@@ -68,19 +70,20 @@ impl ManifestBuilder {
     }
 
     fn load(&self) -> Load {
-        if self.tensors.iter().any(|tensor| tensor.locator == RowLocator::Spans) {
+        if self.is_ragged() {
             return Load::Bytes(self.shard_bytes);
         }
         let (row, stride) = self.sums();
         let more = self.shard_bytes.saturating_sub(row) / stride.max(1);
-        Load::Rows((more + 1).min(u64::from(u32::MAX)))
+        let tables = limits::SHARD_TABLES_BYTES_MAX / self.table_bytes_a_row().max(1);
+        Load::Rows((more + 1).min(tables).min(u64::from(u32::MAX)))
     }
 
     /// Returns whether rows lie back to back in every tensor, so that shards may join groups.
     fn rows_touch(&self) -> bool {
         self.tensors.iter().all(|tensor| match tensor.locator {
             RowLocator::Strided { row_bytes, stride_bytes } => row_bytes == stride_bytes,
-            RowLocator::Spans => true,
+            RowLocator::Ragged => true,
         })
     }
 
@@ -104,9 +107,19 @@ impl ManifestBuilder {
     fn bytes_of(&self, group: &GroupSpec) -> u64 {
         let (row, stride) = self.sums();
         let strided = (group.rows - 1).saturating_mul(stride).saturating_add(row);
-        (0..group.spans[0].len())
-            .map(|row| group.ragged_bytes(row))
+        group
+            .row_indices()
+            .map(|row| self.ragged_bytes(group, row))
             .fold(strided, u64::saturating_add)
+    }
+
+    /// Returns the bytes of the tables of a group's rows in a leaf.
+    fn tables_of(&self, group: &GroupSpec) -> u64 {
+        let even = group.rows.saturating_mul(self.table_bytes_a_row());
+        if !self.is_ragged() {
+            return even;
+        }
+        group.row_indices().map(|row| self.inline_bytes(group, row)).fold(even, u64::saturating_add)
     }
 
     /// Cuts a group into about equally large shards, none larger than `most` unless it is one row.
@@ -116,17 +129,20 @@ impl ManifestBuilder {
         let total = self.bytes_of(group);
         let enough = total.div_ceil(total.div_ceil(most).max(1)).max(1);
         let mut shards = Vec::new();
-        let (mut rows, mut bytes) = (0u32, beyond_stride);
-        for row in 0..group.spans[0].len() {
-            let more = stride.saturating_add(group.ragged_bytes(row));
+        let (mut rows, mut bytes, mut tables) = (0u32, beyond_stride, 0u64);
+        for row in group.row_indices() {
+            let more = stride.saturating_add(self.ragged_bytes(group, row));
+            let more_tables = self.table_bytes_a_row() + self.inline_bytes(group, row);
             let is_full = bytes >= enough || bytes.saturating_add(more) > most;
+            let tables_full = tables + more_tables > limits::SHARD_TABLES_BYTES_MAX;
             // Rows without bytes never begin a shard: it would hold nothing else.
-            if rows > 0 && ((is_full && more > 0) || rows == u32::MAX) {
+            if rows > 0 && ((is_full && more > 0) || tables_full || rows == u32::MAX) {
                 shards.push(rows);
-                (rows, bytes) = (0, beyond_stride);
+                (rows, bytes, tables) = (0, beyond_stride, 0);
             }
             rows += 1;
             bytes = bytes.saturating_add(more);
+            tables += more_tables;
         }
         shards.push(rows);
         shards

@@ -122,9 +122,10 @@ async fn reads_no_part_of_a_dataset_through_a_link_leading_out() {
     let dataset = DatasetRef::parse(&uri.to_string()).unwrap();
     let origin = place.origin("inside").await;
     let manifest = open_with(&origin, &dataset, None).await.unwrap().manifest;
-    let read = manifest.row_read(0, 1, 0);
-    assert_eq!(free.read_part(&manifest, &read).await.unwrap(), [7; 4]);
-    let outcome = origin.read_part(&manifest, &read).await;
+    let files = crate::LeafFiles::find(&origin, &manifest, None).await.unwrap();
+    let leaf = files.load(&manifest, 0).await.unwrap();
+    assert_eq!(free.read_row(&manifest, &leaf, (0, 1), 0).await.unwrap(), [7; 4]);
+    let outcome = origin.read_row(&manifest, &leaf, (0, 1), 0).await;
     let says = outcome.unwrap_err().to_string();
     assert!(says.contains("through a link"), "{says}");
     fs::remove_dir_all(place.path("inside/.larder")).unwrap();

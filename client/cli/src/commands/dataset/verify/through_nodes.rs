@@ -1,15 +1,15 @@
 //! Verifies the rows of nodes: one pass of a loader over all samples.
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_client::{
     Batch, Dataset, Manifest, Tensor,
-    admin::{DatasetRef, FetchError, Origin, OriginUri, PartRead},
+    admin::{DatasetError, DatasetRef, Leaf, LeafFiles, Origin, OriginUri},
     sampler::{Last, Shuffle},
 };
-use tokio::task::JoinSet;
 
 use super::{Arguments, Problems, VerifyReport};
 use crate::{
-    commands::dataset::open::{open_through_nodes, read_exact, warn_of_added},
+    commands::dataset::open::{open_through_nodes, warn_of_added, with_retries},
     context::{Context, Nodes},
     error::Failure,
 };
@@ -28,10 +28,10 @@ pub(super) fn verify(
     let dataset = open_through_nodes(context, nodes, &arguments.reference, manifest, local)?;
     let begun = context.now();
     let mut comparison = match arguments.against_source {
-        true => Some(Comparison::begin(context, reference)?),
+        true => Some(Comparison::begin(context, reference, manifest)?),
         false => None,
     };
-    let manifest = dataset.manifest().clone();
+    let (given, manifest) = (manifest, dataset.manifest().clone());
     let bytes = bytes_of_rows(&manifest);
     let mean = bytes / manifest.samples().max(1);
     let rows = (BATCH_BYTES / mean.max(1)).clamp(1, 4096);
@@ -69,29 +69,35 @@ pub(super) fn verify(
         seconds: begun.elapsed().as_secs_f64(),
         verified: problems.count == 0,
         problems,
-        added: warn_of_added(context, &manifest)?,
+        added: warn_of_added(context, &manifest, given)?,
     })
 }
 
 /// Bytes of all rows. For windows that overlap they are more than the bytes of the shards.
 fn bytes_of_rows(manifest: &Manifest) -> u64 {
-    let of = |tensor: &Tensor| match tensor.is_ragged() {
+    let of = |(index, tensor): (usize, &Tensor)| match tensor.is_ragged() {
         false => manifest.samples().saturating_mul(tensor.row_bytes()),
-        true => (0..manifest.shard_count()).map(|shard| manifest.region(shard, tensor).bytes).sum(),
+        true => (0..manifest.shard_count()).map(|shard| manifest.region(shard, index).bytes).sum(),
     };
-    manifest.tensors().iter().map(of).fold(0, u64::saturating_add)
+    manifest.tensors().iter().enumerate().map(of).fold(0, u64::saturating_add)
 }
 
 /// Compares rows with the origin. Holds the shard of the last compared row.
 struct Comparison {
     origin: Origin,
+    /// The address of the manifest, if it is not beside the data.
+    given: Option<OriginUri>,
     shard: Option<SourceShard>,
 }
 
 impl Comparison {
-    fn begin(context: &Context, reference: &DatasetRef) -> Result<Self, Failure> {
+    fn begin(
+        context: &Context,
+        reference: &DatasetRef,
+        given: Option<&OriginUri>,
+    ) -> Result<Self, Failure> {
         let origin = context.block_on(Origin::connect(reference.uri()))??;
-        Ok(Self { origin, shard: None })
+        Ok(Self { origin, given: given.cloned(), shard: None })
     }
 
     fn check(
@@ -106,7 +112,10 @@ impl Comparison {
             let (number, row) = manifest.locate(sample).expect("the loader hands out what exists");
             let shard = match self.shard.take() {
                 Some(shard) if shard.number == number => shard,
-                _ => context.block_on(SourceShard::read(&self.origin, manifest, number))??,
+                other => {
+                    let leaf = other.map(|shard| shard.leaf);
+                    context.block_on(self.read(manifest, number, leaf))??
+                }
             };
             for (tensor, column) in batch.tensors().enumerate() {
                 if column.row(index) != shard.row(manifest, row, tensor) {
@@ -128,41 +137,48 @@ const PARTS_IN_FLIGHT: usize = 8;
 /// All regions of one shard as they lie on the origin, to compare others with.
 struct SourceShard {
     number: u32,
+    leaf: Leaf,
     regions: Vec<Vec<u8>>,
 }
 
-impl SourceShard {
-    async fn read(origin: &Origin, manifest: &Manifest, number: u32) -> Result<Self, FetchError> {
-        let plan = manifest.fill_plan(number, PART_BYTES);
-        let size = |bytes| usize::try_from(bytes).expect("a shard is at most 1 GiB");
-        let mut regions: Vec<Vec<u8>> =
-            plan.regions.iter().map(|region| vec![0; size(region.bytes)]).collect();
-        for parts in plan.reads.chunks(PARTS_IN_FLIGHT) {
-            let mut reads = JoinSet::new();
-            for &part in parts {
-                let (origin, manifest) = (origin.clone(), manifest.clone());
-                reads.spawn(async move { part_bytes(&origin, &manifest, part).await });
+impl Comparison {
+    /// Reads a shard. `leaf` is that of the shard before.
+    async fn read(
+        &self,
+        manifest: &Manifest,
+        number: u32,
+        leaf: Option<Leaf>,
+    ) -> Result<SourceShard, DatasetError> {
+        let leaf = match leaf.filter(|leaf| leaf.shards().contains(&number)) {
+            Some(leaf) => leaf,
+            None => {
+                let given = self.given.as_ref();
+                let files = LeafFiles::find(&self.origin, manifest, given).await?;
+                files.load(manifest, manifest.leaf_of(number)).await?
             }
-            while let Some(read) = reads.join_next().await {
-                let (part, bytes) = read.expect("nothing in a read panics")?;
-                let at = size(part.region_offset);
-                regions[part.tensor][at..at + bytes.len()].copy_from_slice(&bytes);
-            }
+        };
+        let mut regions = Vec::new();
+        for tensor in 0..manifest.tensors().len() {
+            let end = manifest.region(number, tensor).bytes;
+            let part = |begin| {
+                let wanted = begin..end.min(begin + PART_BYTES);
+                let (origin, manifest, leaf) = (&self.origin, manifest, &leaf);
+                with_retries(async move || {
+                    origin.read_region(manifest, leaf, (number, tensor), &wanted).await
+                })
+            };
+            let begins = (0..end).step_by(usize::try_from(PART_BYTES).expect("8 MiB"));
+            let parts = stream::iter(begins.map(part)).buffered(PARTS_IN_FLIGHT);
+            regions.push(parts.try_concat().await?);
         }
-        Ok(Self { number, regions })
-    }
-
-    fn row(&self, manifest: &Manifest, row: u32, tensor: usize) -> &[u8] {
-        let (at, bytes) = manifest.row_in_region(self.number, row, tensor);
-        let index = |offset: u64| usize::try_from(offset).expect("the region is in memory");
-        &self.regions[tensor][index(at)..index(at + bytes)]
+        Ok(SourceShard { number, leaf, regions })
     }
 }
 
-async fn part_bytes(
-    origin: &Origin,
-    manifest: &Manifest,
-    part: PartRead,
-) -> Result<(PartRead, Vec<u8>), FetchError> {
-    Ok((part, read_exact(origin, manifest, &part).await?))
+impl SourceShard {
+    fn row(&self, manifest: &Manifest, row: u32, tensor: usize) -> &[u8] {
+        let (at, bytes) = manifest.row_in_region(&self.leaf, self.number, row, tensor);
+        let index = |offset: u64| usize::try_from(offset).expect("the region is in memory");
+        &self.regions[tensor][index(at)..index(at + bytes)]
+    }
 }

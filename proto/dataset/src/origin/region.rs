@@ -1,0 +1,76 @@
+//! Reads rows and regions into memory, in one attempt.
+
+use std::{convert::Infallible, ops::ControlFlow, ops::Range};
+
+use larder_base::limits;
+
+use super::Origin;
+use crate::{FetchError, Layout, Leaf, Manifest, RowSource, Scatter};
+
+impl Origin {
+    /// Reads one row of a tensor in one attempt.
+    ///
+    /// # Errors
+    /// As [`Origin::read_exact_range`].
+    ///
+    /// # Panics
+    /// If there is no such shard, row or tensor, or the leaf does not have it.
+    pub async fn read_row(
+        &self,
+        manifest: &Manifest,
+        leaf: &Leaf,
+        (shard, row): (u32, u32),
+        tensor: usize,
+    ) -> Result<Vec<u8>, FetchError> {
+        let read = match manifest.row_source(leaf, (shard, row), tensor) {
+            RowSource::Value(value) => return Ok(value.to_vec()),
+            RowSource::Object(read) => read,
+        };
+        let mut bytes = Vec::new();
+        let mut sink = |chunk: &[u8]| {
+            bytes.extend_from_slice(chunk);
+            ControlFlow::Continue(())
+        };
+        let range = read.offset..read.offset + read.bytes;
+        self.read_exact_range(leaf, read.object, &range, &mut sink).await?;
+        Ok(bytes)
+    }
+
+    /// Reads these bytes of a tensor's region in one attempt, one range of an object after the
+    /// other.
+    ///
+    /// # Errors
+    /// As [`Origin::read_exact_range`].
+    ///
+    /// # Panics
+    /// If there is no such shard or tensor, or the leaf does not have it.
+    pub async fn read_region(
+        &self,
+        manifest: &Manifest,
+        leaf: &Leaf,
+        (shard, tensor): (u32, usize),
+        wanted: &Range<u64>,
+    ) -> Result<Vec<u8>, FetchError> {
+        let index = |offset: u64| usize::try_from(offset).expect("what is read is in memory");
+        if manifest.tensors()[tensor].layout() == Layout::Inline {
+            let region = manifest.inline_region(leaf, shard, tensor);
+            return Ok(region[index(wanted.start)..index(wanted.end)].to_vec());
+        }
+        let mut bytes = vec![0; index(wanted.end - wanted.start)];
+        let place = (shard, tensor);
+        for get in manifest.region_gets(leaf, place, wanted, limits::FILL_PART_BYTES) {
+            let mut scatter = Scatter::new(manifest, leaf, shard, &get);
+            let mut sink = |chunk: &[u8]| {
+                let put = |_, at: u64, row: &[u8]| {
+                    let at = index(at - wanted.start);
+                    bytes[at..at + row.len()].copy_from_slice(row);
+                    Ok::<_, Infallible>(())
+                };
+                let Ok(()) = scatter.take(chunk, put);
+                ControlFlow::Continue(())
+            };
+            self.read_exact_range(leaf, get.object, &get.range, &mut sink).await?;
+        }
+        Ok(bytes)
+    }
+}
