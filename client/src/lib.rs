@@ -69,9 +69,9 @@ pub mod admin {
     pub use larder_base::{Bytes, SizeError, limits::PLANNED_BYTES_MAX, parse_size};
     pub use larder_base::{ShardId, SnapshotId};
     pub use larder_dataset::{
-        DatasetError, DatasetRef, Dtype, FetchError, FillPlan, IndexOptions, IndexProgress,
-        Indexed, Layout, Leaf, LeafFiles, LeftOut, Manifest, ManifestLocation, Opened, Origin,
-        OriginError, OriginUri, RowLocator, Scheme, Shard, Snapshot, TokenSpec, UriError,
+        DatasetError, DatasetRef, Dtype, FetchError, FillPlan, Format, IndexOptions, IndexProgress,
+        Indexed, Layout, Leaf, LeafFiles, LeftOut, Manifest, ManifestLocation, Missing, Opened,
+        Origin, OriginError, OriginUri, RowLocator, Scheme, Shard, Snapshot, TokenSpec, UriError,
         added_warning, cache_home, count_added, find_with, index, is_key_tag, open, open_with,
         shard_checksum,
     };

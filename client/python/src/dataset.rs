@@ -120,6 +120,12 @@ impl Dataset {
         self.inner.snapshot().to_string()
     }
 
+    /// What the index noted about the columns, as a JSON document. Empty if nothing.
+    #[getter]
+    fn metadata(&self) -> String {
+        self.inner.manifest().metadata().to_owned()
+    }
+
     /// Facts of the node of this host, if this call to open started it.
     #[getter]
     fn started_node(&self) -> Option<StartedNode> {

@@ -1,5 +1,7 @@
 //! Indexing for Python.
 
+use std::str::FromStr;
+
 use larder_client::{
     Error, ErrorKind,
     admin::{Dtype, IndexOptions, IndexProgress, Indexed, OriginUri, TokenSpec, index_prefix},
@@ -21,6 +23,9 @@ pub(crate) struct Request {
     checksum: bool,
     manifest: Option<String>,
     key: Option<String>,
+    format: Option<String>,
+    columns: Option<Vec<String>>,
+    missing: Option<String>,
 }
 
 impl Request {
@@ -32,8 +37,17 @@ impl Request {
         })?;
         let shard_bytes = self.shard_bytes.unwrap_or(IndexOptions::default().shard_bytes);
         let (tokens, checksum, tag) = (self.tokens()?, *checksum, tag.clone());
-        let key = key.clone();
-        Ok(IndexOptions { shard_bytes, tokens, checksum, manifest, tag, key })
+        Ok(IndexOptions {
+            shard_bytes,
+            format: chosen("format", self.format.as_deref())?,
+            columns: self.columns.clone(),
+            missing: chosen("missing", self.missing.as_deref())?,
+            tokens,
+            checksum,
+            manifest,
+            tag,
+            key: key.clone(),
+        })
     }
 
     fn tokens(&self) -> Result<Option<TokenSpec>, Error> {
@@ -54,6 +68,19 @@ impl Request {
                 .hint("as in index(uri, dtype='uint16', window=2049, stride=2048)")),
         }
     }
+}
+
+/// Parses a choice by name; the default if none is given.
+fn chosen<T: Default + FromStr<Err = String>>(
+    name: &str,
+    choice: Option<&str>,
+) -> Result<T, Error> {
+    let Some(text) = choice else {
+        return Ok(T::default());
+    };
+    text.parse().map_err(|why: String| {
+        Error::new(ErrorKind::InvalidArgument, format!("{name}='{text}' is not known")).hint(why)
+    })
 }
 
 /// Indexes the files under a prefix. `progress`, if given, is called with the name of the step, the

@@ -18,8 +18,7 @@ use std::{
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::{ErrorKind, limits};
 use larder_dataset::{
-    DatasetError, FetchError, Manifest, Origin, OriginUri, RowChecksums, RowPlaces,
-    ShardChecksums,
+    DatasetError, FetchError, Manifest, Origin, OriginUri, RowChecksums, RowPlaces, ShardChecksums,
 };
 use tokio::sync::OnceCell;
 

@@ -10,6 +10,7 @@
 
 mod added;
 mod checksum;
+mod formats;
 mod group;
 mod headers;
 mod keys;
@@ -36,6 +37,7 @@ use crate::{
 };
 pub use added::{added_warning, count_added};
 pub use checksum::shard_checksum;
+pub use formats::{Format, Missing};
 use group::Plan;
 pub(crate) use publish::read_tag;
 
@@ -44,6 +46,12 @@ pub(crate) use publish::read_tag;
 pub struct IndexOptions {
     /// The target size of shards, in bytes: 4 KiB to 1 GiB.
     pub shard_bytes: u64,
+    /// The format of the files.
+    pub format: Format,
+    /// The columns that its shards hold. `None` is all of them. Not for `.safetensors` and `.npy`.
+    pub columns: Option<Vec<String>>,
+    /// The treatment of samples that lack a column.
+    pub missing: Missing,
     /// Take `.bin` and one-dimensional `.npy` files as streams of tokens, and no other files.
     pub tokens: Option<TokenSpec>,
     /// Read all data once and pin a checksum of each shard.
@@ -59,8 +67,17 @@ pub struct IndexOptions {
 
 impl Default for IndexOptions {
     fn default() -> Self {
-        let shard_bytes = limits::SHARD_BYTES_DEFAULT;
-        Self { shard_bytes, tokens: None, checksum: false, manifest: None, tag: None, key: None }
+        Self {
+            shard_bytes: limits::SHARD_BYTES_DEFAULT,
+            format: Format::Auto,
+            columns: None,
+            missing: Missing::Error,
+            tokens: None,
+            checksum: false,
+            manifest: None,
+            tag: None,
+            key: None,
+        }
     }
 }
 
@@ -170,6 +187,7 @@ pub(crate) type Progress<'a> = &'a (dyn Fn(IndexProgress) + Send + Sync);
 /// * `.npy` files: `image.npy` beside `label.npy` are tensors of the same samples. Files that
 ///   differ only in a trailing number are concatenated.
 /// * In both, `x` beside `x.offsets` is one tensor with rows of any length.
+/// * WebDataset tars, MDS shards, Arrow files, JSON lines and folders of pictures: see [`Format`].
 /// * With [`IndexOptions::tokens`] a sample is a window over a file. Tokens after the last whole
 ///   window of a file are in no sample. Shards never join files then, because windows overlap or
 ///   leave gaps.
@@ -187,16 +205,18 @@ pub async fn index(
     let tag = options.tag.as_deref().unwrap_or(crate::DatasetRef::TAG_DEFAULT);
     let mut left_out = Vec::new();
     let files = list_files(origin, uri, &mut left_out, progress).await?;
-    let plan = match &options.tokens {
+    let (plan, metadata) = match &options.tokens {
         Some(spec) => {
-            Box::pin(tokens::plan(origin, uri, files, spec, &mut left_out, progress)).await?
+            let plan = tokens::plan(origin, uri, files, spec, &mut left_out, progress);
+            (Box::pin(plan).await?, String::new())
         }
-        None => Box::pin(tensor_plan(origin, uri, files, &mut left_out, progress)).await?,
+        None => Box::pin(plan(origin, uri, files, options, &mut left_out, progress)).await?,
     };
     let plan = readable_versions(origin, uri, plan).await?;
     left_out.sort();
 
-    let mut builder = ManifestBuilder::new(uri.clone(), plan.tensors, options.shard_bytes);
+    let builder = ManifestBuilder::new(uri.clone(), plan.tensors, options.shard_bytes);
+    let mut builder = builder.with_metadata(metadata);
     plan.groups.into_iter().for_each(|group| builder.push(group));
     let build = |source| DatasetError::Build { prefix: uri.clone(), source };
     let mut snapshot = builder.build().map_err(build)?;
@@ -284,6 +304,39 @@ fn is_of_larder(key: &str) -> bool {
     key.split('/').any(|segment| segment == ".larder")
 }
 
+/// Plans a dataset of the files of one format. Also returns a JSON document about its columns.
+async fn plan(
+    origin: &Origin,
+    uri: &OriginUri,
+    files: Vec<ObjectInfo>,
+    options: &IndexOptions,
+    left_out: &mut Vec<LeftOut>,
+    progress: Progress<'_>,
+) -> Result<(Plan, String), DatasetError> {
+    let format = match options.format {
+        Format::Auto => formats::most_bytes(&files),
+        format => format,
+    };
+    if format != Format::Tensors {
+        let wanted = formats::Wanted {
+            format,
+            columns: options.columns.as_deref(),
+            missing: options.missing,
+        };
+        let planned = formats::plan(origin, uri, files, &wanted, left_out, progress);
+        return match Box::pin(planned).await? {
+            (plan, _) if plan.groups.is_empty() => Err(none_usable(uri, left_out)),
+            planned => Ok(planned),
+        };
+    }
+    if options.columns.is_some() {
+        let why = "it chooses columns of tar, mds, arrow, jsonl and folder datasets, not tensors";
+        return Err(DatasetError::Option { option: "columns", why: why.into() });
+    }
+    let plan = Box::pin(tensor_plan(origin, uri, files, left_out, progress)).await?;
+    Ok((plan, String::new()))
+}
+
 /// Plans a dataset of safetensors or of npy files, whichever have more bytes.
 async fn tensor_plan(
     origin: &Origin,
@@ -301,7 +354,7 @@ async fn tensor_plan(
                 let why = "is a stream of tokens only if dtype, window and stride are given";
                 left_out.push(LeftOut::object(&file.key, why));
             }
-            _ => left_out.push(LeftOut::object(&file.key, UNKNOWN_KIND)),
+            _ => left_out.push(LeftOut::object(&file.key, unknown_kind(&file.key))),
         }
     }
     let bytes =
@@ -320,8 +373,18 @@ async fn tensor_plan(
     group::plan(uri, candidates, left_out)
 }
 
-/// The reason to leave out files that are neither tensors nor tokens.
+/// The reason to leave out files of no known format.
 const UNKNOWN_KIND: &str = "is not of a kind that can be indexed";
+
+/// Returns the reason to leave out a file of no known format.
+fn unknown_kind(key: &str) -> String {
+    match extension(key) {
+        kind @ ("parquet" | "h5" | "hdf5" | "tfrecord" | "zip") => {
+            format!("is a .{kind} file, which Larder does not read yet")
+        }
+        _ => UNKNOWN_KIND.to_owned(),
+    }
+}
 
 /// Most kinds of files that an error names.
 const KINDS_NAMED_MAX: usize = 6;

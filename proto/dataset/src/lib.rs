@@ -29,8 +29,8 @@ pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use error::DatasetError;
 pub use home::{ManifestLocation, cache_home, is_key_tag, key_tag};
 pub use index::{
-    IndexOptions, IndexProgress, Indexed, LeftOut, TokenSpec, added_warning, count_added, index,
-    shard_checksum,
+    Format, IndexOptions, IndexProgress, Indexed, LeftOut, Missing, TokenSpec, added_warning,
+    count_added, index, shard_checksum,
 };
 pub use larder_formats::{Dtype, Inline, Rows, Spans};
 pub use leaves::LeafFiles;

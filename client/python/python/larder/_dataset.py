@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import operator
@@ -124,6 +125,16 @@ class Dataset(Loads):
     def snapshot(self) -> str:
         """The name of the snapshot: the same bytes, for ever."""
         return self._native.snapshot
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the index noted about the columns, such as the names of classes.
+
+        A folder of pictures has ``{"label": {"names": [...]}}``. Arrow files of ``datasets`` have
+        their features under ``"huggingface"``. Other formats have ``{}``.
+        """
+        text = self._native.metadata
+        return json.loads(text) if text else {}
 
     @property
     def tensors(self) -> dict[str, TensorSpec]:

@@ -9,7 +9,7 @@ from larder import _arguments, _larder
 from larder._dataset import TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
 
@@ -47,12 +47,16 @@ def index(
     checksum: bool = False,
     manifest: str | None = None,
     key: str | None = None,
+    format: str | None = None,
+    columns: Sequence[str] | None = None,
+    missing: str | None = None,
     progress: Callable[[str, int, int | None], object] | None = None,
 ) -> IndexReport:
     """Index the files under a prefix in place, and write a small manifest beside them.
 
-    Indexing understands ``.safetensors`` and ``.npy``, and with ``dtype`` and ``window`` also flat
-    files of tokens. It reads only headers, unless ``checksum`` or ``key`` is given.
+    Indexing understands ``.safetensors`` and ``.npy``, WebDataset tars, folders of pictures, sound
+    and video, MDS shards, Arrow files, JSON lines, and with ``dtype`` and ``window`` flat files of
+    tokens. It reads only headers, unless ``checksum`` or ``key`` is given.
 
     Args:
         uri: the prefix: ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``file:///folder``, without
@@ -66,6 +70,11 @@ def index(
         manifest: the place of manifest and tag if the prefix can't be written to.
         key: the column by whose values :meth:`Dataset.positions` and :meth:`Dataset.take` find
             samples: unique integers, or texts of at most 64 bytes. Reads that column.
+        format: ``"tensors"``, ``"wds"``, ``"folder"``, ``"mds"``, ``"arrow"`` or ``"jsonl"``; by
+            default the format that has the most bytes under the prefix.
+        columns: the columns that the dataset has, of formats other than tensors; by default all.
+        missing: what happens to a sample that lacks a column: ``"error"`` (default), ``"empty"``
+            or ``"skip"``.
         progress: called with the name of the step, the finished amount, and the whole amount (None
             if that is not known). Its exception or Ctrl-C ends the indexing. Nothing is published
             unless publishing has begun.
@@ -82,6 +91,9 @@ def index(
             "checksum": bool(checksum),
             "manifest": optional(_arguments.address, "manifest", manifest),
             "key": optional(_arguments.text, "key", key, "the name of a column"),
+            "format": optional(_arguments.text, "format", format, "the name of a format"),
+            "columns": _arguments.names("columns", columns),
+            "missing": optional(_arguments.text, "missing", missing, "error, empty or skip"),
         },
         progress,
     )

@@ -56,6 +56,8 @@ pub const SHARD_BYTES_MAX: u64 = 1 << 30;
 pub const SAMPLE_BYTES_MAX: u64 = 1 << 30;
 const _: () = assert!(SAMPLE_BYTES_MAX <= SHARD_BYTES_MAX);
 
+/// Files scanned at the same time while indexing: each read has at most 8 MiB.
+pub const SCANS_IN_FLIGHT: usize = 8;
 /// Headers of data files read at the same time while indexing.
 pub const HEADERS_IN_FLIGHT: usize = 32;
 /// Bytes of the first read of a file's header: most headers fit, so one request is enough.

@@ -8,6 +8,7 @@ use tokio::time;
 
 use super::{
     extension,
+    formats::{Format, format_of},
     group::{Candidate, Found},
     is_of_larder, npy, safetensors, tokens,
 };
@@ -91,7 +92,10 @@ async fn taken(
     let (uri, quiet) = (manifest.uri(), &|_| {});
     let of_kind = |kind| files.iter().filter(move |file| extension(&file.key) == kind);
     let streams = of_kind("bin").filter(|file| tokens::is_long_enough(manifest, file.size_bytes));
-    let mut taken = streams.count();
+    // Files of all other kinds are taken whatever they hold.
+    let has_tensors = |file: &&ObjectInfo| format_of(&file.key) == Some(Format::Tensors);
+    let others = files.iter().filter(|file| !has_tensors(file));
+    let mut taken = streams.count() + others.count();
     let (safetensors, npy) =
         (of_kind("safetensors").cloned().collect(), of_kind("npy").cloned().collect());
     let left_out = &mut Vec::new();

@@ -2,8 +2,8 @@
 
 use clap::Args;
 use larder_client::admin::{
-    self, DatasetRef, Dtype, IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation,
-    Origin, OriginUri, TokenSpec, parse_size,
+    self, DatasetRef, Dtype, Format, IndexOptions, IndexProgress, Indexed, LeftOut,
+    ManifestLocation, Missing, Origin, OriginUri, TokenSpec, parse_size,
 };
 use serde::Serialize;
 
@@ -20,9 +20,10 @@ use crate::{
 
 /// Indexes the files under a prefix in place and writes a small manifest beside them.
 ///
-/// Indexing understands .safetensors and .npy, and with --dtype, --window and --stride flat token
-/// files (.bin or one-dimensional .npy). A tensor x beside one named x.offsets has rows of
-/// different lengths. Only headers and such offsets are read, unless --checksum or --key is given.
+/// Indexing understands .safetensors and .npy, WebDataset tars, folders of pictures, sound and
+/// video, MDS shards, Arrow files and JSON lines. With --dtype, --window and --stride it takes flat
+/// token files (.bin or one-dimensional .npy). Only headers are read, unless --checksum or --key is
+/// given.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -36,6 +37,19 @@ pub(crate) struct Arguments {
     /// Wanted size of a shard: a shard is placed, filled and evicted as a whole
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     shard_bytes: u64,
+
+    /// Format of the files: auto, tensors, wds, folder, mds, arrow or jsonl. Auto is the one with
+    /// the most bytes
+    #[arg(long, default_value_t = Format::Auto, hide_default_value = true)]
+    format: Format,
+
+    /// Columns of the dataset, separated by commas [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    columns: Option<Vec<String>>,
+
+    /// What happens to a sample that lacks a column: error, empty or skip [default: error]
+    #[arg(long, default_value_t = Missing::Error, hide_default_value = true)]
+    missing: Missing,
 
     /// Type of a token, such as uint16 or I32
     #[arg(long, value_parser = parse_dtype, requires = "window", help_heading = "Token files")]
@@ -66,6 +80,7 @@ const EXAMPLES: &str = "\
 Examples:
   larder dataset index s3://bucket/imagenet
   larder dataset index s3://bucket/products --key id
+  larder dataset index s3://bucket/wds --columns jpg,cls --missing skip
   larder dataset index s3://bucket/tokens --dtype uint16 --window 2049 --stride 2048
   larder dataset index s3://read-only/data --manifest s3://mine/manifests --tag v3";
 
@@ -129,6 +144,9 @@ fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
     }
     Ok(IndexOptions {
         shard_bytes: arguments.shard_bytes,
+        format: arguments.format,
+        columns: arguments.columns.clone(),
+        missing: arguments.missing,
         tokens,
         checksum: arguments.checksum,
         manifest,

@@ -1,0 +1,121 @@
+//! Folders of pictures, sound and video: a file is a sample. Only the listing is read, and the
+//! `metadata.csv` or `metadata.jsonl` of a folder.
+//!
+//! The columns are `data`, the bytes of the file, and `__key__`, its path. If all files lie in
+//! folders, `label` is the number of the first folder, sorted by name, as torchvision's
+//! `ImageFolder` has it. The names of these classes are metadata of the dataset.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use larder_formats::{
+    Column, Inline, Rows, Spans, Table,
+    metadata::{Metadata, parse_csv, parse_jsonl},
+};
+
+use super::scan::in_file;
+use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri, index::LeftOut};
+
+/// Largest metadata file, in bytes. Its values take several times as much memory.
+const METADATA_BYTES_MAX: u64 = 64 << 20;
+
+/// Returns whether a file has columns for the files beside it.
+pub(super) fn is_metadata(key: &str) -> bool {
+    let name = key.rsplit('/').next().unwrap_or(key);
+    ["metadata.csv", "metadata.jsonl"].contains(&name)
+}
+
+/// Makes a table of each file, and the names of the classes as JSON.
+pub(super) async fn tables(
+    origin: &Origin,
+    uri: &OriginUri,
+    files: Vec<ObjectInfo>,
+    metadata: Vec<ObjectInfo>,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<(Vec<(ObjectInfo, Table)>, String), DatasetError> {
+    let classes = classes(&files);
+    let mut known = Known::default();
+    for file in metadata {
+        let object = uri.join(&file.key)?;
+        let (bytes, _) = origin.get(&object, METADATA_BYTES_MAX).await?;
+        let parse = if file.key.ends_with(".csv") { parse_csv } else { parse_jsonl };
+        let parsed = parse(&bytes).map_err(|fault| in_file(fault, &object))?;
+        let folder = file.key.rsplit_once('/').map_or("", |(folder, _)| folder);
+        known.add(folder, parsed);
+    }
+    let mut tables = Vec::with_capacity(files.len());
+    for mut file in files {
+        if file.etag.is_none() {
+            file.etag = origin.head(&uri.join(&file.key)?).await?.etag;
+        }
+        let Ok(bytes) = u32::try_from(file.size_bytes) else {
+            left_out.push(LeftOut::object(&file.key, "has 4 GiB or more, and a row has less"));
+            continue;
+        };
+        let mut spans = Spans::default();
+        spans.push(0, bytes);
+        let mut columns = vec![column("data", Dtype::U8, true, Rows::Spans(spans))];
+        columns.extend(classes.as_ref().map(|classes| {
+            let class = first_folder(&file.key).unwrap_or_default();
+            let number = classes.iter().position(|name| name == class).unwrap_or(0) as u64;
+            column("label", Dtype::I64, false, inline(&number.to_le_bytes()))
+        }));
+        columns.extend(known.columns_of(&file.key));
+        columns.push(column("__key__", Dtype::U8, true, inline(file.key.as_bytes())));
+        tables.push((file, Table { rows: 1, columns, ..Table::default() }));
+    }
+    let names = classes.map(|classes| serde_json::json!({ "label": { "names": classes } }));
+    Ok((tables, names.map_or_else(String::new, |names| names.to_string())))
+}
+
+/// Returns the names of the first folders, sorted, if every file lies in one, and there are two.
+fn classes(files: &[ObjectInfo]) -> Option<Vec<String>> {
+    let folders: Option<BTreeSet<&str>> =
+        files.iter().map(|file| first_folder(&file.key)).collect();
+    let folders = folders.filter(|folders| folders.len() > 1)?;
+    Some(folders.into_iter().map(str::to_owned).collect())
+}
+
+fn first_folder(key: &str) -> Option<&str> {
+    key.split_once('/').map(|(folder, _)| folder)
+}
+
+fn column(name: &str, dtype: Dtype, ragged: bool, rows: Rows) -> Column {
+    Column { name: name.to_owned(), dtype, shape: Vec::new(), ragged, rows, absent: Vec::new() }
+}
+
+fn inline(value: &[u8]) -> Rows {
+    let mut values = Inline::default();
+    values.push(value);
+    Rows::Inline(values)
+}
+
+/// The columns of metadata files, and the row of each file in them.
+#[derive(Default)]
+struct Known {
+    files: Vec<Metadata>,
+    rows: BTreeMap<String, (usize, usize)>,
+}
+
+impl Known {
+    fn add(&mut self, folder: &str, metadata: Metadata) {
+        for (row, name) in metadata.file_names.iter().enumerate() {
+            let key = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+            self.rows.insert(key, (self.files.len(), row));
+        }
+        self.files.push(metadata);
+    }
+
+    /// Returns the columns of one file. Those that it has no value for are left out.
+    fn columns_of(&self, key: &str) -> Vec<Column> {
+        let Some(&(file, row)) = self.rows.get(key) else {
+            return Vec::new();
+        };
+        let has_value = |absent: &[u64]| absent.binary_search(&(row as u64)).is_err();
+        let columns = self.files[file].columns.iter();
+        let columns = columns.filter(|found| has_value(&found.absent));
+        let one = |found: &larder_formats::metadata::MetadataColumn| {
+            column(&found.name, found.dtype, found.ragged, inline(found.values.value(row)))
+        };
+        columns.map(one).collect()
+    }
+}

@@ -1,0 +1,107 @@
+//! Tells the kinds of files apart by their names.
+
+use std::{fmt, str::FromStr};
+
+use crate::{ObjectInfo, index::extension};
+
+/// The format of the files to index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// The format that has the most bytes under the prefix.
+    #[default]
+    Auto,
+    /// `.safetensors` and `.npy` files.
+    Tensors,
+    /// WebDataset: `.tar` files.
+    WebDataset,
+    /// A file is a sample: pictures, sound and video.
+    Folder,
+    /// MosaicML Streaming: `index.json` and its `.mds` files.
+    Mds,
+    /// Arrow IPC files and streams, as Hugging Face `datasets` keeps them.
+    Arrow,
+    /// A line is a sample: `.jsonl` and `.ndjson` files.
+    Lines,
+}
+
+impl Format {
+    const NAMES: [(&'static str, Self); 7] = [
+        ("auto", Self::Auto),
+        ("tensors", Self::Tensors),
+        ("wds", Self::WebDataset),
+        ("folder", Self::Folder),
+        ("mds", Self::Mds),
+        ("arrow", Self::Arrow),
+        ("jsonl", Self::Lines),
+    ];
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = Self::NAMES.iter().find(|(_, format)| format == self);
+        f.pad(named.map_or("auto", |(name, _)| name))
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(name, _)| *name == text);
+        let names = Self::NAMES.map(|(name, _)| name).join(", ");
+        found.map(|(_, format)| *format).ok_or_else(|| format!("it is one of {names}"))
+    }
+}
+
+/// The kinds of files that one scan each can index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    WebDataset,
+    Arrow,
+    Lines,
+}
+
+impl Kind {
+    /// Returns the kind of the files of a format; `None` if one scan is not enough for it.
+    pub(super) fn of(format: Format) -> Option<Self> {
+        match format {
+            Format::WebDataset => Some(Self::WebDataset),
+            Format::Arrow => Some(Self::Arrow),
+            Format::Lines => Some(Self::Lines),
+            Format::Auto | Format::Tensors | Format::Folder | Format::Mds => None,
+        }
+    }
+}
+
+/// Extensions of files that are samples by themselves.
+const MEDIA: &[&str] = &[
+    "jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "wav", "flac", "mp3", "ogg", "opus",
+    "mp4", "mkv", "webm", "avi", "mov",
+];
+
+/// Returns the format that a file is of, by its name. `None` if it is none of them.
+pub(in crate::index) fn format_of(key: &str) -> Option<Format> {
+    let extension = extension(key).to_ascii_lowercase();
+    match extension.as_str() {
+        "safetensors" | "npy" | "bin" => Some(Format::Tensors),
+        "tar" => Some(Format::WebDataset),
+        "mds" => Some(Format::Mds),
+        "arrow" => Some(Format::Arrow),
+        "jsonl" | "ndjson" => Some(Format::Lines),
+        media if MEDIA.contains(&media) => Some(Format::Folder),
+        _ => None,
+    }
+}
+
+/// Returns the format with the most bytes. Of equals the first in the order of [`Format`].
+pub(in crate::index) fn most_bytes(files: &[ObjectInfo]) -> Format {
+    let bytes = |format: Format| {
+        let own = files.iter().filter(|file| format_of(&file.key) == Some(format));
+        own.fold(0u64, |sum, file| sum.saturating_add(file.size_bytes))
+    };
+    let formats = Format::NAMES.iter().map(|(_, format)| *format).rev();
+    formats
+        .max_by_key(|&format| bytes(format))
+        .filter(|&most| bytes(most) > 0)
+        .unwrap_or(Format::Tensors)
+}

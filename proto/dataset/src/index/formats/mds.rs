@@ -1,0 +1,70 @@
+//! MosaicML Streaming: the shards that an `index.json` lists, in place.
+
+use larder_formats::{
+    Fault, Table,
+    mds::{INDEX_BYTES_MAX, Index, MdsScan, ShardInfo},
+};
+
+use super::scan::{Begun, in_file, scan_all};
+use crate::{
+    DatasetError, ObjectInfo, Origin, OriginUri,
+    index::{LeftOut, Progress, leave_out},
+};
+
+/// The name of an index.
+const INDEX: &str = "index.json";
+
+/// Returns whether this is an index by its name.
+pub(super) fn is_index(key: &str) -> bool {
+    key == INDEX || key.ends_with("/index.json")
+}
+
+/// Scans the shards of every index under the prefix, in the order of the indexes' keys. An index
+/// that lists no shard of its own, because its folders have one each, adds none.
+pub(super) async fn tables(
+    origin: &Origin,
+    uri: &OriginUri,
+    files: Vec<ObjectInfo>,
+    left_out: &mut Vec<LeftOut>,
+    progress: Progress<'_>,
+) -> Result<Vec<(ObjectInfo, Table)>, DatasetError> {
+    let (indexes, mut rest): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|file| is_index(&file.key));
+    let mut listed: Vec<(ObjectInfo, ShardInfo)> = Vec::new();
+    for index in indexes {
+        let object = uri.join(&index.key)?;
+        let (bytes, _) = origin.get(&object, INDEX_BYTES_MAX as u64).await?;
+        let parsed = Index::parse(&bytes).map_err(|fault| in_file(fault, &object))?;
+        let folder = index.key.strip_suffix(INDEX).unwrap_or("");
+        for shard in parsed.shards() {
+            let (file, compression) = (shard.zip().unwrap_or(shard.raw()), shard.compression());
+            let key = format!("{folder}{}", file.basename);
+            if listed.iter().any(|(known, _)| known.key == key) {
+                // A merged index repeats the shards of its folders.
+                continue;
+            }
+            if let Some(compression) = compression {
+                let why = format!(
+                    "is compressed with {compression}, which Larder does not read yet: write the \
+                     shards without compression"
+                );
+                return Err(in_file(Fault::new(format!("shard '{key}'"), why), &object));
+            }
+            let Some(at) = rest.iter().position(|known| known.key == key) else {
+                let why = "is not under the prefix: copy it there, or index again without it";
+                return Err(in_file(Fault::new(format!("shard '{key}'"), why), &object));
+            };
+            listed.push((rest.swap_remove(at), shard.clone()));
+        }
+    }
+    rest.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    leave_out(rest, "is in no index.json", left_out);
+    let mut scans = Vec::with_capacity(listed.len());
+    for (file, shard) in listed {
+        let scan = MdsScan::new(&shard, file.size_bytes);
+        let object = uri.join(&file.key)?;
+        let scan = scan.map_err(|fault| in_file(fault, &object))?;
+        scans.push(Begun { file, scan: Box::new(scan) });
+    }
+    scan_all(origin, uri, scans, progress).await
+}

@@ -1,0 +1,77 @@
+//! Scans files of any format that `larder-formats` knows: performs the reads that a scan asks for.
+
+use std::ops::Range;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use larder_base::limits;
+use larder_formats::{ArrowScan, Fault as FormatFault, Scan, Table, TarScan, jsonl::LinesScan};
+
+use super::kind::Kind;
+use crate::{
+    DatasetError, ObjectInfo, Origin, OriginUri,
+    index::{IndexProgress, Progress, headers::Fault},
+    origin::Target,
+};
+
+/// Begins a scan of a file of this kind.
+pub(super) fn begin(kind: Kind, file: ObjectInfo) -> Begun {
+    let bytes = file.size_bytes;
+    let scan: Box<dyn Scan + Send> = match kind {
+        Kind::WebDataset => Box::new(TarScan::new(bytes)),
+        Kind::Arrow => Box::new(ArrowScan::new(bytes)),
+        Kind::Lines => Box::new(LinesScan::new(bytes)),
+    };
+    Begun { file, scan }
+}
+
+/// A file, and the scan of it.
+pub(super) struct Begun {
+    pub(super) file: ObjectInfo,
+    pub(super) scan: Box<dyn Scan + Send>,
+}
+
+/// Scans files, several at a time, in the order of the files. Notes the version that the store
+/// answers with.
+pub(super) async fn scan_all(
+    origin: &Origin,
+    uri: &OriginUri,
+    scans: Vec<Begun>,
+    progress: Progress<'_>,
+) -> Result<Vec<(ObjectInfo, Table)>, DatasetError> {
+    let total = scans.len() as u64;
+    let mut tables = Vec::with_capacity(scans.len());
+    progress(IndexProgress::Headers { done: 0, total });
+    let mut reads = stream::iter(scans)
+        .map(|begun| scan_one(origin, uri, begun))
+        .buffered(limits::SCANS_IN_FLIGHT);
+    while let Some(table) = reads.try_next().await? {
+        tables.push(table);
+        progress(IndexProgress::Headers { done: tables.len() as u64, total });
+    }
+    Ok(tables)
+}
+
+async fn scan_one(
+    origin: &Origin,
+    uri: &OriginUri,
+    Begun { mut file, mut scan }: Begun,
+) -> Result<(ObjectInfo, Table), DatasetError> {
+    let object = uri.join(&file.key)?;
+    if file.etag.is_none() {
+        file.etag = origin.head(&object).await?.etag;
+    }
+    let (etag, size_bytes) = (file.etag.clone(), file.size_bytes);
+    let target = Target { object: object.clone(), etag, version: None, size_bytes };
+    while let Some(Range { start, end }) = scan.wants() {
+        let (bytes, version) = origin.read_header(&target, start, end - start).await?;
+        file.version = version;
+        scan.take(&bytes).map_err(|fault| in_file(fault, &object))?;
+    }
+    let table = scan.finish().map_err(|fault| in_file(fault, &object))?;
+    Ok((file, table))
+}
+
+/// Returns the error for a mistake in a file.
+pub(super) fn in_file(fault: FormatFault, object: &OriginUri) -> DatasetError {
+    Fault::new(fault.field, fault.why).of(object.clone())
+}

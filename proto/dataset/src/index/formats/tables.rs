@@ -1,0 +1,356 @@
+//! Makes one dataset of the tables of many files: agrees on the columns, and treats samples that
+//! lack one of them.
+
+use std::{fmt, str::FromStr};
+
+use larder_base::{Counted, limits};
+use larder_formats::{Column, Inline, Rows, Spans, Table, shown};
+
+use crate::{
+    ColumnSpec, DatasetError, Dtype, GroupSpec, Layout, ObjectInfo, OriginUri, RowLocator,
+    TensorSpec,
+    index::{
+        LeftOut,
+        group::{Plan, object},
+    },
+};
+
+/// The treatment of a sample that lacks a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Missing {
+    /// It is an error.
+    #[default]
+    Error,
+    /// The row is empty, or zero if all rows of the column have one length.
+    Empty,
+    /// The sample is left out.
+    Skip,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Error => "error",
+            Self::Empty => "empty",
+            Self::Skip => "skip",
+        })
+    }
+}
+
+impl FromStr for Missing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Error, Self::Empty, Self::Skip];
+        let found = all.into_iter().find(|missing| missing.to_string() == text);
+        found.ok_or_else(|| "it is one of error, empty, skip".to_owned())
+    }
+}
+
+/// The columns that all files agree on.
+struct Agreed {
+    name: String,
+    dtype: Dtype,
+    shape: Vec<u64>,
+    ragged: bool,
+    layout: Layout,
+}
+
+/// Plans a dataset of these tables, in their order. `columns` are those to keep, or all.
+///
+/// # Errors
+/// Two files disagree about a column. A wanted column is in none. A sample lacks a column, and
+/// `missing` does not say what to do.
+pub(super) fn plan(
+    uri: &OriginUri,
+    mut tables: Vec<(ObjectInfo, Table)>,
+    columns: Option<&[String]>,
+    missing: Missing,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Plan, DatasetError> {
+    for (file, table) in &mut tables {
+        let told = std::mem::take(&mut table.left_out);
+        left_out.extend(told.into_iter().map(|(name, why)| LeftOut::tensor(&file.key, &name, why)));
+        if table.rows == 0 {
+            left_out.push(LeftOut::object(&file.key, "holds no samples"));
+        }
+    }
+    tables.retain(|(_, table)| table.rows > 0);
+    let mut agreed = agree(uri, &tables)?;
+    if let Some(wanted) = columns {
+        agreed = chosen(agreed, wanted)?;
+    }
+    check_rows(uri, &tables, &agreed)?;
+    let mut files = Vec::with_capacity(tables.len());
+    for (file, table) in tables {
+        let mut found = Found::new(file, table, &agreed);
+        match missing {
+            Missing::Error => found.check_complete(uri, &agreed)?,
+            Missing::Empty => found.check_may_be_empty(uri, &agreed)?,
+            Missing::Skip => found.skip_incomplete(left_out),
+        }
+        files.extend((found.rows > 0).then_some(found));
+    }
+    for (index, column) in agreed.iter_mut().enumerate() {
+        if files.iter().any(|found| layout_of(&found.columns[index]) == Layout::Spans) {
+            column.layout = Layout::Spans;
+        }
+    }
+    let groups = files.into_iter().map(|found| found.into_group(&agreed)).collect();
+    Ok(Plan { tensors: agreed.iter().map(Agreed::spec).collect(), groups })
+}
+
+/// The column that names a sample.
+const KEY: &str = "__key__";
+
+/// Returns the columns of all tables, in the order in which they come first.
+fn agree(uri: &OriginUri, tables: &[(ObjectInfo, Table)]) -> Result<Vec<Agreed>, DatasetError> {
+    let mut agreed: Vec<(Agreed, &str)> = Vec::new();
+    for (file, table) in tables {
+        for column in &table.columns {
+            let known = agreed.iter_mut().find(|(known, _)| known.name == column.name);
+            let Some((known, owner)) = known else {
+                let Column { name, dtype, shape, ragged, .. } = column.clone();
+                let layout = layout_of(column);
+                agreed.push((Agreed { name, dtype, shape, ragged, layout }, &file.key));
+                continue;
+            };
+            let same = (known.dtype, &known.shape, known.ragged);
+            if same != (column.dtype, &column.shape, column.ragged) {
+                let why = format!(
+                    "column '{}' is {} in '{owner}' and {} in '{}': index them under prefixes of \
+                     their own, or leave it out with --columns",
+                    shown(&column.name),
+                    described(known.dtype, &known.shape, known.ragged),
+                    described(column.dtype, &column.shape, column.ragged),
+                    file.key,
+                );
+                return Err(DatasetError::Inconsistent { prefix: uri.clone(), why });
+            }
+        }
+    }
+    Ok(agreed.into_iter().map(|(column, _)| column).collect())
+}
+
+fn described(dtype: Dtype, shape: &[u64], ragged: bool) -> String {
+    let rows = if ragged { " of any length" } else { "" };
+    format!("{} {shape:?}{rows}", dtype.name())
+}
+
+/// Returns the layout of a column. Rows with gaps between them are listed one by one, so that
+/// shards hold no gaps.
+fn layout_of(column: &Column) -> Layout {
+    match column.rows {
+        Rows::Strided { stride, .. } if stride == row_bytes(column) => Layout::Column,
+        Rows::Strided { .. } | Rows::Spans(_) => Layout::Spans,
+        Rows::Inline(_) => Layout::Inline,
+    }
+}
+
+fn row_bytes(column: &Column) -> u64 {
+    column.shape.iter().product::<u64>() * column.dtype.size_bytes()
+}
+
+/// Returns the wanted columns, in the wanted order.
+fn chosen(agreed: Vec<Agreed>, wanted: &[String]) -> Result<Vec<Agreed>, DatasetError> {
+    let names: Vec<String> = agreed.iter().map(|column| column.name.clone()).collect();
+    let (mut left, mut chosen) = (agreed, Vec::new());
+    for name in wanted {
+        let Some(at) = left.iter().position(|column| column.name == *name) else {
+            let (name, names) = (shown(name), names.join(", "));
+            let why =
+                format!("there is no column '{name}', or it is named twice; there are: {names}");
+            return Err(DatasetError::Option { option: "columns", why });
+        };
+        chosen.push(left.swap_remove(at));
+    }
+    Ok(chosen)
+}
+
+/// Checks that memory has room for the places of these rows.
+fn check_rows(
+    uri: &OriginUri,
+    tables: &[(ObjectInfo, Table)],
+    agreed: &[Agreed],
+) -> Result<(), DatasetError> {
+    let listed = agreed.iter().filter(|column| column.layout != Layout::Column).count() as u64;
+    let rows = tables.iter().fold(0u64, |sum, (_, table)| sum.saturating_add(table.rows));
+    let (places, limit) = (rows.saturating_mul(listed), limits::RAGGED_ROWS_MAX);
+    if places <= limit {
+        return Ok(());
+    }
+    let why = format!(
+        "there are {places} places of rows where at most {limit} can be indexed: index the files \
+         under several prefixes, or fewer columns with --columns"
+    );
+    Err(DatasetError::Inconsistent { prefix: uri.clone(), why })
+}
+
+impl Agreed {
+    fn row_bytes(&self) -> u64 {
+        self.shape.iter().product::<u64>() * self.dtype.size_bytes()
+    }
+
+    fn spec(&self) -> TensorSpec {
+        let row_bytes = self.row_bytes();
+        let locator = match self.ragged {
+            true => RowLocator::Ragged,
+            false => RowLocator::Strided { row_bytes, stride_bytes: row_bytes },
+        };
+        let (name, dtype, shape) = (self.name.clone(), self.dtype, self.shape.clone());
+        TensorSpec { name, dtype, shape, locator, layout: self.layout }
+    }
+
+    /// Makes the column of a file that has none of its values.
+    fn absent(&self, rows: u64) -> Column {
+        let (name, dtype, shape) = (self.name.clone(), self.dtype, self.shape.clone());
+        let ragged = self.ragged;
+        let places = match self.layout {
+            Layout::Inline => {
+                let bytes = if ragged { 0 } else { self.row_bytes() };
+                let zeros = vec![0; usize::try_from(bytes).expect("an inline row is short")];
+                let mut values = Inline::default();
+                (0..rows).for_each(|_| values.push(&zeros));
+                Rows::Inline(values)
+            }
+            Layout::Column | Layout::Spans => {
+                let mut spans = Spans::default();
+                (0..rows).for_each(|_| spans.push(0, 0));
+                Rows::Spans(spans)
+            }
+        };
+        Column { name, dtype, shape, ragged, rows: places, absent: (0..rows).collect() }
+    }
+}
+
+/// The columns of one file, in the order that all files agree on.
+struct Found {
+    file: ObjectInfo,
+    rows: u64,
+    columns: Vec<Column>,
+    /// The column that names samples, for errors.
+    key: Option<Column>,
+}
+
+impl Found {
+    fn new(file: ObjectInfo, table: Table, agreed: &[Agreed]) -> Self {
+        let (rows, mut rest) = (table.rows, table.columns);
+        let key = rest.iter().find(|column| column.name == KEY).cloned();
+        let take = |column: &Agreed| {
+            let at = rest.iter().position(|known| known.name == column.name);
+            at.map_or_else(|| column.absent(rows), |at| rest.swap_remove(at))
+        };
+        let columns = agreed.iter().map(take).collect();
+        Self { file, rows, columns, key }
+    }
+
+    /// Checks that every sample has every column.
+    fn check_complete(&self, uri: &OriginUri, agreed: &[Agreed]) -> Result<(), DatasetError> {
+        let mut columns = agreed.iter().zip(&self.columns);
+        match columns.find(|(_, found)| !found.absent.is_empty()) {
+            None => Ok(()),
+            Some((column, found)) => Err(self.lacking(
+                uri,
+                (column, found),
+                "choose columns that all have with --columns, or pass --missing empty or --missing \
+                 skip",
+            )),
+        }
+    }
+
+    /// Checks that rows that are missing can be empty.
+    fn check_may_be_empty(&self, uri: &OriginUri, agreed: &[Agreed]) -> Result<(), DatasetError> {
+        let may = |column: &Agreed| column.ragged || column.layout == Layout::Inline;
+        let mut columns = agreed.iter().zip(&self.columns);
+        match columns.find(|(column, found)| !may(column) && !found.absent.is_empty()) {
+            None => Ok(()),
+            Some((column, found)) => Err(self.lacking(
+                uri,
+                (column, found),
+                "its rows have one length and can't be empty, so pass --missing skip",
+            )),
+        }
+    }
+
+    fn lacking(
+        &self,
+        uri: &OriginUri,
+        (column, found): (&Agreed, &Column),
+        remedy: &str,
+    ) -> DatasetError {
+        let row = found.absent.first().copied().unwrap_or(0);
+        let sample = match self.key.as_ref().map(|key| &key.rows) {
+            Some(Rows::Inline(keys)) => {
+                let row = usize::try_from(row).expect("a row of a table in memory");
+                format!("sample '{}'", shown(&String::from_utf8_lossy(keys.value(row))))
+            }
+            _ => format!("sample {row}"),
+        };
+        let others = match found.absent.len() as u64 {
+            0 | 1 => String::new(),
+            count => format!(", nor have {} more of this file", Counted(count - 1, "sample")),
+        };
+        let why = format!(
+            "{sample} of '{}' has no '{}', which other samples have{others}: {remedy}",
+            self.file.key,
+            shown(&column.name),
+        );
+        DatasetError::Inconsistent { prefix: uri.clone(), why }
+    }
+
+    /// Removes the samples that lack a column, and notes how many.
+    fn skip_incomplete(&mut self, left_out: &mut Vec<LeftOut>) {
+        let mut absent: Vec<u64> =
+            self.columns.iter().flat_map(|column| column.absent.iter().copied()).collect();
+        absent.sort_unstable();
+        absent.dedup();
+        if absent.is_empty() {
+            return;
+        }
+        let count = Counted(absent.len() as u64, "sample");
+        left_out.push(LeftOut::object(&self.file.key, format!("has {count} without all columns")));
+        for column in &mut self.columns {
+            let kept = |row: &u64| absent.binary_search(row).is_err();
+            column.rows = picked(column, (0..self.rows).filter(kept));
+            column.absent.clear();
+        }
+        self.rows -= absent.len() as u64;
+    }
+
+    fn into_group(self, agreed: &[Agreed]) -> GroupSpec {
+        let column = |(column, agreed): (Column, &Agreed)| {
+            let listed = agreed.layout == Layout::Spans;
+            let rows = match &column.rows {
+                Rows::Strided { .. } if listed => picked(&column, 0..self.rows),
+                _ => column.rows,
+            };
+            ColumnSpec { object: 0, rows }
+        };
+        let columns = self.columns.into_iter().zip(agreed).map(column).collect();
+        GroupSpec { rows: self.rows, objects: vec![object(&self.file)], columns }
+    }
+}
+
+/// Returns the places of some rows of a column, listed one by one.
+fn picked(column: &Column, rows: impl Iterator<Item = u64>) -> Rows {
+    let index = |row: u64| usize::try_from(row).expect("a row of a table in memory");
+    let mut spans = Spans::default();
+    match &column.rows {
+        Rows::Strided { begin, stride } => {
+            let bytes =
+                u32::try_from(row_bytes(column)).expect("a row is below the limit of a sample");
+            rows.for_each(|row| spans.push(begin + row * stride, bytes));
+        }
+        Rows::Spans(places) => rows.for_each(|row| {
+            let place = places.range(index(row));
+            let bytes = u32::try_from(place.end - place.start).expect("a listed row is short");
+            spans.push(place.start, bytes);
+        }),
+        Rows::Inline(values) => {
+            let mut kept = Inline::default();
+            rows.for_each(|row| kept.push(values.value(index(row))));
+            return Rows::Inline(kept);
+        }
+    }
+    Rows::Spans(spans)
+}
