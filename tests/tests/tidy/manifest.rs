@@ -30,6 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("client", &["larder-base", "larder-dataset", "larder-extent", "larder-order", "larder-wire"]),
     ("client/cli", &["larder-client"]),
+    ("client/decode", &[]),
     ("client/python", &["larder-client"]),
     ("tests/cuda", &[]),
     ("tests/origin", &[]),
@@ -54,8 +55,14 @@ const HOMES: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no I/O, and the packages that none of them may reach through any other.
-const PURE: &[&str] =
-    &["proto/base", "proto/order", "node/store", "node/rebalance", "node/membership"];
+const PURE: &[&str] = &[
+    "proto/base",
+    "proto/order",
+    "node/store",
+    "node/rebalance",
+    "node/membership",
+    "client/decode",
+];
 const IMPURE: &[&str] = &["hyper", "object_store", "reqwest", "tokio", "tonic"];
 
 /// Every arrow that points the wrong way.
