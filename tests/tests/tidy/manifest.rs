@@ -31,6 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("client", &["larder-base", "larder-dataset", "larder-extent", "larder-order", "larder-wire"]),
     ("client/cli", &["larder-client"]),
+    ("client/decode", &[]),
     ("client/python", &["larder-client"]),
     ("tests/cuda", &[]),
     ("tests/origin", &[]),
@@ -62,6 +63,7 @@ const PURE: &[&str] = &[
     "node/store",
     "node/rebalance",
     "node/membership",
+    "client/decode",
 ];
 const IMPURE: &[&str] = &["hyper", "object_store", "reqwest", "tokio", "tonic"];
 
