@@ -100,8 +100,8 @@ impl From<DatasetError> for Failure {
                 (Exit::Data, hint("repair or remove the file; nothing was published"))
             }
             E::NothingToIndex { .. } => {
-                let formats = "give the prefix that holds .safetensors or .npy files; flat token files \
-                               need --dtype, --window and --stride";
+                let formats = "give the prefix that holds the files, or their format with --format; \
+                               flat token files need --dtype, --window and --stride";
                 (Exit::NotFound, hint(formats))
             }
             E::Inconsistent { .. } | E::Build { .. } => (Exit::Failed, None),

@@ -38,6 +38,10 @@ pub(super) async fn plan(
 ) -> Result<(Plan, String), DatasetError> {
     let (own, mut other): (Vec<_>, Vec<_>) =
         files.into_iter().partition(|file| format_of(&file.key) == Some(*format));
+    let why_other = match own.is_empty() {
+        true => format!("is of another format than {format}"),
+        false => format!("lies beside {format} files, which are the dataset"),
+    };
     let mut metadata = String::new();
     let tables = match Kind::of(*format) {
         Some(kind) => {
@@ -63,7 +67,7 @@ pub(super) async fn plan(
     };
     for file in other {
         let why = match format_of(&file.key) {
-            Some(_) => format!("lies beside {format} files, which are the dataset"),
+            Some(_) => why_other.clone(),
             None => unknown_kind(&file.key),
         };
         left_out.push(LeftOut::object(&file.key, why));

@@ -56,7 +56,8 @@ pub(super) async fn tables(
         let mut columns = vec![column("data", Dtype::U8, true, Rows::Spans(spans))];
         columns.extend(classes.as_ref().map(|classes| {
             let class = first_folder(&file.key).unwrap_or_default();
-            let number = classes.iter().position(|name| name == class).unwrap_or(0) as u64;
+            let number =
+                classes.binary_search_by(|name| name.as_str().cmp(class)).unwrap_or(0) as u64;
             column("label", Dtype::I64, false, inline(&number.to_le_bytes()))
         }));
         columns.extend(known.columns_of(&file.key));

@@ -1,5 +1,7 @@
 //! MosaicML Streaming: the shards that an `index.json` lists, in place.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use larder_formats::{
     Fault, Table,
     mds::{INDEX_BYTES_MAX, Index, MdsScan, ShardInfo},
@@ -28,9 +30,10 @@ pub(super) async fn tables(
     left_out: &mut Vec<LeftOut>,
     progress: Progress<'_>,
 ) -> Result<Vec<(ObjectInfo, Table)>, DatasetError> {
-    let (indexes, mut rest): (Vec<_>, Vec<_>) =
-        files.into_iter().partition(|file| is_index(&file.key));
-    let mut listed: Vec<(ObjectInfo, ShardInfo)> = Vec::new();
+    let (indexes, rest): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| is_index(&file.key));
+    let mut rest: BTreeMap<String, ObjectInfo> =
+        rest.into_iter().map(|file| (file.key.clone(), file)).collect();
+    let (mut listed, mut seen) = (Vec::<(ObjectInfo, ShardInfo)>::new(), BTreeSet::new());
     for index in indexes {
         let object = uri.join(&index.key)?;
         let (bytes, _) = origin.get(&object, INDEX_BYTES_MAX as u64).await?;
@@ -39,7 +42,7 @@ pub(super) async fn tables(
         for shard in parsed.shards() {
             let (file, compression) = (shard.zip().unwrap_or(shard.raw()), shard.compression());
             let key = format!("{folder}{}", file.basename);
-            if listed.iter().any(|(known, _)| known.key == key) {
+            if !seen.insert(key.clone()) {
                 // A merged index repeats the shards of its folders.
                 continue;
             }
@@ -50,15 +53,14 @@ pub(super) async fn tables(
                 );
                 return Err(in_file(Fault::new(format!("shard '{key}'"), why), &object));
             }
-            let Some(at) = rest.iter().position(|known| known.key == key) else {
+            let Some(own) = rest.remove(&key) else {
                 let why = "is not under the prefix: copy it there, or index again without it";
                 return Err(in_file(Fault::new(format!("shard '{key}'"), why), &object));
             };
-            listed.push((rest.swap_remove(at), shard.clone()));
+            listed.push((own, shard.clone()));
         }
     }
-    rest.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-    leave_out(rest, "is in no index.json", left_out);
+    leave_out(rest.into_values().collect(), "is in no index.json", left_out);
     let mut scans = Vec::with_capacity(listed.len());
     for (file, shard) in listed {
         let scan = MdsScan::new(&shard, file.size_bytes);

@@ -1,7 +1,7 @@
 //! Makes one dataset of the tables of many files: agrees on the columns, and treats samples that
 //! lack one of them.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use larder_base::{Counted, limits};
 use larder_formats::{Column, Inline, Rows, Spans, Table, shown};
@@ -68,8 +68,11 @@ pub(super) fn plan(
     missing: Missing,
     left_out: &mut Vec<LeftOut>,
 ) -> Result<Plan, DatasetError> {
+    let mut unreadable = BTreeSet::new();
     for (file, table) in &mut tables {
         let told = std::mem::take(&mut table.left_out);
+        let without = |name: &str| table.columns.iter().all(|column| column.name != name);
+        unreadable.extend(told.iter().map(|(name, _)| name.clone()).filter(|name| without(name)));
         left_out.extend(told.into_iter().map(|(name, why)| LeftOut::tensor(&file.key, &name, why)));
         if table.rows == 0 {
             left_out.push(LeftOut::object(&file.key, "holds no samples"));
@@ -77,6 +80,8 @@ pub(super) fn plan(
     }
     tables.retain(|(_, table)| table.rows > 0);
     let mut agreed = agree(uri, &tables)?;
+    // Else the rows of the files that can't be read would count as missing.
+    agreed.retain(|column| !unreadable.contains(&column.name));
     if let Some(wanted) = columns {
         agreed = chosen(agreed, wanted)?;
     }
@@ -353,4 +358,41 @@ fn picked(column: &Column, rows: impl Iterator<Item = u64>) -> Rows {
         }
     }
     Rows::Spans(spans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(name: &str) -> Column {
+        let rows = Rows::Strided { begin: 0, stride: 8 };
+        let (name, absent) = (name.to_owned(), Vec::new());
+        Column { name, dtype: Dtype::I64, shape: Vec::new(), ragged: false, rows, absent }
+    }
+
+    fn file(key: &str) -> ObjectInfo {
+        ObjectInfo { key: key.into(), size_bytes: 16, etag: Some("e".into()), version: None }
+    }
+
+    #[test]
+    fn a_column_that_one_file_cannot_give_is_no_column() {
+        let uri: OriginUri = "s3://bucket/data".parse().expect("valid");
+        let whole =
+            Table { rows: 2, columns: vec![numbers("a"), numbers("b")], ..Table::default() };
+        let with_nulls = Table {
+            rows: 2,
+            columns: vec![numbers("a")],
+            left_out: vec![("b".into(), "has nulls".into())],
+            ..Table::default()
+        };
+        for missing in [Missing::Error, Missing::Empty, Missing::Skip] {
+            let tables = vec![(file("x"), whole.clone()), (file("y"), with_nulls.clone())];
+            let mut left_out = Vec::new();
+            let plan = plan(&uri, tables, None, missing, &mut left_out).expect("one column");
+            let names: Vec<&str> = plan.tensors.iter().map(|spec| &*spec.name).collect();
+            assert_eq!(names, ["a"]);
+            assert_eq!(plan.groups.iter().map(|group| group.rows).sum::<u64>(), 4);
+            assert_eq!(left_out, [LeftOut::tensor("y", "b", "has nulls")]);
+        }
+    }
 }
