@@ -211,7 +211,7 @@ def test_compressed_mds_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         larder.DataLoss, match=r"compressed with zstd:3, which Larder does not read yet"
     ):
-        larder.index(f"file://{tmp_path}/mds", format="mds")
+        larder.index(f"file://{tmp_path}/mds")
 
 
 @pytest.mark.parametrize("name", ["cache.stream", "kinds.file", "mixed.stream", "saved.stream"])
@@ -259,6 +259,39 @@ def test_folder_of_pictures_has_labels_and_metadata(tmp_path: Path) -> None:
     assert taken["label"].tolist() == [int(name >= "dog") for name in names]
     assert taken["size"].tolist() == [len(pictures[name]) for name in names]
     assert ds.metadata["label"]["names"] == ["cat", "dog"]
+
+
+def test_labels_of_metadata_count_more_than_folders(tmp_path: Path) -> None:
+    for folder in ["test", "train"]:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.png").write_bytes(b"1" * 1000)
+        (tmp_path / folder / "metadata.csv").write_text("file_name,label\nx.png,7\ny.png,8\n")
+    uri = f"file://{tmp_path}"
+    report = larder.index(uri)
+    why = "lists 'y.png', which is not under the prefix"
+    assert report.left_out == [
+        (f"{folder}/metadata.csv", None, why) for folder in ["test", "train"]
+    ]
+    assert larder.open(uri, cluster="none")[:]["label"].tolist() == [7, 7]
+    (tmp_path / "metadata.jsonl").write_text('{"file_name": "test/x.png", "label": 1}')
+    with pytest.raises(larder.DataLoss, match=r"file 'x\.png': is also listed in 'metadata\.jsonl'"):
+        larder.index(uri)
+    (tmp_path / "metadata.jsonl").write_text('{"file_name": "test/x.png", "data": 1}')
+    with pytest.raises(larder.DataLoss, match="column 'data': is the name of a column that Larder"):
+        larder.index(uri)
+
+
+def test_bytes_behind_the_end_of_a_tar_are_told(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", {"a.txt": b"1"})
+    write_tar(tmp_path / "b.tar", {"b.txt": b"2" * 9000})
+    joined = (tmp_path / "a.tar").read_bytes() + (tmp_path / "b.tar").read_bytes()
+    (tmp_path / "wds").mkdir()
+    (tmp_path / "wds" / "joined.tar").write_bytes(joined)
+    report = larder.index(f"file://{tmp_path}/wds")
+    behind = f"the last {len(joined) - 1024} bytes"
+    assert report.left_out == [("joined.tar", behind, "lie behind the end of the tar")]
+    names = [sample["__key__"] for sample in tar_samples(tmp_path / "wds")]
+    assert report.samples == len(names) == 1, "as webdataset reads it"
 
 
 def test_largest_format_is_the_dataset(tmp_path: Path) -> None:

@@ -379,6 +379,9 @@ const UNKNOWN_KIND: &str = "is not of a kind that can be indexed";
 /// Returns the reason to leave out a file of no known format.
 fn unknown_kind(key: &str) -> String {
     match extension(key) {
+        kind @ ("gz" | "tgz" | "zst" | "zstd" | "bz2" | "xz" | "lz4") => {
+            format!("is compressed (.{kind}), and Larder reads files in place: decompress it")
+        }
         kind @ ("parquet" | "h5" | "hdf5" | "tfrecord" | "zip") => {
             format!("is a .{kind} file, which Larder does not read yet")
         }

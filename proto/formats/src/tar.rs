@@ -38,6 +38,8 @@ const HOP_BYTES_MIN: u64 = 256 << 10;
 const MEMBERS_MAX: u64 = 10_000_000;
 /// Most bytes of a member's PAX records, which are read as a whole. Usual ones have fewer than 200.
 const RECORDS_BYTES_MAX: u64 = 1 << 20;
+/// Writers fill a tar with zeros to a multiple of these bytes.
+const RECORD_BYTES: u64 = 20 * BLOCK_BYTES;
 /// Most bytes of an integer as text: 20 digits and a sign, with spaces.
 const INTEGER_BYTES_MAX: u64 = 64;
 
@@ -200,7 +202,10 @@ impl TarScan {
             }
             _ => fault(why),
         })?;
-        let Some(Header { path, size, kind }) = parsed else { return Ok(()) };
+        let Some(Header { path, size, kind }) = parsed else {
+            self.end(at);
+            return Ok(());
+        };
         match kind {
             Kind::LongPath => self.collect(Step::LongPath, size).map_err(fault),
             Kind::Records | Kind::GlobalRecords => {
@@ -214,6 +219,16 @@ impl TarScan {
                 let size = extension.size.unwrap_or(size);
                 self.take_member(&path, size, kind).map_err(|why| member_fault(&path, at, why))
             }
+        }
+    }
+
+    /// Ends the tar at a block of zeros, as Python's tarfile does. Tars that were joined end at the
+    /// first one.
+    fn end(&mut self, at: u64) {
+        let behind = self.file_bytes - at;
+        if behind > RECORD_BYTES + 2 * BLOCK_BYTES {
+            let name = format!("the last {behind} bytes");
+            self.samples.leave_out(name.as_bytes(), "lie behind the end of the tar");
         }
     }
 

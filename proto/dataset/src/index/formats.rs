@@ -6,10 +6,9 @@
 mod folder;
 mod kind;
 mod mds;
+mod metadata;
 mod scan;
 mod tables;
-
-use larder_formats::Table;
 
 use super::{LeftOut, Progress, group::Plan, unknown_kind};
 use crate::{DatasetError, ObjectInfo, Origin, OriginUri};
@@ -42,26 +41,27 @@ pub(super) async fn plan(
         true => format!("is of another format than {format}"),
         false => format!("lies beside {format} files, which are the dataset"),
     };
-    let mut metadata = String::new();
+    let mut document = String::new();
     let tables = match Kind::of(*format) {
         Some(kind) => {
             let scans = own.into_iter().map(|file| scan::begin(kind, file)).collect();
-            let tables = Box::pin(scan::scan_all(origin, uri, scans, progress)).await?;
-            metadata = tables.first().map_or_else(String::new, |(_, table)| document(table));
+            let tables = scan::scan_all(origin, uri, scans, *columns, progress);
+            let tables = Box::pin(tables).await?;
+            document = metadata::of(uri, &tables, *columns)?;
             tables
         }
         None if *format == Format::Mds => {
             let (indexes, rest) = other.into_iter().partition(|file| mds::is_index(&file.key));
             other = rest;
             let files = [own, indexes].concat();
-            Box::pin(mds::tables(origin, uri, files, left_out, progress)).await?
+            Box::pin(mds::tables(origin, uri, files, left_out, *columns, progress)).await?
         }
         None => {
             let (known, rest) = other.into_iter().partition(|file| folder::is_metadata(&file.key));
             other = rest;
             let found = folder::tables(origin, uri, own, known, left_out);
             let (tables, classes) = Box::pin(found).await?;
-            metadata = classes;
+            document = classes;
             tables
         }
     };
@@ -72,15 +72,5 @@ pub(super) async fn plan(
         };
         left_out.push(LeftOut::object(&file.key, why));
     }
-    Ok((tables::plan(uri, tables, *columns, *missing, left_out)?, metadata))
-}
-
-/// Returns what a file says about its columns as one JSON document. Empty if it says nothing.
-fn document(table: &Table) -> String {
-    let value = |text: &str| {
-        serde_json::from_str(text).unwrap_or_else(|_| serde_json::Value::String(text.to_owned()))
-    };
-    let pairs = table.metadata.iter().map(|(key, text)| (key.clone(), value(text)));
-    let pairs: serde_json::Map<_, _> = pairs.collect();
-    if pairs.is_empty() { String::new() } else { serde_json::Value::Object(pairs).to_string() }
+    Ok((tables::plan(uri, tables, *columns, *missing, left_out)?, document))
 }

@@ -44,7 +44,8 @@ impl<'a> Batch<'a> {
                 1 => "zstd".into(),
                 other => format!("codec {other}"),
             };
-            return Err(Fault::new("body", format!("is compressed with {codec}: not yet")));
+            let why = format!("is compressed with {codec}: write it without compression");
+            return Err(Fault::new("body", why));
         }
         let rows = unsigned(table.i64(in_batch::LENGTH)?, "length")?;
         let nodes = table.vector(in_batch::NODES, PAIR_BYTES)?;

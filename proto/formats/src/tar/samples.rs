@@ -177,7 +177,8 @@ impl Samples {
 
 impl Growing {
     fn new(suffix: String) -> Self {
-        let is_integer = INTEGERS.contains(&&*suffix);
+        let last = suffix.rsplit('.').next().unwrap_or(&suffix);
+        let is_integer = INTEGERS.contains(&last);
         let (integers, spans) = (Inline::default(), Spans::default());
         Self { suffix, is_integer, integers, spans, absent: vec![] }
     }

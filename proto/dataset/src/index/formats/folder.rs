@@ -7,13 +7,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use larder_base::limits;
 use larder_formats::{
-    Column, Inline, Rows, Spans, Table,
+    Column, Fault, Inline, Rows, Spans, Table,
     metadata::{Metadata, parse_csv, parse_jsonl},
+    shown,
 };
 
 use super::scan::in_file;
 use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri, index::LeftOut};
+
+/// The columns that Larder adds.
+const DATA: &str = "data";
+const LABEL: &str = "label";
+const KEY: &str = "__key__";
 
 /// Largest metadata file, in bytes. Its values take several times as much memory.
 const METADATA_BYTES_MAX: u64 = 64 << 20;
@@ -32,7 +39,6 @@ pub(super) async fn tables(
     metadata: Vec<ObjectInfo>,
     left_out: &mut Vec<LeftOut>,
 ) -> Result<(Vec<(ObjectInfo, Table)>, String), DatasetError> {
-    let classes = classes(&files);
     let mut known = Known::default();
     for file in metadata {
         let object = uri.join(&file.key)?;
@@ -40,8 +46,10 @@ pub(super) async fn tables(
         let parse = if file.key.ends_with(".csv") { parse_csv } else { parse_jsonl };
         let parsed = parse(&bytes).map_err(|fault| in_file(fault, &object))?;
         let folder = file.key.rsplit_once('/').map_or("", |(folder, _)| folder);
-        known.add(folder, parsed);
+        known.add(&file.key, folder, parsed).map_err(|fault| in_file(fault, &object))?;
     }
+    // The metadata's own labels count, as in Hugging Face's `imagefolder`.
+    let classes = if known.has_column(LABEL) { None } else { classes(&files) };
     let mut tables = Vec::with_capacity(files.len());
     for mut file in files {
         if file.etag.is_none() {
@@ -53,19 +61,26 @@ pub(super) async fn tables(
         };
         let mut spans = Spans::default();
         spans.push(0, bytes);
-        let mut columns = vec![column("data", Dtype::U8, true, Rows::Spans(spans))];
+        let mut columns = vec![column(DATA, Dtype::U8, true, Rows::Spans(spans))];
         columns.extend(classes.as_ref().map(|classes| {
             let class = first_folder(&file.key).unwrap_or_default();
             let number =
                 classes.binary_search_by(|name| name.as_str().cmp(class)).unwrap_or(0) as u64;
-            column("label", Dtype::I64, false, inline(&number.to_le_bytes()))
+            column(LABEL, Dtype::I64, false, inline(&number.to_le_bytes()))
         }));
         columns.extend(known.columns_of(&file.key));
-        columns.push(column("__key__", Dtype::U8, true, inline(file.key.as_bytes())));
+        columns.push(column(KEY, Dtype::U8, true, inline(file.key.as_bytes())));
         tables.push((file, Table { rows: 1, columns, ..Table::default() }));
     }
-    let names = classes.map(|classes| serde_json::json!({ "label": { "names": classes } }));
-    Ok((tables, names.map_or_else(String::new, |names| names.to_string())))
+    known.leave_out_unused(left_out);
+    let names = classes.map(|classes| serde_json::json!({ LABEL: { "names": classes } }));
+    let mut names = names.map_or_else(String::new, |names| names.to_string());
+    if names.len() as u64 > limits::METADATA_BYTES_MAX {
+        let why = "its classes have names of more than 1 MiB together, so they have numbers only";
+        left_out.extend(tables.first().map(|(file, _)| LeftOut::tensor(&file.key, LABEL, why)));
+        names.clear();
+    }
+    Ok((tables, names))
 }
 
 /// Returns the names of the first folders, sorted, if every file lies in one, and there are two.
@@ -93,26 +108,58 @@ fn inline(value: &[u8]) -> Rows {
 /// The columns of metadata files, and the row of each file in them.
 #[derive(Default)]
 struct Known {
-    files: Vec<Metadata>,
+    files: Vec<(String, Metadata)>,
+    /// By the key of a file that has not come yet: the number of its metadata, and its row there.
     rows: BTreeMap<String, (usize, usize)>,
 }
 
 impl Known {
-    fn add(&mut self, folder: &str, metadata: Metadata) {
+    /// Adds a metadata file, whose names count from `folder`.
+    ///
+    /// # Errors
+    /// It has a column of Larder's own, or a file of another metadata file.
+    fn add(&mut self, own: &str, folder: &str, metadata: Metadata) -> Result<(), Fault> {
+        let mut names = metadata.columns.iter().map(|column| column.name.as_str());
+        if let Some(name) = names.find(|name| [DATA, KEY].contains(name)) {
+            let why = "is the name of a column that Larder adds: rename it";
+            return Err(Fault::new(format!("column '{name}'"), why));
+        }
         for (row, name) in metadata.file_names.iter().enumerate() {
             let key = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
-            self.rows.insert(key, (self.files.len(), row));
+            if let Some((other, _)) = self.rows.insert(key, (self.files.len(), row)) {
+                let why = format!("is also listed in '{}': remove one", self.files[other].0);
+                return Err(Fault::new(format!("file '{}'", shown(name)), why));
+            }
         }
-        self.files.push(metadata);
+        self.files.push((own.to_owned(), metadata));
+        Ok(())
+    }
+
+    fn has_column(&self, name: &str) -> bool {
+        let columns = self.files.iter().flat_map(|(_, metadata)| &metadata.columns);
+        columns.into_iter().any(|column| column.name == name)
+    }
+
+    /// Notes the rows of files that are not there.
+    fn leave_out_unused(self, left_out: &mut Vec<LeftOut>) {
+        for (number, (own, metadata)) in self.files.iter().enumerate() {
+            let mut unused = self.rows.values().filter(|(file, _)| *file == number);
+            if let Some((_, row)) = unused.next() {
+                let (name, more) = (shown(&metadata.file_names[*row]), unused.count());
+                let others = if more == 0 { String::new() } else { format!(" and {more} more") };
+                let why = format!("lists '{name}'{others}, which is not under the prefix");
+                left_out.push(LeftOut::object(own, why));
+            }
+        }
     }
 
     /// Returns the columns of one file. Those that it has no value for are left out.
-    fn columns_of(&self, key: &str) -> Vec<Column> {
-        let Some(&(file, row)) = self.rows.get(key) else {
+    fn columns_of(&mut self, key: &str) -> Vec<Column> {
+        let Some((file, row)) = self.rows.remove(key) else {
             return Vec::new();
         };
         let has_value = |absent: &[u64]| absent.binary_search(&(row as u64)).is_err();
-        let columns = self.files[file].columns.iter();
+        let columns = self.files[file].1.columns.iter();
         let columns = columns.filter(|found| has_value(&found.absent));
         let one = |found: &larder_formats::metadata::MetadataColumn| {
             column(&found.name, found.dtype, found.ragged, inline(found.values.value(row)))

@@ -86,7 +86,9 @@ pub(in crate::index) fn format_of(key: &str) -> Option<Format> {
         "safetensors" | "npy" | "bin" => Some(Format::Tensors),
         "tar" => Some(Format::WebDataset),
         "mds" => Some(Format::Mds),
-        "arrow" => Some(Format::Arrow),
+        // A compressed shard. The error about it comes from its index.
+        _ if key.rsplit('/').next().unwrap_or(key).contains(".mds.") => Some(Format::Mds),
+        "arrow" | "feather" => Some(Format::Arrow),
         "jsonl" | "ndjson" => Some(Format::Lines),
         media if MEDIA.contains(&media) => Some(Format::Folder),
         _ => None,

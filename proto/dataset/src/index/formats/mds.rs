@@ -21,16 +21,21 @@ pub(super) fn is_index(key: &str) -> bool {
     key == INDEX || key.ends_with("/index.json")
 }
 
-/// Scans the shards of every index under the prefix, in the order of the indexes' keys. An index
-/// that lists no shard of its own, because its folders have one each, adds none.
+/// Scans the shards of every index under the prefix. Indexes of outer folders come first, then by
+/// their keys. An index that lists no shard of its own, because its folders have one each, adds
+/// none.
 pub(super) async fn tables(
     origin: &Origin,
     uri: &OriginUri,
     files: Vec<ObjectInfo>,
     left_out: &mut Vec<LeftOut>,
+    columns: Option<&[String]>,
     progress: Progress<'_>,
 ) -> Result<Vec<(ObjectInfo, Table)>, DatasetError> {
-    let (indexes, rest): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| is_index(&file.key));
+    let (mut indexes, rest): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|file| is_index(&file.key));
+    // A merged index comes before those of its folders, so its order counts.
+    indexes.sort_by_key(|file| file.key.matches('/').count());
     let mut rest: BTreeMap<String, ObjectInfo> =
         rest.into_iter().map(|file| (file.key.clone(), file)).collect();
     let (mut listed, mut seen) = (Vec::<(ObjectInfo, ShardInfo)>::new(), BTreeSet::new());
@@ -68,5 +73,5 @@ pub(super) async fn tables(
         let scan = scan.map_err(|fault| in_file(fault, &object))?;
         scans.push(Begun { file, scan: Box::new(scan) });
     }
-    scan_all(origin, uri, scans, progress).await
+    scan_all(origin, uri, scans, columns, progress).await
 }

@@ -6,7 +6,10 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::limits;
 use larder_formats::{ArrowScan, Fault as FormatFault, Scan, Table, TarScan, jsonl::LinesScan};
 
-use super::kind::Kind;
+use super::{
+    kind::Kind,
+    tables::{check_places, listed_places},
+};
 use crate::{
     DatasetError, ObjectInfo, Origin, OriginUri,
     index::{IndexProgress, Progress, headers::Fault},
@@ -36,6 +39,7 @@ pub(super) async fn scan_all(
     origin: &Origin,
     uri: &OriginUri,
     scans: Vec<Begun>,
+    columns: Option<&[String]>,
     progress: Progress<'_>,
 ) -> Result<Vec<(ObjectInfo, Table)>, DatasetError> {
     let total = scans.len() as u64;
@@ -44,8 +48,11 @@ pub(super) async fn scan_all(
     let mut reads = stream::iter(scans)
         .map(|begun| scan_one(origin, uri, begun))
         .buffered(limits::SCANS_IN_FLIGHT);
-    while let Some(table) = reads.try_next().await? {
-        tables.push(table);
+    let mut places = 0u64;
+    while let Some((file, table)) = reads.try_next().await? {
+        places = places.saturating_add(listed_places(&table, columns));
+        check_places(uri, places)?;
+        tables.push((file, table));
         progress(IndexProgress::Headers { done: tables.len() as u64, total });
     }
     Ok(tables)

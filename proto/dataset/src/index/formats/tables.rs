@@ -76,15 +76,21 @@ pub(super) fn plan(
         left_out.extend(told.into_iter().map(|(name, why)| LeftOut::tensor(&file.key, &name, why)));
         if table.rows == 0 {
             left_out.push(LeftOut::object(&file.key, "holds no samples"));
+        } else if table.columns.is_empty() {
+            left_out.push(LeftOut::object(&file.key, "has no column that can be read"));
         }
     }
-    tables.retain(|(_, table)| table.rows > 0);
-    let mut agreed = agree(uri, &tables)?;
-    // Else the rows of the files that can't be read would count as missing.
-    agreed.retain(|column| !unreadable.contains(&column.name));
-    if let Some(wanted) = columns {
-        agreed = chosen(agreed, wanted)?;
-    }
+    tables.retain(|(_, table)| table.rows > 0 && !table.columns.is_empty());
+    // A column that one file can't give is none, or its rows there would count as missing.
+    let is_column = |name: &str| !unreadable.contains(name);
+    let mut agreed = match columns {
+        None => agree(uri, &tables, is_column)?,
+        Some(wanted) => {
+            let is_wanted = |name: &str| is_column(name) && wanted.iter().any(|own| own == name);
+            let agreed = agree(uri, &tables, is_wanted)?;
+            chosen(agreed, wanted, &tables)?
+        }
+    };
     check_rows(uri, &tables, &agreed)?;
     let mut files = Vec::with_capacity(tables.len());
     for (file, table) in tables {
@@ -108,18 +114,25 @@ pub(super) fn plan(
 /// The column that names a sample.
 const KEY: &str = "__key__";
 
-/// Returns the columns of all tables, in the order in which they come first.
-fn agree(uri: &OriginUri, tables: &[(ObjectInfo, Table)]) -> Result<Vec<Agreed>, DatasetError> {
+/// Returns the wanted columns of all tables, in the order in which they come first.
+fn agree(
+    uri: &OriginUri,
+    tables: &[(ObjectInfo, Table)],
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Agreed>, DatasetError> {
     let mut agreed: Vec<(Agreed, &str)> = Vec::new();
     for (file, table) in tables {
-        for column in &table.columns {
+        for column in table.columns.iter().filter(|column| is_wanted(&column.name)) {
             let known = agreed.iter_mut().find(|(known, _)| known.name == column.name);
             let Some((known, owner)) = known else {
-                let Column { name, dtype, shape, ragged, .. } = column.clone();
-                let layout = layout_of(column);
+                let (name, shape) = (column.name.clone(), column.shape.clone());
+                let (dtype, ragged, layout) = (column.dtype, column.ragged, layout_of(column));
                 agreed.push((Agreed { name, dtype, shape, ragged, layout }, &file.key));
                 continue;
             };
+            if layout_of(column) == Layout::Spans {
+                known.layout = Layout::Spans;
+            }
             let same = (known.dtype, &known.shape, known.ragged);
             if same != (column.dtype, &column.shape, column.ragged) {
                 let why = format!(
@@ -157,12 +170,18 @@ fn row_bytes(column: &Column) -> u64 {
 }
 
 /// Returns the wanted columns, in the wanted order.
-fn chosen(agreed: Vec<Agreed>, wanted: &[String]) -> Result<Vec<Agreed>, DatasetError> {
-    let names: Vec<String> = agreed.iter().map(|column| column.name.clone()).collect();
+fn chosen(
+    agreed: Vec<Agreed>,
+    wanted: &[String],
+    tables: &[(ObjectInfo, Table)],
+) -> Result<Vec<Agreed>, DatasetError> {
     let (mut left, mut chosen) = (agreed, Vec::new());
     for name in wanted {
         let Some(at) = left.iter().position(|column| column.name == *name) else {
-            let (name, names) = (shown(name), names.join(", "));
+            let columns = tables.iter().flat_map(|(_, table)| &table.columns);
+            let names: BTreeSet<&str> = columns.map(|column| column.name.as_str()).collect();
+            let names = names.into_iter().collect::<Vec<_>>().join(", ");
+            let name = shown(name);
             let why =
                 format!("there is no column '{name}', or it is named twice; there are: {names}");
             return Err(DatasetError::Option { option: "columns", why });
@@ -178,9 +197,26 @@ fn check_rows(
     tables: &[(ObjectInfo, Table)],
     agreed: &[Agreed],
 ) -> Result<(), DatasetError> {
-    let listed = agreed.iter().filter(|column| column.layout != Layout::Column).count() as u64;
+    let has = |table: &Table, name: &str| table.columns.iter().any(|column| column.name == name);
+    let is_listed = |column: &&Agreed| {
+        column.layout != Layout::Column || !tables.iter().all(|(_, table)| has(table, &column.name))
+    };
+    let listed = agreed.iter().filter(is_listed).count() as u64;
     let rows = tables.iter().fold(0u64, |sum, (_, table)| sum.saturating_add(table.rows));
-    let (places, limit) = (rows.saturating_mul(listed), limits::RAGGED_ROWS_MAX);
+    check_places(uri, rows.saturating_mul(listed))
+}
+
+/// Returns the rows of the wanted columns whose places are listed one by one.
+pub(super) fn listed_places(table: &Table, columns: Option<&[String]>) -> u64 {
+    let is_wanted = |name: &str| columns.is_none_or(|wanted| wanted.iter().any(|own| own == name));
+    let is_listed = |column: &&Column| layout_of(column) != Layout::Column;
+    let listed = table.columns.iter().filter(|column| is_wanted(&column.name)).filter(is_listed);
+    table.rows.saturating_mul(listed.count() as u64)
+}
+
+/// Checks that memory has room for so many places of rows.
+pub(super) fn check_places(uri: &OriginUri, places: u64) -> Result<(), DatasetError> {
+    let limit = limits::RAGGED_ROWS_MAX;
     if places <= limit {
         return Ok(());
     }
@@ -374,9 +410,43 @@ mod tests {
         ObjectInfo { key: key.into(), size_bytes: 16, etag: Some("e".into()), version: None }
     }
 
+    fn uri() -> OriginUri {
+        "s3://bucket/data".parse().expect("valid")
+    }
+
+    #[test]
+    fn files_need_to_agree_on_wanted_columns_only() {
+        let mut other = numbers("b");
+        other.dtype = Dtype::I32;
+        let one = Table { rows: 2, columns: vec![numbers("a"), numbers("b")], ..Table::default() };
+        let two = Table { rows: 2, columns: vec![numbers("a"), other], ..Table::default() };
+        let tables = vec![(file("x"), one), (file("y"), two)];
+        let planned = |columns: Option<&[String]>| {
+            plan(&uri(), tables.clone(), columns, Missing::Error, &mut Vec::new())
+        };
+        let why = planned(None).expect_err("two types").to_string();
+        assert!(why.contains("column 'b' is int64 [] in 'x' and int32 [] in 'y'"), "{why}");
+        assert_eq!(planned(Some(&["a".into()])).expect("one type").tensors.len(), 1);
+    }
+
+    #[test]
+    fn rows_without_columns_take_no_memory() {
+        let whole = Table { rows: 2, columns: vec![numbers("a")], ..Table::default() };
+        let none = Table { rows: 1 << 60, ..Table::default() };
+        let other = Table { rows: 1 << 60, columns: vec![numbers("b")], ..Table::default() };
+        let mut left_out = Vec::new();
+        let tables = vec![(file("x"), whole.clone()), (file("y"), none)];
+        let planned = plan(&uri(), tables, None, Missing::Empty, &mut left_out);
+        assert_eq!(planned.expect("one file").groups.len(), 1);
+        assert_eq!(left_out, [LeftOut::object("y", "has no column that can be read")]);
+        let tables = vec![(file("x"), whole), (file("y"), other)];
+        let why = plan(&uri(), tables, None, Missing::Skip, &mut left_out).err();
+        let why = why.expect("too many places").to_string();
+        assert!(why.contains("places of rows where at most"), "{why}");
+    }
+
     #[test]
     fn a_column_that_one_file_cannot_give_is_no_column() {
-        let uri: OriginUri = "s3://bucket/data".parse().expect("valid");
         let whole =
             Table { rows: 2, columns: vec![numbers("a"), numbers("b")], ..Table::default() };
         let with_nulls = Table {
@@ -388,7 +458,7 @@ mod tests {
         for missing in [Missing::Error, Missing::Empty, Missing::Skip] {
             let tables = vec![(file("x"), whole.clone()), (file("y"), with_nulls.clone())];
             let mut left_out = Vec::new();
-            let plan = plan(&uri, tables, None, missing, &mut left_out).expect("one column");
+            let plan = plan(&uri(), tables, None, missing, &mut left_out).expect("one column");
             let names: Vec<&str> = plan.tensors.iter().map(|spec| &*spec.name).collect();
             assert_eq!(names, ["a"]);
             assert_eq!(plan.groups.iter().map(|group| group.rows).sum::<u64>(), 4);
