@@ -274,7 +274,9 @@ def test_labels_of_metadata_count_more_than_folders(tmp_path: Path) -> None:
     ]
     assert larder.open(uri, cluster="none")[:]["label"].tolist() == [7, 7]
     (tmp_path / "metadata.jsonl").write_text('{"file_name": "test/x.png", "label": 1}')
-    with pytest.raises(larder.DataLoss, match=r"file 'x\.png': is also listed in 'metadata\.jsonl'"):
+    with pytest.raises(
+        larder.DataLoss, match=r"file 'x\.png': is also listed in 'metadata\.jsonl'"
+    ):
         larder.index(uri)
     (tmp_path / "metadata.jsonl").write_text('{"file_name": "test/x.png", "data": 1}')
     with pytest.raises(larder.DataLoss, match="column 'data': is the name of a column that Larder"):
