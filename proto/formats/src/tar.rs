@@ -40,8 +40,6 @@ const MEMBERS_MAX: u64 = 10_000_000;
 const RECORDS_BYTES_MAX: u64 = 1 << 20;
 /// Writers fill a tar with zeros to a multiple of these bytes.
 const RECORD_BYTES: u64 = 20 * BLOCK_BYTES;
-/// Most bytes of an integer as text: 20 digits and a sign, with spaces.
-const INTEGER_BYTES_MAX: u64 = 64;
 
 /// Scans a WebDataset tar in the formats ustar, PAX and GNU.
 pub struct TarScan {
@@ -65,6 +63,7 @@ pub struct TarScan {
 }
 
 /// The meaning of the bytes that the scan needs next.
+#[derive(Clone, Copy)]
 enum Step {
     Header,
     /// The body of a GNU header: the next member's path.
@@ -76,7 +75,6 @@ enum Step {
     },
     /// The body of a member in a column of integers.
     Integer {
-        path: Vec<u8>,
         column: usize,
     },
 }
@@ -88,7 +86,7 @@ impl Step {
             Self::Header => (BLOCK_BYTES, "a header"),
             Self::LongPath => (PATH_BYTES_MAX, "a path"),
             Self::Records { .. } => (RECORDS_BYTES_MAX, "a list of PAX records"),
-            Self::Integer { .. } => (INTEGER_BYTES_MAX, "an integer"),
+            Self::Integer { .. } => (BLOCK_BYTES, "an integer"),
         }
     }
 }
@@ -184,10 +182,7 @@ impl TarScan {
                 let place = format!("PAX header at offset {}", start - BLOCK_BYTES);
                 self.take_records(bytes, global).map_err(|why| Fault::new(place, why))?;
             }
-            Step::Integer { path, column } => {
-                let pushed = self.samples.push_integer(column, bytes);
-                pushed.map_err(|why| member_fault(&path, start - BLOCK_BYTES, why))?;
-            }
+            Step::Integer { column } => self.samples.push_integer(column, start, bytes),
         }
         self.await_header(end.next_multiple_of(BLOCK_BYTES));
         Ok(())
@@ -261,9 +256,8 @@ impl TarScan {
             }
         }
         let Some(column) = self.samples.place(path)? else { return self.skip(size) };
-        if self.samples.is_integer(column) {
-            let step = Step::Integer { path: path.to_vec(), column };
-            return self.collect(step, size);
+        if self.samples.may_be_integer(column, size) {
+            return self.collect(Step::Integer { column }, size);
         }
         let row_bytes = u32::try_from(size).map_err(|_| {
             format!("has {size} bytes: a row has at most {}", limits::ROW_BYTES_MAX)

@@ -14,6 +14,8 @@ use crate::{Column, Dtype, Inline, Rows, Spans, Table};
 
 /// The column of the keys.
 const KEY: &str = "__key__";
+/// Most bytes of an integer as text: 20 digits and a sign, with spaces.
+const INTEGER_BYTES_MAX: u64 = 64;
 /// Suffixes of members that hold an integer as text: those that webdataset decodes to `int`.
 const INTEGERS: [&str; 5] = ["cls", "cls2", "index", "inx", "id"];
 /// Members that are left out by name. Further ones are counted.
@@ -33,12 +35,11 @@ pub(super) struct Samples {
     left_out_count: u64,
 }
 
-/// A column that has a value or a gap for each row up to some row. They are in `integers` or in
-/// `spans`. The other one is empty.
+/// A column that has a value or a gap for each row up to some row.
 struct Growing {
     suffix: String,
-    is_integer: bool,
-    integers: Inline,
+    /// The values, if the suffix is one of integers and all values so far are some.
+    integers: Option<Inline>,
     spans: Spans,
     absent: Vec<u64>,
 }
@@ -64,7 +65,7 @@ impl Samples {
             self.keys.push(key);
         }
         let row = self.keys.len() - 1;
-        if self.columns[column].len() > row {
+        if self.columns[column].spans.len() > row {
             return Err(format!(
                 "is the second '{}' of the sample '{}': a sample has each suffix once",
                 self.columns[column].suffix,
@@ -75,26 +76,37 @@ impl Samples {
         Ok(Some(column))
     }
 
-    /// Returns whether the values of a column are integers.
-    pub(super) fn is_integer(&self, column: usize) -> bool {
-        self.columns[column].is_integer
+    /// Returns whether a body of this size may be an integer.
+    pub(super) fn may_be_integer(&self, column: usize, bytes: u64) -> bool {
+        bytes <= INTEGER_BYTES_MAX && self.columns[column].integers.is_some()
     }
 
-    /// Appends the place of a member's body.
+    /// Appends the place of a member's body, which is no integer.
     pub(super) fn push_span(&mut self, column: usize, begin: u64, bytes: u32) {
         self.columns[column].spans.push(begin, bytes);
+        if self.columns[column].integers.is_some() {
+            self.make_bytes(column, &format!("a value of {bytes} bytes"));
+        }
     }
 
-    /// Appends the integer that a member holds as text.
-    ///
-    /// # Errors
-    /// The mistake as a clause.
-    pub(super) fn push_integer(&mut self, column: usize, text: &[u8]) -> Result<(), String> {
-        let value = integer(text);
-        let value =
-            value.ok_or_else(|| format!("holds '{}', not an integer of 64 bits", escaped(text)))?;
-        self.columns[column].integers.push(&value.to_le_bytes());
-        Ok(())
+    /// Appends a member that may hold an integer as text.
+    pub(super) fn push_integer(&mut self, column: usize, begin: u64, text: &[u8]) {
+        let bytes = u32::try_from(text.len()).expect("an integer is short");
+        let Growing { integers, spans, .. } = &mut self.columns[column];
+        spans.push(begin, bytes);
+        match (integer(text), integers) {
+            (Some(value), Some(integers)) => integers.push(&value.to_le_bytes()),
+            _ => self.make_bytes(column, &format!("the value '{}'", escaped(text))),
+        }
+    }
+
+    /// Makes a column of integers one of bytes, because it has this value.
+    fn make_bytes(&mut self, column: usize, value: &str) {
+        self.columns[column].integers = None;
+        let key = escaped(self.keys.value(self.keys.len() - 1));
+        let why = format!("is no column of integers but of bytes: sample '{key}' has {value}");
+        self.left_out_count += 1;
+        self.left_out.push((self.columns[column].suffix.clone(), why));
     }
 
     /// Notes a member that is not part of a sample.
@@ -155,7 +167,7 @@ impl Samples {
     /// Appends gaps to a column until it has this many rows.
     fn fill(&mut self, column: usize, rows: usize) -> Result<(), String> {
         let column = &mut self.columns[column];
-        let gaps = column.len()..rows;
+        let gaps = column.spans.len()..rows;
         self.absent_count += gaps.len() as u64;
         if self.absent_count > ABSENT_MAX {
             return Err(format!(
@@ -165,10 +177,9 @@ impl Samples {
         }
         for row in gaps {
             column.absent.push(row as u64);
-            if column.is_integer {
-                column.integers.push(&0_i64.to_le_bytes());
-            } else {
-                column.spans.push(0, 0);
+            column.spans.push(0, 0);
+            if let Some(integers) = &mut column.integers {
+                integers.push(&0_i64.to_le_bytes());
             }
         }
         Ok(())
@@ -178,29 +189,17 @@ impl Samples {
 impl Growing {
     fn new(suffix: String) -> Self {
         let last = suffix.rsplit('.').next().unwrap_or(&suffix);
-        let is_integer = INTEGERS.contains(&last);
-        let (integers, spans) = (Inline::default(), Spans::default());
-        Self { suffix, is_integer, integers, spans, absent: vec![] }
-    }
-
-    fn len(&self) -> usize {
-        self.integers.len() + self.spans.len()
+        let integers = INTEGERS.contains(&last).then(Inline::default);
+        Self { suffix, integers, spans: Spans::default(), absent: vec![] }
     }
 
     fn grown(self) -> Column {
-        let (dtype, rows) = if self.is_integer {
-            (Dtype::I64, Rows::Inline(self.integers))
-        } else {
-            (Dtype::U8, Rows::Spans(self.spans))
+        let ragged = self.integers.is_none();
+        let (dtype, rows) = match self.integers {
+            Some(integers) => (Dtype::I64, Rows::Inline(integers)),
+            None => (Dtype::U8, Rows::Spans(self.spans)),
         };
-        Column {
-            name: self.suffix,
-            dtype,
-            shape: vec![],
-            ragged: !self.is_integer,
-            rows,
-            absent: self.absent,
-        }
+        Column { name: self.suffix, dtype, shape: vec![], ragged, rows, absent: self.absent }
     }
 }
 

@@ -234,6 +234,28 @@ fn keys_and_paths_may_be_any_bytes() {
 }
 
 #[test]
+fn integers_are_bytes_if_one_is_something_else() {
+    for (value, hex, shown) in [
+        ("1.5", "312e35".to_owned(), "the value '1.5'"),
+        ("", String::new(), "the value ''"),
+        (&"1".repeat(65), "31".repeat(65), "a value of 65 bytes"),
+    ] {
+        let members = [("a.id", "7"), ("b.x.cls", "-3"), ("c.id", value), ("d.id", "8")];
+        let tar = members.map(|(path, body)| file(path, body.as_bytes())).concat();
+        let table = scan(&tar).unwrap();
+        let expected = json!([
+            {"key": "a", "values": {"id": "37"}},
+            {"key": "b", "values": {"x.cls": -3}},
+            {"key": "c", "values": {"id": hex}},
+            {"key": "d", "values": {"id": "38"}},
+        ]);
+        assert_eq!(samples(&table, &tar), expected);
+        let why = format!("is no column of integers but of bytes: sample 'c' has {shown}");
+        assert_eq!(table.left_out, [("id".into(), why)]);
+    }
+}
+
+#[test]
 fn checksums_of_signed_bytes_are_accepted() {
     let mut block = sealed(header("\u{e9}.txt", 0, b'0'));
     let sum: i32 = block.iter().map(|byte| i32::from(byte.cast_signed())).sum();
