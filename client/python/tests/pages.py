@@ -21,9 +21,13 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return [(how, code.replace(BUCKET, DATA)) for how, code in found]
 
 
-def readme() -> str:
-    """The lines of Python in the README that open the user's own data."""
-    (code,) = [code for _, code in _blocks(ROOT / "README.md") if "larder.open" in code]
+#: The dataset of the README's first lines.
+IMAGENET = "s3://bucket/imagenet"
+
+
+def readme(uri: str = IMAGENET) -> str:
+    """The lines of Python in the README that open this dataset."""
+    (code,) = [code for _, code in _blocks(ROOT / "README.md") if f'larder.open("{uri}")' in code]
     return code
 
 

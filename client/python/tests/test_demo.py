@@ -119,7 +119,7 @@ def test_readme_lines_run_on_the_demo_until_interrupted() -> None:
     with demo() as running:
         exports = running.exports()
         assert len(running.left()) > 1
-        lines = pages.readme().replace("s3://bucket/imagenet", exports["DEMO"])
+        lines = pages.readme().replace(pages.IMAGENET, exports["DEMO"])
         run(PRELUDE + lines + CHECK, exports)
         (block,) = [code for how, code in pages.blocks("README.md") if how == "demo"]
         run(block + CHECK, exports)

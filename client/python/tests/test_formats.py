@@ -15,6 +15,7 @@ import pytest
 import webdataset
 
 import larder
+import pages
 from harness import Node, S3Server
 
 #: Files of the formats' own writers, beside their rows as the formats' own readers see them.
@@ -113,6 +114,15 @@ def test_tars_in_a_folder_with_checksums(tmp_path: Path) -> None:
     larder.index(uri, checksum=True, shard_bytes=100_000)
     for cluster in [None, "none"]:
         check_tars(larder.open(uri, cluster=cluster), samples)
+
+
+def test_readme_lines_open_tars(tmp_path: Path) -> None:
+    write_tars(tmp_path / "wds", 512)
+    uri, names = "s3://bucket/laion-wds", {"larder": larder}
+    exec(pages.readme(uri).replace(uri, f"file://{tmp_path}/wds"), names)
+    written = [sample["jpg"] for sample in tar_samples(tmp_path / "wds")]
+    assert len(names["jpegs"]) == 256
+    assert set(names["jpegs"]) <= set(written)
 
 
 def test_cold_tar_takes_few_requests(
