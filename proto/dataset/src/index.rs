@@ -5,8 +5,8 @@
 //! it. Everything is checked before anything is published. Each object left out is listed with the
 //! reason.
 //!
-//! Non-goals: converting data; reading data other than the offsets of ragged rows, unless checksums
-//! or keys are asked for.
+//! Non-goals: converting data. It reads data only where that says which rows there are (offsets,
+//! lines, small members of tars), or for checksums and keys.
 
 mod added;
 mod checksum;

@@ -88,7 +88,9 @@ pub(super) fn plan(
         Some(wanted) => {
             let is_wanted = |name: &str| is_column(name) && wanted.iter().any(|own| own == name);
             let agreed = agree(uri, &tables, is_wanted)?;
-            chosen(agreed, wanted, &tables)?
+            let columns = tables.iter().flat_map(|(_, table)| &table.columns);
+            let names = columns.map(|column| column.name.as_str()).filter(|name| is_column(name));
+            chosen(agreed, wanted, &names.collect())?
         }
     };
     check_rows(uri, &tables, &agreed)?;
@@ -169,18 +171,16 @@ fn row_bytes(column: &Column) -> u64 {
     column.shape.iter().product::<u64>() * column.dtype.size_bytes()
 }
 
-/// Returns the wanted columns, in the wanted order.
+/// Returns the wanted columns, in the wanted order. `names` are those of all columns.
 fn chosen(
     agreed: Vec<Agreed>,
     wanted: &[String],
-    tables: &[(ObjectInfo, Table)],
+    names: &BTreeSet<&str>,
 ) -> Result<Vec<Agreed>, DatasetError> {
     let (mut left, mut chosen) = (agreed, Vec::new());
     for name in wanted {
         let Some(at) = left.iter().position(|column| column.name == *name) else {
-            let columns = tables.iter().flat_map(|(_, table)| &table.columns);
-            let names: BTreeSet<&str> = columns.map(|column| column.name.as_str()).collect();
-            let names = names.into_iter().collect::<Vec<_>>().join(", ");
+            let names = names.iter().copied().collect::<Vec<_>>().join(", ");
             let name = shown(name);
             let why =
                 format!("there is no column '{name}', or it is named twice; there are: {names}");
