@@ -21,7 +21,6 @@ mod column;
 mod flat;
 mod layout;
 mod message;
-mod reads;
 mod schema;
 mod table;
 
@@ -31,10 +30,9 @@ use larder_base::limits;
 
 use self::{
     message::{Block, Footer, Header, Message},
-    reads::Reads,
     table::TableBuilder,
 };
-use crate::{Fault, Scan, Table, shown};
+use crate::{Fault, Scan, Table, reads::Reads, shown};
 
 /// Begins and ends a file.
 const MAGIC: &[u8] = b"ARROW1";

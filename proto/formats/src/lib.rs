@@ -16,6 +16,7 @@ pub mod jsonl;
 pub mod mds;
 pub mod metadata;
 mod path;
+mod reads;
 mod scan;
 mod table;
 mod tar;

@@ -20,7 +20,7 @@ const READ_BYTES_MAX: u64 = limits::FILL_PART_BYTES;
 const GAP_BYTES_MAX: u64 = 256 << 10;
 
 #[derive(Debug)]
-pub(super) struct Reads<T> {
+pub(crate) struct Reads<T> {
     file_bytes: u64,
     parts: VecDeque<(Range<u64>, T)>,
     /// The bytes of the first part that are known.
@@ -32,7 +32,7 @@ pub(super) struct Reads<T> {
 }
 
 impl<T> Reads<T> {
-    pub(super) fn new(file_bytes: u64) -> Self {
+    pub(crate) fn new(file_bytes: u64) -> Self {
         Self {
             file_bytes,
             parts: VecDeque::new(),
@@ -43,19 +43,19 @@ impl<T> Reads<T> {
     }
 
     /// Appends a part, not empty and inside the file.
-    pub(super) fn push(&mut self, range: Range<u64>, tag: T) {
+    pub(crate) fn push(&mut self, range: Range<u64>, tag: T) {
         debug_assert!(range.start < range.end && range.end <= self.file_bytes, "{range:?}");
         self.parts.push_back((range, tag));
     }
 
     /// Returns the rest of the range to read now.
-    pub(super) fn wants(&self) -> Option<Range<u64>> {
+    pub(crate) fn wants(&self) -> Option<Range<u64>> {
         (!self.read.is_empty()).then(|| self.read.clone())
     }
 
     /// Takes bytes of the range until a part is complete, and returns the part. `None` if all bytes
     /// are taken.
-    pub(super) fn take(&mut self, bytes: &mut &[u8]) -> Option<(Range<u64>, T, Vec<u8>)> {
+    pub(crate) fn take(&mut self, bytes: &mut &[u8]) -> Option<(Range<u64>, T, Vec<u8>)> {
         let next = self.next_byte().filter(|next| self.read.contains(next));
         let Some((next, end)) = next.zip(self.parts.front().map(|(range, _)| range.end)) else {
             self.cut(bytes, u64::MAX);
@@ -83,7 +83,7 @@ impl<T> Reads<T> {
     }
 
     /// Chooses the next range if the last one is read.
-    pub(super) fn plan(&mut self) {
+    pub(crate) fn plan(&mut self) {
         let Some(begin) = self.next_byte().filter(|_| self.read.is_empty()) else { return };
         let is_near = begin >= self.read.end && begin - self.read.end <= GAP_BYTES_MAX;
         if !is_near {
