@@ -24,7 +24,7 @@ mod message;
 mod schema;
 mod table;
 
-use std::{ops::Range, vec};
+use std::{collections::HashMap, ops::Range, vec};
 
 use larder_base::limits;
 
@@ -32,7 +32,7 @@ use self::{
     message::{Block, Footer, Header, Message},
     table::TableBuilder,
 };
-use crate::{Fault, Scan, Table, reads::Reads, shown};
+use crate::{Fault, Scan, Table, scan::Reads, shown};
 
 /// Begins and ends a file.
 const MAGIC: &[u8] = b"ARROW1";
@@ -47,6 +47,16 @@ const METADATA_BYTES_MAX: u64 = 64 << 20;
 const BATCHES_MAX: u64 = 10_000_000;
 /// Bytes of offsets that are collected before they become rows.
 const OFFSETS_PIECE_BYTES: u64 = 1 << 20;
+
+/// Returns the lengths of the lists of numbers that all have one length, by dotted name. `message`
+/// is a schema that stands alone.
+pub(crate) fn fixed_lists(message: &[u8]) -> Result<HashMap<String, u64>, Fault> {
+    let metadata = message.strip_prefix(CONTINUATION).unwrap_or(message);
+    match Message::parse(metadata.get(4..).unwrap_or(&[]))?.header {
+        Header::Schema(schema) => Ok(schema::fixed_lists(&schema::fields(schema)?)),
+        _ => Err(Fault::new("schema", "is missing")),
+    }
+}
 
 /// The scan of an Arrow IPC file or stream.
 #[derive(Debug)]

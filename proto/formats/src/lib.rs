@@ -4,6 +4,8 @@
 //! bytes, and names the next. In the end it returns a [`Table`]: the columns of the file's samples
 //! and the place of each row.
 //!
+//! Some rows do not lie in the file as a shard holds them. A [`Block`] makes them from its bytes.
+//!
 //! Invariant: a table is a pure function of the file's bytes. The scan compares every number from
 //! the file with a limit before it takes memory.
 //!
@@ -11,18 +13,24 @@
 //! decoding of pictures and sound.
 
 mod arrow;
+mod block;
 mod dtype;
+mod fault;
 pub mod jsonl;
+mod make;
 pub mod mds;
 pub mod metadata;
+mod parquet;
 mod path;
-mod reads;
 mod scan;
 mod table;
 mod tar;
 
 pub use arrow::ArrowScan;
+pub use block::{Block, Put, RowsWanted};
 pub use dtype::Dtype;
-pub use scan::{Fault, Scan, shown};
-pub use table::{Column, Inline, Rows, Spans, Table};
+pub use fault::{Fault, shown};
+pub use parquet::ParquetScan;
+pub use scan::Scan;
+pub use table::{Blocks, Column, Inline, PlacedBlock, Rows, Spans, Table};
 pub use tar::TarScan;

@@ -1,8 +1,12 @@
-//! The scan of one file, and the mistakes that it finds.
+//! The scan of one file.
 
-use std::{fmt, ops::Range};
+mod reads;
 
-use crate::Table;
+use std::ops::Range;
+
+use crate::{Fault, Table};
+
+pub(crate) use reads::Reads;
 
 /// Reads the headers of one file. The caller performs the reads:
 ///
@@ -24,31 +28,4 @@ pub trait Scan {
     /// # Errors
     /// A mistake that shows only when all headers are known.
     fn finish(self: Box<Self>) -> Result<Table, Fault>;
-}
-
-/// A mistake in a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// The place: a member, a tensor or a field.
-    pub field: String,
-    /// The mistake, as a clause: `ends before its data`.
-    pub why: String,
-}
-
-impl Fault {
-    /// Makes a fault of a place and a reason.
-    pub fn new(field: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { field: field.into(), why: why.into() }
-    }
-
-    /// Puts a wider place before the place.
-    #[must_use]
-    pub fn within(self, place: impl fmt::Display) -> Self {
-        Self { field: format!("{place} {}", self.field), why: self.why }
-    }
-}
-
-/// Shortens and escapes a name from a file for a message.
-pub fn shown(name: &str) -> String {
-    name.chars().take(100).flat_map(char::escape_debug).collect()
 }

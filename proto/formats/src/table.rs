@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::Dtype;
+use crate::{Block, Dtype};
 
 /// The samples of one file: some columns of equally many rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,6 +49,30 @@ pub enum Rows {
     Spans(Spans),
     /// The values were read by the scan.
     Inline(Inline),
+    /// The rows must be decoded, block by block.
+    Blocks(Blocks),
+}
+
+/// The blocks of a column, in the order of their rows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Blocks {
+    /// The blocks.
+    pub blocks: Vec<PlacedBlock>,
+    /// The bytes of each row. `None` if all rows have one length.
+    pub lengths: Option<Vec<u32>>,
+    /// The column says nothing unless that of another file does: all rows are valid.
+    pub is_redundant: bool,
+}
+
+/// A block, and its place in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacedBlock {
+    /// The stored bytes.
+    pub range: Range<u64>,
+    /// Number of rows.
+    pub rows: u32,
+    /// How the rows are made.
+    pub block: Block,
 }
 
 /// A range of a file for each row.

@@ -6,6 +6,8 @@
 //!
 //! Thread rule: plain values. Non-goals: which fields become columns (`layout`).
 
+use std::collections::HashMap;
+
 use larder_base::limits;
 
 use super::{column_named, flat, message::unsigned};
@@ -126,6 +128,25 @@ pub(super) fn add_metadata(schema: flat::Table<'_>, table: &mut Table) -> Result
         table.left_out.push((format!("{left_out} values of the metadata"), why));
     }
     Ok(())
+}
+
+/// Returns the lengths of the lists of numbers that all have one length, by dotted name.
+pub(super) fn fixed_lists(fields: &[Field]) -> HashMap<String, u64> {
+    fn visit(above: &str, field: &Field, found: &mut HashMap<String, u64>) {
+        let name = format!("{above}{}", field.name);
+        match (field.kind, field.children.as_slice()) {
+            (Kind::FixedList(length), [element]) if matches!(element.kind, Kind::Number(_)) => {
+                found.insert(name, length);
+            }
+            (Kind::Struct, children) => {
+                children.iter().for_each(|child| visit(&format!("{name}."), child, found));
+            }
+            _ => {}
+        }
+    }
+    let mut found = HashMap::new();
+    fields.iter().for_each(|field| visit("", field, &mut found));
+    found
 }
 
 struct Reader {

@@ -40,7 +40,7 @@ pub(crate) fn rows(column: &Column, count: u64, file: &[u8]) -> Vec<Vec<u8>> {
             at..at + length
         }
         Rows::Spans(spans) => spans.range(usize::try_from(row).unwrap()),
-        Rows::Inline(_) => panic!("no scan here reads values"),
+        Rows::Inline(_) | Rows::Blocks(_) => panic!("the rows lie in the file"),
     };
     let rows: Vec<Vec<u8>> = (0..count).map(of).map(|range| cut(file, range).to_vec()).collect();
     assert!(column.ragged || rows.iter().all(|row| row.len() as u64 == length));

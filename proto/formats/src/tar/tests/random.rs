@@ -42,7 +42,7 @@ fn samples_fit(table: &Table, file_bytes: u64) {
                 spans.len()
             }
             Rows::Inline(inline) => inline.len(),
-            Rows::Strided { .. } => panic!("no column of a tar has strides"),
+            Rows::Strided { .. } | Rows::Blocks(_) => panic!("members are not side by side"),
         };
         assert_eq!(rows as u64, table.rows);
     }

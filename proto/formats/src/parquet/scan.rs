@@ -1,0 +1,262 @@
+//! The scan of a Parquet file: its footer, and the columns that must be decoded.
+//!
+//! Thread rule: a plain value. Memory: the footer, the lengths of rows that differ in length, and
+//! one page.
+
+use std::ops::Range;
+
+use larder_base::limits;
+
+use super::{MAGIC, VALID, column::ColumnScan, column_named, fixed_lists, footer::Footer, schema};
+use crate::{Blocks, Column, Fault, Rows, Scan, Table, scan::Reads};
+
+/// Largest footer.
+const FOOTER_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of a chunk that are read before its pages are taken.
+const PIECE_BYTES: u64 = 1 << 20;
+/// A file may decode to this many times its size, or to [`RATIO_FREE_BYTES`].
+const RATIO_MAX: u64 = 1000;
+const RATIO_FREE_BYTES: u64 = 256 << 20;
+
+/// The scan of a Parquet file.
+#[derive(Debug)]
+pub struct ParquetScan {
+    file_bytes: u64,
+    /// The columns to keep, or all.
+    wanted: Option<Vec<String>>,
+    reads: Reads<Part>,
+    table: Table,
+    columns: Vec<ColumnScan>,
+}
+
+/// A range that the scan asks for.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    End,
+    Footer,
+    /// Bytes of a chunk: the numbers of the column and of the row group.
+    Piece(usize, usize),
+}
+
+impl ParquetScan {
+    /// Begins the scan of a file of this size. `columns` are those to keep, or all.
+    pub fn new(file_bytes: u64, columns: Option<&[String]>) -> Self {
+        let mut reads = Reads::new(file_bytes);
+        let begin = file_bytes.saturating_sub(limits::HEADER_PROBE_BYTES);
+        if begin < file_bytes {
+            reads.push(begin..file_bytes, Part::End);
+            reads.plan();
+        }
+        let (wanted, table) = (columns.map(<[String]>::to_vec), Table::default());
+        Self { file_bytes, wanted, reads, table, columns: Vec::new() }
+    }
+
+    fn take_part(&mut self, part: Part, range: Range<u64>, bytes: &[u8]) -> Result<(), Fault> {
+        match part {
+            Part::End => self.take_end(range.start, bytes),
+            Part::Footer => self.take_footer(range.start, bytes),
+            Part::Piece(column, group) => self.columns[column].take_piece(group, range.end, bytes),
+        }
+    }
+
+    /// Takes the last bytes of the file. The footer is often among them.
+    fn take_end(&mut self, begin: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let fault = |why: String| Err(Fault::new("footer", why));
+        let Some((rest, length)) = bytes.strip_suffix(MAGIC).and_then(<[u8]>::split_last_chunk)
+        else {
+            return match bytes.ends_with(b"PARE") {
+                true => fault("is encrypted: not yet".into()),
+                false => fault(
+                    "is missing: the file does not end with PAR1, so it was cut off or is no \
+                     Parquet file"
+                        .into(),
+                ),
+            };
+        };
+        let (end, length) = (begin + rest.len() as u64, u64::from(u32::from_le_bytes(*length)));
+        if length == 0 || length > FOOTER_BYTES_MAX {
+            return fault(format!("has {length} bytes: from 1 to {FOOTER_BYTES_MAX} are read"));
+        }
+        let Some(footer) = end.checked_sub(length) else {
+            return fault(format!("has {length} bytes where the file has {end} before its end"));
+        };
+        match footer.checked_sub(begin).map(usize::try_from) {
+            Some(Ok(at)) => self.take_footer(footer, &rest[at..]),
+            _ => {
+                self.reads.push(footer..end, Part::Footer);
+                Ok(())
+            }
+        }
+    }
+
+    fn take_footer(&mut self, begin: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let footer = Footer::parse(bytes)?;
+        let fixed = fixed_lists::lengths(&footer.metadata);
+        let leaves = schema::leaves(&footer.schema, &fixed)?;
+        let rows: Option<u64> =
+            footer.groups.iter().try_fold(0, |sum: u64, group| sum.checked_add(group.rows));
+        if rows != Some(footer.rows) {
+            return Err(Fault::new("footer", "counts other rows than its row groups"));
+        }
+        self.table.rows = footer.rows;
+        let own = ["ARROW:schema", "pandas"];
+        let told = footer.metadata.iter().filter(|(key, _)| !own.contains(&key.as_str()));
+        self.table.metadata = told.cloned().collect();
+        let mut pieces = Vec::new();
+        for (index, leaf) in leaves.into_iter().enumerate() {
+            if self.wanted.as_ref().is_some_and(|names| !is_named(&leaf.name, names)) {
+                continue;
+            }
+            match leaf.column.clone() {
+                Ok(shape) => {
+                    let column = ColumnScan::new(leaf, shape);
+                    self.add_column(column, index, &footer, begin, &mut pieces)?;
+                }
+                Err(why) => self.leave_out(&leaf.name, why),
+            }
+        }
+        self.check_rows()?;
+        self.ask(pieces)
+    }
+
+    fn leave_out(&mut self, name: &str, why: String) {
+        if self.table.left_out.last().is_none_or(|(last, _)| last != name) {
+            self.table.left_out.push((name.to_owned(), why));
+        }
+    }
+
+    /// Adds a column with its blocks. Appends the chunks to decode to `pieces`.
+    fn add_column(
+        &mut self,
+        mut column: ColumnScan,
+        index: usize,
+        footer: &Footer,
+        end: u64,
+        pieces: &mut Vec<(Range<u64>, usize, usize)>,
+    ) -> Result<(), Fault> {
+        let own = pieces.len();
+        let name = column.leaf.name.clone();
+        for (number, group) in footer.groups.iter().enumerate().filter(|(_, group)| group.rows > 0)
+        {
+            let place = || format!("row group {number} {}", column_named(&name));
+            let chunk = group.chunks.get(index).ok_or_else(|| {
+                Fault::new(place(), "has no chunk, though the schema has the column")
+            })?;
+            let added = column.add(chunk, group.rows, end);
+            let range = added.map_err(|fault| fault.within(place()))?;
+            if let (None, Some(range)) = (&column.refused, range) {
+                pieces.push((range, self.columns.len(), column.blocks.len() - 1));
+            }
+        }
+        match column.refused.take() {
+            Some(why) => {
+                pieces.truncate(own);
+                self.leave_out(&name, why);
+            }
+            None => self.columns.push(column),
+        }
+        Ok(())
+    }
+
+    /// Checks that memory has room for the lengths of these rows.
+    fn check_rows(&self) -> Result<(), Fault> {
+        let ragged = self.columns.iter().filter(|column| column.shape.ragged).count() as u64;
+        let limit = limits::RAGGED_ROWS_MAX;
+        if ragged.saturating_mul(self.table.rows) > limit {
+            let why = format!("are {} in each of {ragged} columns of any length", self.table.rows);
+            let why = format!("{why}: a scan keeps at most {limit} lengths");
+            return Err(Fault::new("rows", why));
+        }
+        let mut names: Vec<&str> = self.columns.iter().map(|column| &*column.leaf.name).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Fault::new(column_named(pair[0]), "comes twice")),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks for the chunks to decode, in the order in which they lie.
+    fn ask(&mut self, mut chunks: Vec<(Range<u64>, usize, usize)>) -> Result<(), Fault> {
+        chunks.sort_by_key(|(range, _, _)| range.start);
+        let mut end = 0;
+        for (mut range, column, group) in chunks {
+            if range.start < end {
+                let name = column_named(&self.columns[column].leaf.name);
+                return Err(Fault::new(name, "has a chunk that overlaps another"));
+            }
+            end = range.end;
+            while !range.is_empty() {
+                let next = range.end.min(range.start + PIECE_BYTES);
+                self.reads.push(range.start..next, Part::Piece(column, group));
+                range.start = next;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_table_columns(&mut self) {
+        for column in std::mem::take(&mut self.columns) {
+            match column.refused {
+                Some(why) => self.leave_out(&column.leaf.name.clone(), why),
+                None => self.table.columns.extend(column.into_columns()),
+            }
+        }
+    }
+
+    /// Checks that the file does not stand for far more than its size.
+    fn check_ratio(&self) -> Result<(), Fault> {
+        let bytes = |column: &Column| {
+            let lengths = match &column.rows {
+                Rows::Blocks(blocks) if blocks.is_redundant => return 0,
+                Rows::Blocks(Blocks { lengths: Some(lengths), .. }) => lengths,
+                _ => {
+                    let row = column.shape.iter().product::<u64>() * column.dtype.size_bytes();
+                    return self.table.rows.saturating_mul(row);
+                }
+            };
+            lengths.iter().map(|&bytes| u64::from(bytes)).sum()
+        };
+        let decoded = self.table.columns.iter().map(bytes).fold(0, u64::saturating_add);
+        let limit = self.file_bytes.saturating_mul(RATIO_MAX).max(RATIO_FREE_BYTES);
+        if decoded > limit {
+            let why = format!(
+                "decodes to {decoded} bytes from {}, more than {RATIO_MAX} times as many: choose \
+                 columns with --columns, or write the file again without the repeated values",
+                self.file_bytes
+            );
+            return Err(Fault::new("file", why));
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a column is among the wanted ones, by itself or by its validity.
+fn is_named(name: &str, wanted: &[String]) -> bool {
+    wanted.iter().any(|own| {
+        let valid = own.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+        own == name || valid == Some(VALID)
+    })
+}
+
+impl Scan for ParquetScan {
+    fn wants(&self) -> Option<Range<u64>> {
+        self.reads.wants()
+    }
+
+    fn take(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        while let Some((range, part, bytes)) = self.reads.take(&mut bytes) {
+            self.take_part(part, range, &bytes)?;
+        }
+        self.reads.plan();
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Table, Fault> {
+        if self.file_bytes == 0 {
+            return Err(Fault::new("footer", "is missing: the file is empty"));
+        }
+        self.add_table_columns();
+        self.check_ratio()?;
+        Ok(self.table)
+    }
+}

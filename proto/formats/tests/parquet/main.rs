@@ -1,0 +1,149 @@
+//! The scan of Parquet files and the making of their rows: fixtures of pyarrow, and bad input.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bad;
+
+use std::{alloc::System, collections::BTreeMap};
+
+use cap::Cap;
+use larder_formats::{Blocks, Column, Dtype, Fault, ParquetScan, Rows, RowsWanted, Scan, Table};
+use serde_json::Value;
+
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+
+fn fixture(name: &str) -> Vec<u8> {
+    std::fs::read(format!("tests/files/parquet/{name}")).unwrap()
+}
+
+/// Scans a file, with its bytes in pieces of random size.
+fn scan(file: &[u8], columns: Option<&[String]>, seed: u64) -> Result<Table, Fault> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut scan = ParquetScan::new(file.len() as u64, columns);
+    while let Some(range) = scan.wants() {
+        assert!(range.start < range.end && range.end <= file.len() as u64, "{range:?}");
+        let at = |offset: u64| usize::try_from(offset).unwrap();
+        let mut rest = &file[at(range.start)..at(range.end)];
+        let largest = if random.bool() { 9 } else { rest.len() };
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(random.usize(1..=largest.min(rest.len())));
+            scan.take(piece)?;
+            rest = after;
+        }
+    }
+    Box::new(scan).finish()
+}
+
+/// The rows of a column: all bytes, and the bytes of each row.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Made {
+    bytes: Vec<u8>,
+    lengths: Vec<u32>,
+}
+
+/// Makes the rows of a column, block after block.
+fn make(column: &Column, file: &[u8]) -> Result<Made, Fault> {
+    let Rows::Blocks(Blocks { blocks, .. }) = &column.rows else { panic!("no blocks") };
+    let scalar_bytes = column.dtype.size_bytes();
+    let row_bytes = column.shape.iter().product::<u64>() * scalar_bytes;
+    let row_bytes = (!column.ragged).then_some(row_bytes);
+    let mut made = Made::default();
+    for placed in blocks {
+        let wanted = RowsWanted { rows: placed.rows.into(), row_bytes, scalar_bytes };
+        let at = |offset: u64| usize::try_from(offset).unwrap();
+        let stored = &file[at(placed.range.start)..at(placed.range.end)];
+        placed.block.make(wanted, stored, &mut |bytes, lengths| {
+            made.bytes.extend_from_slice(bytes);
+            made.lengths.extend_from_slice(lengths);
+            Ok(())
+        })?;
+    }
+    Ok(made)
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const FILES: [&str; 6] = ["snappy", "zstd", "gzip", "lz4", "deltas", "groups"];
+
+#[test]
+fn rows_are_those_of_pyarrow() {
+    let expected: BTreeMap<String, BTreeMap<String, Value>> =
+        serde_json::from_slice(&fixture("expected.json")).unwrap();
+    assert_eq!(expected.len(), FILES.len());
+    for (name, columns) in expected {
+        let file = fixture(&format!("{name}.parquet"));
+        let table = scan(&file, None, file.len() as u64).unwrap();
+        assert_eq!(table.columns.len(), 2 * columns.len(), "{name}");
+        for pair in table.columns.chunks(2) {
+            let [column, valid] = pair else { panic!("a column without its mask") };
+            let place = format!("{name} {}", column.name);
+            let wanted = &columns[&column.name];
+            assert_eq!(valid.name, format!("{}.valid", column.name));
+            let made = make(column, &file).unwrap();
+            assert_eq!(sha256(&made.bytes), wanted["sha256"], "{place}");
+            let lengths: Vec<u32> = serde_json::from_value(wanted["bytes"].clone()).unwrap();
+            assert_eq!(table.rows, lengths.len() as u64, "{place}");
+            let Rows::Blocks(Blocks { lengths: scanned, .. }) = &column.rows else { panic!() };
+            if column.ragged {
+                assert_eq!(made.lengths, lengths, "{place}");
+                assert_eq!(scanned.as_ref(), Some(&lengths), "{place}");
+            } else {
+                assert_eq!((&made.lengths, scanned), (&Vec::new(), &None), "{place}");
+            }
+            let is_valid: Vec<bool> = serde_json::from_value(wanted["valid"].clone()).unwrap();
+            let Rows::Blocks(Blocks { is_redundant, .. }) = valid.rows else { panic!() };
+            let no_nulls = is_valid.iter().all(|&valid| valid);
+            assert!(no_nulls || !is_redundant, "{place}");
+            let made: Vec<bool> =
+                make(valid, &file).unwrap().bytes.iter().map(|&byte| byte == 1).collect();
+            assert_eq!(made, is_valid, "{place}");
+        }
+    }
+}
+
+#[test]
+fn lists_of_one_length_have_a_shape() {
+    let table = scan(&fixture("snappy.parquet"), None, 1).unwrap();
+    let column = |name: &str| table.columns.iter().find(|column| column.name == name).unwrap();
+    let lists = column("fixed_list");
+    assert_eq!((&*lists.shape, lists.dtype, lists.ragged), (&[4][..], Dtype::F32, false));
+    assert_eq!((&*column("fixed").shape, column("fixed").dtype), (&[12][..], Dtype::U8));
+    assert_eq!((column("half").dtype, column("uint16").dtype), (Dtype::F16, Dtype::U16));
+    assert!(column("list").ragged && column("list").dtype == Dtype::I16);
+}
+
+#[test]
+fn only_wanted_columns_are_read() {
+    let file = fixture("snappy.parquet");
+    let wanted = ["image.bytes".to_owned(), "int8.valid".to_owned()];
+    let table = scan(&file, Some(&wanted), 2).unwrap();
+    let names: Vec<&str> = table.columns.iter().map(|column| &*column.name).collect();
+    assert_eq!(names, ["image.bytes", "image.bytes.valid", "int8", "int8.valid"]);
+}
+
+#[test]
+fn columns_that_cannot_be_rows_are_listed() {
+    let table = scan(&fixture("left_out.parquet"), None, 3).unwrap();
+    let names: Vec<&str> = table.columns.iter().map(|column| &*column.name).collect();
+    assert_eq!(names, ["number", "number.valid", "time", "time.valid", "date", "date.valid"]);
+    assert_eq!(table.metadata, [("note".into(), "kept".into())]);
+    let left_out: Vec<(&str, &str)> =
+        table.left_out.iter().map(|(name, why)| (&**name, &**why)).collect();
+    assert_eq!(
+        left_out,
+        [
+            ("decimal", "is a decimal: not yet"),
+            ("map", "is a map: not yet"),
+            ("lists", "is a list of structs or of lists: only lists of numbers are read"),
+            ("texts", "is a list of texts: only lists of numbers are read"),
+            ("structs", "is a list of structs or of lists: only lists of numbers are read"),
+            ("holes", "has a null among its elements in row group 0: not yet"),
+        ]
+    );
+    let table = scan(&fixture("brotli.parquet"), None, 4).unwrap();
+    assert_eq!(table.left_out[0], ("int64".into(), "is compressed with Brotli: not yet".into()));
+}
