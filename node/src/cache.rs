@@ -29,7 +29,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use larder_base::{Error, ErrorKind, ShardId, SnapshotId, limits};
-use larder_dataset::{FillPlan, Get, Leaf, Manifest, RegionPlan};
+use larder_dataset::{BlockRead, BlocksRead, FillPlan, Get, Leaf, Manifest, RegionPlan};
 use larder_extent::{ExtentError, Layout, PartSpec, Region};
 use larder_store::{Budget, FillPermit, KeepWhatYouHave};
 
@@ -224,13 +224,15 @@ impl fmt::Debug for Cache {
     }
 }
 
-/// The layout and the reads of one shard. Part by part, the reads fill the extent, and then the
-/// leaf the inline tensors.
+/// The layout and the reads of one shard. Part by part, the extent is filled by the reads, by rows
+/// that are made, and then by the leaf.
 #[derive(Debug)]
 pub(crate) struct ShardPlan {
     pub(crate) layout: Layout,
     pub(crate) gets: Vec<Get>,
-    /// The index of the first part of each read, and then that of the first inline tensor.
+    pub(crate) blocks: Vec<BlocksRead>,
+    /// The index of the first part of each read, then that of each read of blocks, and then that of
+    /// the first inline tensor.
     pub(crate) firsts: Vec<usize>,
     /// The inline tensors whose regions have bytes.
     pub(crate) inline: Vec<usize>,
@@ -243,25 +245,49 @@ impl ShardPlan {
     /// The dataset has no such shard, or the leaf does not have it.
     pub(crate) fn new(manifest: &Manifest, leaf: &Leaf, shard: u32) -> Result<Self, ExtentError> {
         let layout = shard_layout(manifest, shard)?;
-        let FillPlan { gets, mut inline, .. } =
+        let FillPlan { gets, blocks, mut inline, .. } =
             manifest.fill_plan(leaf, shard, limits::FILL_PART_BYTES);
         inline.retain(|&tensor| layout.region_bytes(tensor) > 0);
-        let next = |next: &mut usize, get: &Get| {
-            *next += get.parts.len();
+        let counts = gets.iter().map(|get| get.parts.len());
+        let counts = counts.chain(blocks.iter().map(|read| block_parts(read).count()));
+        let next = |next: &mut usize, count| {
+            *next += count;
             Some(*next)
         };
-        let firsts = [0].into_iter().chain(gets.iter().scan(0, next)).collect();
-        Ok(Self { layout, gets, firsts, inline })
+        let firsts = [0].into_iter().chain(counts.scan(0, next)).collect();
+        Ok(Self { layout, gets, blocks, firsts, inline })
     }
 
-    /// Returns the parts of the extent: those of each read, and then the inline tensors.
+    /// Returns the indices of the parts that a read of blocks makes.
+    pub(crate) fn parts_of_blocks(&self, read: usize) -> std::ops::Range<usize> {
+        let at = self.gets.len() + read;
+        self.firsts[at]..self.firsts[at + 1]
+    }
+
+    /// Returns the index of the first part that the leaf fills.
+    pub(crate) fn first_inline(&self) -> usize {
+        self.firsts[self.gets.len() + self.blocks.len()]
+    }
+
+    /// Returns the parts of the extent, in the order of `firsts`.
     pub(crate) fn parts(&self) -> Vec<PartSpec> {
         let read = self.gets.iter().flat_map(|get| &get.parts);
         let read = read.map(|part| PartSpec { region: part.tensor, range: part.region.clone() });
         let whole =
             |&region: &usize| PartSpec { region, range: 0..self.layout.region_bytes(region) };
-        read.chain(self.inline.iter().map(whole)).collect()
+        let made = self.blocks.iter().flat_map(block_parts);
+        read.chain(made).chain(self.inline.iter().map(whole)).collect()
     }
+}
+
+/// Returns the parts that a read of blocks makes.
+fn block_parts(read: &BlocksRead) -> impl Iterator<Item = PartSpec> {
+    let parts = |block: &BlockRead| {
+        let region = block.tensor;
+        let cut = block.parts(limits::FILL_PART_BYTES);
+        cut.map(move |range| PartSpec { region, range })
+    };
+    read.blocks.iter().flat_map(parts)
 }
 
 /// Returns the layout of a shard's extent.

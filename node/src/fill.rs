@@ -3,7 +3,8 @@
 //! A fixed number of workers take fills from the queue, most urgent first. For each fill a worker:
 //!
 //! 1. creates a memory file for the shard, in bytes that the budget has admitted;
-//! 2. reads its parts in parallel, and writes and hashes bytes as they arrive;
+//! 2. reads its parts in parallel, and writes and hashes bytes as they arrive; makes the rows that
+//!    lie in the objects in another form;
 //! 3. seals the extent;
 //! 4. compares the checksum, if the snapshot of a waiting reader pins one (`compare`).
 //!
@@ -16,6 +17,7 @@
 //! (the store admits), serving readers (they wait on the
 //! [`InFlightFill`](crate::cache::InFlightFill)).
 
+mod maker;
 mod peer_source;
 mod peers;
 mod read_through;
@@ -32,6 +34,7 @@ use larder_extent::Part;
 
 use crate::cache::extent_error;
 
+pub(crate) use maker::Maker;
 pub(crate) use peers::{Holder, Missed, Peer, Peers};
 pub(crate) use read_through::{ReadThrough, RowWanted};
 pub(crate) use reader::Reader;

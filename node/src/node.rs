@@ -23,7 +23,7 @@ use crate::cache::{Cache, Counters};
 use crate::catalog::Catalog;
 use crate::config::{Config, Memory};
 use crate::driver;
-use crate::fill::{Filler, Peers, ReadThrough, Reader, TransferThrottle};
+use crate::fill::{Filler, Maker, Peers, ReadThrough, Reader, TransferThrottle};
 use crate::leaves::Leaves;
 use crate::membership::{Cluster, Placements};
 use crate::replication::Copier;
@@ -165,13 +165,14 @@ fn share(
     let peers = Arc::new(Peers::new(&config.node_id, Arc::clone(&placements)));
     let throttle = Arc::new(TransferThrottle::default());
     let leaves = Leaves::new(&cache, handle.clone());
-    Filler::new((&reader, &leaves), Arc::clone(&peers), &counters, &throttle)
+    let maker = Maker::new(&cache, &reader);
+    Filler::new((&reader, &maker, &leaves), Arc::clone(&peers), &counters, &throttle)
         .start_workers(&cache, &handle, &stopping);
     Ok(Shared {
         boot_id: std::array::from_fn(|_| fastrand::u8(..)),
         catalog,
         origin_faults: ArcSwap::default(),
-        read_through: ReadThrough::new(handle.clone(), reader, Arc::clone(&counters)),
+        read_through: ReadThrough::new(handle.clone(), (reader, maker), Arc::clone(&counters)),
         config,
         cache,
         leaves,

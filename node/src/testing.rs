@@ -22,7 +22,7 @@ use crate::cache::{Awaited, Cache, Counters, Found, Priority, Waited};
 use crate::catalog::Catalog;
 use crate::clock;
 use crate::dataset::Dataset;
-use crate::fill::{Filler, Peers, ReadThrough, Reader};
+use crate::fill::{Filler, Maker, Peers, ReadThrough, Reader};
 use crate::leaves::Leaves;
 use crate::membership::Placements;
 
@@ -145,7 +145,7 @@ impl Folder {
         let leaf = self.leaf(dataset, shard);
         match dataset.manifest().row_source(&leaf, (shard, 0), 0) {
             RowSource::Object(read) => read.offset,
-            RowSource::Value(_) => panic!("the rows lie in a file"),
+            RowSource::Value(_) | RowSource::Block(..) => panic!("the rows lie in a file"),
         }
     }
 
@@ -188,7 +188,8 @@ impl CacheFixture {
         assert_eq!(dataset.manifest_extent().total_bytes(), manifest_bytes);
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
         let handle = runtime.handle().clone();
-        let read_through = ReadThrough::new(handle, Arc::clone(&reader), Arc::clone(&counters));
+        let readers = (Arc::clone(&reader), Maker::new(&cache, &reader));
+        let read_through = ReadThrough::new(handle, readers, Arc::clone(&counters));
         let stopping = CancellationToken::new();
         let leaves = Leaves::new(&cache, runtime.handle().clone());
         let shards: Vec<u32> = (0..dataset.manifest().shard_count()).collect();
@@ -213,8 +214,9 @@ impl CacheFixture {
         let members = [member("n1", "127.0.0.1:1")].into_iter().chain(beside).collect();
         let peers = Arc::new(Peers::new("n1", placed(1, members)));
         peers.meet(others);
-        let filler =
-            Filler::new((&self.reader, &self.leaves), peers, &self.counters, &Arc::default());
+        let maker = Maker::new(&self.cache, &self.reader);
+        let sources = (&self.reader, &maker, &self.leaves);
+        let filler = Filler::new(sources, peers, &self.counters, &Arc::default());
         filler.start_workers(&self.cache, self.runtime.handle(), &self.stopping);
     }
 

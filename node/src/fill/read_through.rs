@@ -1,17 +1,21 @@
 //! Reads single rows by range, for shards that will not be kept.
 //!
 //! Filling a whole shard for one row would read the dataset many times over. So rows of such shards
-//! are read on request, neighbours together, and are not kept.
+//! are read on request, neighbours together, and are not kept. A row that is made costs its whole
+//! block, once a request.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::{Error, ErrorKind, limits};
-use larder_dataset::{RowPlaces, RowRead, RowSource, RowsRead};
+use larder_dataset::{BlockRead, RowPlaces, RowRead, RowSource, RowsRead};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::Reader;
+use super::maker::{alone, cannot_be_made};
+use super::{Maker, Reader};
 use crate::cache::Counters;
 use crate::dataset::Dataset;
 use crate::fill::{ByteSink, ObjectRange, Piece};
@@ -37,16 +41,22 @@ pub(crate) struct RowWanted {
 pub(crate) struct ReadThrough {
     runtime: Handle,
     reader: Arc<Reader>,
+    maker: Arc<Maker>,
     gets: Semaphore,
     staging: Arc<Semaphore>,
     counters: Arc<Counters>,
 }
 
 impl ReadThrough {
-    pub(crate) fn new(runtime: Handle, reader: Arc<Reader>, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(
+        runtime: Handle,
+        (reader, maker): (Arc<Reader>, Arc<Maker>),
+        counters: Arc<Counters>,
+    ) -> Self {
         Self {
             runtime,
             reader,
+            maker,
             gets: Semaphore::new(limits::RANGE_READS_MAX),
             staging: Arc::new(Semaphore::new(units(limits::RANGE_STAGING_BYTES))),
             counters,
@@ -85,7 +95,11 @@ impl ReadThrough {
         rows: &[RowWanted],
         target: &mut [u8],
     ) -> Result<(), Error> {
-        let reads = RowsRead::join(pieces(places, rows, target)?, limits::FILL_PART_BYTES);
+        let (pieces, blocks) = pieces(places, rows, target)?;
+        for block in blocks {
+            self.make_rows(dataset, places, block)?;
+        }
+        let reads = RowsRead::join(pieces, limits::FILL_PART_BYTES);
         let reads = reads.into_iter().map(|read| async move {
             let (object, range) = (read.object, read.range.clone());
             let leaf = places.leaf_of_number(read.leaf).expect("the leaf of the row is held");
@@ -97,6 +111,23 @@ impl ReadThrough {
         let read = self.runtime.block_on(reading.try_collect::<()>());
         self.counters.rows_by_range.add(rows.len() as u64);
         read.map_err(|gave_up| gave_up.why)
+    }
+
+    /// Makes the rows of a block.
+    fn make_rows(
+        &self,
+        dataset: &Dataset,
+        places: &RowPlaces,
+        mut wanted: BlockWanted<'_>,
+    ) -> Result<(), Error> {
+        let leaf = places.leaf_of(wanted.shard).expect("the leaf of the row is held");
+        let read = alone(wanted.block.clone());
+        let reading = self.maker.read(dataset, leaf, &read, &self.gets);
+        let stored = self.runtime.block_on(reading).map_err(|gave_up| gave_up.why)?;
+        wanted.rows.sort_unstable_by_key(|(place, _)| place.start);
+        let (block, manifest) = (&wanted.block, places.manifest());
+        let made = manifest.make_into(leaf, wanted.shard, block, &stored.bytes, &mut wanted.rows);
+        made.map_err(|damaged| cannot_be_made(block, damaged).why)
     }
 
     /// Reads the bytes of one row from `offset` on, as many as fill `target`. Ignores the place in
@@ -119,6 +150,15 @@ impl ReadThrough {
         let bytes = target.len() as u64;
         let whole = match source(places, row) {
             RowSource::Object(whole) => whole,
+            RowSource::Block(block, place) => {
+                let is_last = place.start + offset + bytes == place.end;
+                let begin = place.start + offset;
+                let rows = vec![(begin..begin + bytes, target)];
+                let wanted = BlockWanted { shard: row.shard, block, rows };
+                self.make_rows(dataset, places, wanted)?;
+                self.counters.rows_by_range.add(u64::from(is_last));
+                return Ok(());
+            }
             RowSource::Value(value) => {
                 let begin = usize::try_from(offset).expect("a row in memory");
                 target.copy_from_slice(&value[begin..begin + target.len()]);
@@ -149,16 +189,24 @@ fn source<'a>(places: &'a RowPlaces, row: &RowWanted) -> RowSource<'a> {
 /// A row to read: the number of its leaf, its place in an object, and its memory.
 type Wanted<'a> = (u32, RowRead, &'a mut [u8]);
 
+/// Rows of a block to make: each with its place in the region, and its memory.
+struct BlockWanted<'a> {
+    shard: u32,
+    block: BlockRead,
+    rows: Vec<(Range<u64>, &'a mut [u8])>,
+}
+
 /// Splits the target into one piece per row. Fills the pieces of rows that stand in a leaf, and
-/// returns all others.
+/// returns all others: those to read, and those to make.
 fn pieces<'a>(
     places: &RowPlaces,
     rows: &[RowWanted],
     target: &'a mut [u8],
-) -> Result<Vec<Wanted<'a>>, Error> {
+) -> Result<(Vec<Wanted<'a>>, Vec<BlockWanted<'a>>), Error> {
     let mut rows: Vec<&RowWanted> = rows.iter().collect();
     rows.sort_unstable_by_key(|row| row.at);
     let mut wanted = Vec::with_capacity(rows.len());
+    let mut blocks: BTreeMap<_, BlockWanted<'a>> = BTreeMap::new();
     let (mut rest, mut done) = (target, 0);
     for row in rows {
         let (_, bytes) = places.row(row.shard, row.row, row.tensor);
@@ -175,13 +223,18 @@ fn pieces<'a>(
         (rest, done) = (after, row.at + bytes);
         match source(places, row) {
             RowSource::Value(value) => piece.copy_from_slice(value),
+            RowSource::Block(block, place) => {
+                let name = (row.shard, row.tensor, block.region.start);
+                let new = || BlockWanted { shard: row.shard, block, rows: Vec::new() };
+                blocks.entry(name).or_insert_with(new).rows.push((place, piece));
+            }
             RowSource::Object(read) => {
                 let leaf = places.leaf_of(row.shard).expect("the leaf of the row is held");
                 wanted.push((leaf.number(), read, piece));
             }
         }
     }
-    Ok(wanted)
+    Ok((wanted, blocks.into_values().collect()))
 }
 
 /// The memory of rows that one read yields.

@@ -1,18 +1,19 @@
 //! The fill workers. Each performs one fill at a time, from memory to seal.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::{Error, ErrorKind, limits};
-use larder_dataset::Leaf;
+use larder_dataset::{BlocksRead, Leaf, MakeError};
 use larder_extent::{ExtentId, Filling, PagePreference, Part, Sealed};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::{task, time};
 use tokio_util::sync::CancellationToken;
 
-use super::Reader;
+use super::maker::{Source, Stored, cannot_be_made};
 use super::peer_source::PeerSource;
+use super::{Maker, Reader};
 use crate::cache::{Cache, Counters, GaveUp, InFlightFill, Job, ShardPlan, Working, extent_error};
 use crate::fill::{ByteSink, GetParts, ObjectRange, Peers, TransferThrottle};
 use crate::leaves::Leaves;
@@ -20,6 +21,7 @@ use crate::leaves::Leaves;
 /// The state that the workers share.
 pub(crate) struct Filler {
     reader: Arc<Reader>,
+    maker: Arc<Maker>,
     leaves: Arc<Leaves>,
     peers: Arc<Peers>,
     counters: Arc<Counters>,
@@ -36,13 +38,14 @@ pub(crate) struct Filler {
 impl Filler {
     /// Creates a filler that reads from `peers` if they hold the shard, else from the origin.
     pub(crate) fn new(
-        (reader, leaves): (&Arc<Reader>, &Arc<Leaves>),
+        (reader, maker, leaves): (&Arc<Reader>, &Arc<Maker>, &Arc<Leaves>),
         peers: Arc<Peers>,
         counters: &Arc<Counters>,
         throttle: &Arc<TransferThrottle>,
     ) -> Arc<Self> {
         Arc::new(Self {
             reader: Arc::clone(reader),
+            maker: Arc::clone(maker),
             leaves: Arc::clone(leaves),
             peers,
             counters: Arc::clone(counters),
@@ -149,7 +152,10 @@ impl Filler {
         let read = |index| self.read_get(job, source, plan, filling, index);
         let reads = stream::iter((0..plan.gets.len()).map(read));
         reads.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await?;
-        for (index, &tensor) in (plan.firsts[plan.gets.len()]..).zip(&plan.inline) {
+        let make = |index| self.make_blocks(job, source, plan, filling, index);
+        let makes = stream::iter((0..plan.blocks.len()).map(make));
+        makes.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await?;
+        for (index, &tensor) in (plan.first_inline()..).zip(&plan.inline) {
             if let Some(mut part) = filling.take_part(index) {
                 let values = job.dataset().manifest().inline_region(leaf, job.shard(), tensor);
                 part.put(values)?;
@@ -190,18 +196,7 @@ impl Filler {
         index: usize,
     ) -> Result<(), GaveUp> {
         let (get, parts) = (&plan.gets[index], plan.firsts[index]..plan.firsts[index + 1]);
-        let mut parts: Vec<_> = parts.map(|part| filling.take_part(part)).collect();
-        if let Some(peer) = peer {
-            for slot in &mut parts {
-                let Some(mut part) = slot.take() else { continue };
-                let wanted = part.spec().clone();
-                if peer.read(&wanted, &mut part).await {
-                    self.finish(job.flight(), part).await?;
-                } else {
-                    *slot = Some(part);
-                }
-            }
-        }
+        let parts = self.missing_parts(job, peer, filling, parts).await?;
         if parts.iter().all(Option::is_none) {
             return Ok(());
         }
@@ -211,6 +206,56 @@ impl Filler {
         let wanted = ObjectRange { leaf, object: get.object, range: get.range.clone() };
         self.reader.read(job.dataset(), &wanted, &self.gets, &mut sink).await?;
         for part in sink.parts.into_iter().flatten() {
+            self.finish(job.flight(), part).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the parts that are not in yet, and fills those that a peer gives. `None` stands for a
+    /// part that is in.
+    async fn missing_parts(
+        &self,
+        job: &Job,
+        peer: Option<&PeerSource<'_>>,
+        filling: &Arc<Filling>,
+        parts: Range<usize>,
+    ) -> Result<Vec<Option<Part>>, GaveUp> {
+        let mut parts: Vec<_> = parts.map(|part| filling.take_part(part)).collect();
+        let Some(peer) = peer else { return Ok(parts) };
+        for slot in &mut parts {
+            let Some(mut part) = slot.take() else { continue };
+            let wanted = part.spec().clone();
+            if peer.read(&wanted, &mut part).await {
+                self.finish(job.flight(), part).await?;
+            } else {
+                *slot = Some(part);
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Fills the parts of one read of blocks from a peer, else makes their rows. Skips parts that
+    /// are in.
+    async fn make_blocks(
+        &self,
+        job: &Job,
+        (leaf, peer): (&Leaf, Option<&PeerSource<'_>>),
+        plan: &ShardPlan,
+        filling: &Arc<Filling>,
+        index: usize,
+    ) -> Result<(), GaveUp> {
+        let read = &plan.blocks[index];
+        let parts = self.missing_parts(job, peer, filling, plan.parts_of_blocks(index)).await?;
+        if parts.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        job.reads_from_origin(read.range.end - read.range.start);
+        let stored = self.maker.read(job.dataset(), leaf, read, &self.gets).await?;
+        let (manifest, shard) = (job.dataset().manifest().clone(), job.shard());
+        let source = Source { manifest, leaf: leaf.clone(), shard };
+        let making = read.clone();
+        let make = move || make_parts(&source, &making, &stored, parts);
+        for part in on_memory(job.flight(), make).await.0.map_err(|gave_up| *gave_up)? {
             self.finish(job.flight(), part).await?;
         }
         Ok(())
@@ -235,6 +280,47 @@ impl Filler {
         flight.part_is_in();
         Ok(())
     }
+}
+
+/// Makes the rows of blocks and writes them to their parts. Returns the parts that were missing.
+fn make_parts(
+    source: &Source,
+    read: &BlocksRead,
+    stored: &Stored,
+    parts: Vec<Option<Part>>,
+) -> Result<Vec<Part>, Box<GaveUp>> {
+    let Source { manifest, leaf, shard } = source;
+    let (mut parts, mut made) = (parts.into_iter(), Vec::new());
+    for block in &read.blocks {
+        let cut = block.parts(limits::FILL_PART_BYTES);
+        let mut own: Vec<_> = cut.zip(parts.by_ref()).collect();
+        if own.iter().all(|(_, part)| part.is_none()) {
+            continue;
+        }
+        let (mut at, mut next) = (block.region.start, 0);
+        let put = |mut bytes: &[u8]| {
+            while !bytes.is_empty() {
+                let (range, part) = &mut own[next];
+                let room = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+                let (now, rest) = bytes.split_at(room.min(bytes.len()));
+                if let Some(part) = part {
+                    part.put(now)?;
+                }
+                at += now.len() as u64;
+                next += usize::from(at == range.end);
+                bytes = rest;
+            }
+            Ok::<_, Error>(())
+        };
+        match manifest.make(leaf, *shard, block, read.stored(block, &stored.bytes), put) {
+            Ok(()) => made.extend(own.into_iter().filter_map(|(_, part)| part)),
+            Err(MakeError::Put(why)) => return Err(Box::new(why.into())),
+            Err(MakeError::Damaged(damaged)) => {
+                return Err(Box::new(cannot_be_made(block, damaged)));
+            }
+        }
+    }
+    Ok(made)
 }
 
 /// Why a shard can't be had that the origin gave twice, and never as the manifest pins it.
@@ -305,8 +391,11 @@ mod tests {
         let counters = Arc::default();
         let peers = Peers::new("n1", placed(1, vec![member("n1", "127.0.0.1:1")]));
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
-        let leaves = Leaves::new(&crate::testing::cache(1 << 20), runtime.handle().clone());
-        let filler = Filler::new((&reader, &leaves), Arc::new(peers), &counters, &Arc::default());
+        let cache = crate::testing::cache(1 << 20);
+        let leaves = Leaves::new(&cache, runtime.handle().clone());
+        let maker = Maker::new(&cache, &reader);
+        let filler =
+            Filler::new((&reader, &maker, &leaves), Arc::new(peers), &counters, &Arc::default());
         let flight = Arc::new(InFlightFill::new(ShardId::from_bytes([1; 16])));
         runtime.block_on(async {
             let (let_go, busy) = mpsc::sync_channel(1);

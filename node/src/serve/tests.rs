@@ -36,7 +36,7 @@ use crate::cache::Cache;
 use crate::cache::Counters;
 use crate::config::{Args, Config};
 use crate::fill::Peers;
-use crate::fill::{Filler, ReadThrough, Reader};
+use crate::fill::{Filler, Maker, ReadThrough, Reader};
 use crate::leaves::Leaves;
 use crate::serve::Listeners;
 use crate::shared::Shared;
@@ -96,8 +96,8 @@ impl TestNode {
         let cache = Cache::start_with(budget, policy, Arc::clone(&counters)).unwrap();
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
         let handle = runtime.handle().clone();
-        let read_through =
-            ReadThrough::new(handle.clone(), Arc::clone(&reader), Arc::clone(&counters));
+        let readers = (Arc::clone(&reader), Maker::new(&cache, &reader));
+        let read_through = ReadThrough::new(handle.clone(), readers, Arc::clone(&counters));
         let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let listeners = Listeners { control: bind(), data: bind() };
         let listen = listeners.control.local_addr().unwrap();
@@ -149,7 +149,8 @@ impl TestNode {
         let shared = &*self.shared;
         let Shared { cache, runtime, stopping, placements, counters, throttle, .. } = shared;
         let peers = Arc::new(Peers::new("n1", Arc::clone(placements)));
-        Filler::new((&self.reader, &shared.leaves), peers, counters, throttle)
+        let maker = Maker::new(cache, &self.reader);
+        Filler::new((&self.reader, &maker, &shared.leaves), peers, counters, throttle)
             .start_workers(cache, runtime, stopping);
     }
 

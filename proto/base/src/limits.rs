@@ -500,7 +500,11 @@ pub const FAILURE_HOLD: Duration = Duration::from_secs(5);
 
 /// Memory a node needs besides the extents of its budget: code, stacks, connection buffers,
 /// manifests and the store's own entries. Subtracted from a memory cgroup's limit.
-pub const NODE_OVERHEAD_BYTES: u64 = 64 << 20;
+pub const NODE_OVERHEAD_BYTES: u64 = 96 << 20;
+
+/// Memory of a block of rows that are made although the budget has no room for it, one at a time.
+/// Part of [`NODE_OVERHEAD_BYTES`].
+pub const MAKE_BYTES_FREE: u64 = 32 << 20;
 
 /// Part of the budget that one client may hold in leases, in percent.
 pub const LEASE_QUOTA_PERCENT: u32 = 90;
@@ -548,6 +552,7 @@ const _: () = {
     assert!(
         (RANGE_STAGING_BYTES + STAGING_BYTES_TOTAL + REQUEST_BYTES_TOTAL) as u64
             + OPENINGS_MAX as u64 * MANIFEST_BYTES_FREE
+            + MAKE_BYTES_FREE
             < NODE_OVERHEAD_BYTES
     );
 };

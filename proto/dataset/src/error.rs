@@ -156,14 +156,14 @@ impl From<&OriginError> for ErrorKind {
     }
 }
 
-/// Maps a failed read of a snapshot. A missing object counts as changed, like one with other bytes:
-/// either way the snapshot is lost.
+/// Maps a failed read of a snapshot. A missing object counts as changed, like one with other bytes,
+/// and one that can't be decoded: in each case the snapshot is lost.
 impl From<&FetchError> for ErrorKind {
     fn from(error: &FetchError) -> Self {
         match error {
-            FetchError::Changed { .. } | FetchError::Origin(OriginError::NotFound { .. }) => {
-                Self::DataChanged
-            }
+            FetchError::Changed { .. }
+            | FetchError::Damaged { .. }
+            | FetchError::Origin(OriginError::NotFound { .. }) => Self::DataChanged,
             FetchError::Origin(OriginError::Denied { .. }) => Self::PermissionDenied,
             FetchError::Stopped { .. } => Self::Internal,
             FetchError::Truncated { .. }

@@ -382,7 +382,7 @@ fn unknown_kind(key: &str) -> String {
         kind @ ("gz" | "tgz" | "zst" | "zstd" | "bz2" | "xz" | "lz4") => {
             format!("is compressed (.{kind}), and Larder reads files in place: decompress it")
         }
-        kind @ ("parquet" | "h5" | "hdf5" | "tfrecord" | "zip") => {
+        kind @ ("h5" | "hdf5" | "tfrecord" | "zip") => {
             format!("is a .{kind} file, which Larder does not read yet")
         }
         _ => UNKNOWN_KIND.to_owned(),

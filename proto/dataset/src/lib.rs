@@ -35,9 +35,10 @@ pub use index::{
 pub use larder_formats::{Dtype, Inline, Rows, Spans};
 pub use leaves::LeafFiles;
 pub use manifest::{
-    BuildError, ColumnSpec, FillPlan, Get, GroupSpec, Key, KeyTable, Layout, Leaf, Manifest,
-    ManifestBuilder, ManifestError, Object, ObjectSpec, Part, RegionPlan, RowLocator, RowPlaces,
-    RowRead, RowSource, RowsRead, Scatter, Shard, Snapshot, Tensor, TensorSpec,
+    BlockRead, BlocksRead, BuildError, ColumnSpec, Damaged, FillPlan, Get, GroupSpec, Key,
+    KeyTable, Layout, Leaf, MakeError, Manifest, ManifestBuilder, ManifestError, Object,
+    ObjectSpec, Part, RegionPlan, RowLocator, RowPlaces, RowRead, RowSource, RowsRead, Scatter,
+    Shard, Snapshot, Tensor, TensorSpec,
 };
 pub use open::{OpenBudget, Opened, find_with, open, open_in, open_with};
 pub use origin::{FetchError, ObjectInfo, Origin, OriginError, PathAllowlist, install_crypto};

@@ -8,6 +8,7 @@
 //! Thread rule: immutable after parsing, `Send + Sync`, a clone is one reference count. Non-goals:
 //! reading data (see [`crate::Origin`]); changing a manifest (build another one).
 
+mod blocks;
 mod build;
 mod format;
 mod id;
@@ -27,6 +28,7 @@ use larder_base::{ShardId, SnapshotId};
 use crate::{Dtype, OriginUri};
 use format::{RootHeader, RootTables};
 
+pub use blocks::{BlockRead, BlocksRead, Damaged, MakeError};
 pub use build::{
     BuildError, ColumnSpec, GroupSpec, ManifestBuilder, ObjectSpec, Snapshot, TensorSpec,
 };
@@ -158,10 +160,12 @@ pub enum Layout {
     Spans,
     /// The values stand in the leaf.
     Inline,
+    /// Rows are made from ranges of objects, each of which holds many of them.
+    Blocks,
 }
 
 impl Layout {
-    const ALL: [Self; 3] = [Self::Column, Self::Spans, Self::Inline];
+    const ALL: [Self; 4] = [Self::Column, Self::Spans, Self::Inline, Self::Blocks];
 
     /// Returns the number that stands for it in a manifest.
     fn code(self) -> u16 {
@@ -169,6 +173,7 @@ impl Layout {
             Self::Column => 0,
             Self::Spans => 1,
             Self::Inline => 2,
+            Self::Blocks => 3,
         }
     }
 

@@ -1,19 +1,26 @@
 //! Plans the reads of the origin for rows.
 
 use std::{
+    collections::BTreeMap,
     ops::{ControlFlow, Range},
     sync::Arc,
 };
 
 use larder_base::limits;
-use larder_dataset::{FetchError, Origin, RowPlaces, RowRead, RowSource, RowsRead, ShardChecksums};
+use larder_dataset::{
+    BlockRead, FetchError, Origin, RowPlaces, RowRead, RowSource, RowsRead, ShardChecksums,
+};
 use larder_wire::data::RowRef;
+use tokio::sync::Semaphore;
 
 use crate::remote::Job;
 
 /// The most bytes of one read, the size of a node's fill part. With the limit on reads at once it
 /// bounds memory. A single row may be larger.
 const READ_BYTES_MAX: u64 = limits::FILL_PART_BYTES;
+
+/// Blocks in memory at once, over all reads of a process.
+const MADE_AT_ONCE: usize = 2;
 
 /// Some rows of a job, and how their bytes are had.
 pub(super) enum Read {
@@ -22,8 +29,44 @@ pub(super) enum Read {
     Range(RowsRead<(usize, u32)>),
     /// Adjacent units of a tensor, to be compared with their checksums.
     Units(Units),
+    /// Rows of a block, which are made with all others of it.
+    Made(Made),
     /// A row that stands in a leaf.
     Value { slot: usize, at: u32, row: RowRef, tensor: usize },
+}
+
+/// Rows of one block of a tensor.
+pub(super) struct Made {
+    slot: usize,
+    shard: u32,
+    block: BlockRead,
+    /// The rows: place in the batch, and bytes of the region.
+    rows: Vec<(u32, Range<u64>)>,
+}
+
+impl Made {
+    /// Reads the block, and returns the bytes of the rows, back to back.
+    async fn perform(&self, origin: &Origin, places: &RowPlaces) -> Result<Vec<u8>, FetchError> {
+        // A block takes as much memory as many reads. So few are in memory at once.
+        static TURNS: Semaphore = Semaphore::const_new(MADE_AT_ONCE);
+        let _turn = TURNS.acquire().await;
+        let leaf = places.leaf_of(self.shard).expect("the leaf of a row is held");
+        let Self { block, rows, shard, .. } = self;
+        let stored = match block.range.is_empty() {
+            true => Vec::new(),
+            false => origin.read_bytes(leaf, block.object, &block.range).await?,
+        };
+        let length = |range: &Range<u64>| index(range.end - range.start);
+        let mut bytes = vec![0; rows.iter().map(|(_, range)| length(range)).sum()];
+        let (mut rest, mut targets) = (&mut *bytes, Vec::with_capacity(rows.len()));
+        for (_, range) in rows {
+            let (row, after) = rest.split_at_mut(length(range));
+            targets.push((range.clone(), row));
+            rest = after;
+        }
+        places.manifest().make_into(leaf, *shard, block, &stored, &mut targets)?;
+        Ok(bytes)
+    }
 }
 
 /// Adjacent checksum units of a tensor of one shard.
@@ -78,6 +121,7 @@ impl Read {
                 origin.read_exact_range(leaf, read.object, &read.range, &mut sink).await?;
                 Ok(bytes)
             }
+            Self::Made(made) => made.perform(origin, places).await,
             Self::Units(units) => {
                 let place = (units.shard, units.tensor);
                 let leaf = leaf_of(units.shard);
@@ -93,7 +137,7 @@ impl Read {
     pub(super) fn compare(&self, bytes: &[u8]) -> Result<(), String> {
         match self {
             Self::Units(units) => units.compare(bytes),
-            Self::Range(_) | Self::Value { .. } => Ok(()),
+            Self::Range(_) | Self::Made(_) | Self::Value { .. } => Ok(()),
         }
     }
 
@@ -114,6 +158,15 @@ impl Read {
                 };
                 units.rows.iter().map(row).collect()
             }
+            Self::Made(made) => {
+                let mut begin = 0;
+                let row = |(at, range): &(u32, Range<u64>)| {
+                    let length = range.end - range.start;
+                    begin += length;
+                    (made.slot, *at, cut(begin - length, length))
+                };
+                made.rows.iter().map(row).collect()
+            }
             &Self::Value { slot, at, .. } => vec![(slot, at, bytes)],
         }
     }
@@ -122,6 +175,7 @@ impl Read {
     pub(super) fn first_row(&self, asked: Asked<'_>) -> RowRef {
         match self {
             Self::Range(read) => asked.rows[read.rows[0].1.1 as usize],
+            Self::Made(made) => asked.rows[made.rows[0].0 as usize],
             Self::Units(units) => asked.rows[units.rows[0].0 as usize],
             Self::Value { row, .. } => *row,
         }
@@ -157,6 +211,7 @@ impl Asked<'_> {
 /// read. Rows without bytes need no read.
 pub(super) fn plain(order: &[u32], slots: Range<usize>, asked: Asked<'_>) -> Vec<Read> {
     let (mut reads, mut rows) = (Vec::new(), Vec::new());
+    let mut made: BTreeMap<_, Made> = BTreeMap::new();
     for &at in order {
         let row @ RowRef { shard, row: number } = asked.rows[at as usize];
         let leaf = asked.places.leaf_of(shard).expect("the leaf of a row is held");
@@ -164,10 +219,17 @@ pub(super) fn plain(order: &[u32], slots: Range<usize>, asked: Asked<'_>) -> Vec
             let tensor = usize::from(asked.tensors[slot]);
             match asked.places.manifest().row_source(leaf, (shard, number), tensor) {
                 RowSource::Object(read) => rows.push((leaf.number(), read, (slot, at))),
+                RowSource::Block(_, range) if range.is_empty() => {}
+                RowSource::Block(block, range) => {
+                    let name = (slot, shard, block.region.start);
+                    let new = || Made { slot, shard, block, rows: Vec::new() };
+                    made.entry(name).or_insert_with(new).rows.push((at, range));
+                }
                 RowSource::Value(_) => reads.push(Read::Value { slot, at, row, tensor }),
             }
         }
     }
+    reads.extend(made.into_values().map(Read::Made));
     reads.extend(RowsRead::join(rows, READ_BYTES_MAX).into_iter().map(Read::Range));
     reads
 }

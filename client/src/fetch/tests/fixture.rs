@@ -108,7 +108,7 @@ impl Fixture {
     pub(super) fn row(&self, row: RowRef, tensor: usize) -> &[u8] {
         match self.manifest.row_source(&self.leaf, (row.shard, row.row), tensor) {
             RowSource::Object(read) => self.read(&read.range()),
-            RowSource::Value(_) => panic!("the rows lie in a file"),
+            RowSource::Value(_) | RowSource::Block(..) => panic!("the rows lie in a file"),
         }
     }
 

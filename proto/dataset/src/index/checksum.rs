@@ -9,9 +9,12 @@ use ring::digest::{Context, SHA256};
 
 use super::{IndexProgress, Progress};
 use crate::{
-    DatasetError, Layout, Leaf, Manifest, Origin, Scatter, Snapshot,
+    DatasetError, FetchError, Layout, Leaf, Manifest, Origin, Scatter, Snapshot,
     checksums::{TableWriter, sum_up, unit_crcs},
 };
+
+/// Blocks that are read at once. Each may be as large as a row group's column.
+const BLOCKS_IN_FLIGHT: usize = 2;
 
 /// Returns the checksum and the SHA-256 of every shard, in order, and writes the checksums of their
 /// units to `tables`. Holds one region in memory at a time.
@@ -98,6 +101,21 @@ pub(super) async fn read_region(
     let wanted = 0..manifest.region(shard, tensor).bytes;
     // A region is at most a shard, and shards have a size limit.
     let mut bytes = vec![0; usize::try_from(wanted.end).unwrap_or(0)];
+    let blocks = manifest.blocks(leaf, (shard, tensor), &wanted);
+    let mut reads = stream::iter(blocks)
+        .map(|block| async move {
+            let stored = match block.range.is_empty() {
+                true => Vec::new(),
+                false => origin.read_range(leaf, block.object, &block.range).await?,
+            };
+            Ok::<_, DatasetError>((block, stored))
+        })
+        .buffered(BLOCKS_IN_FLIGHT);
+    while let Some((block, stored)) = reads.try_next().await? {
+        let mut target = [(wanted.clone(), &mut *bytes)];
+        let made = manifest.make_into(leaf, shard, &block, &stored, &mut target);
+        made.map_err(FetchError::from)?;
+    }
     let gets = manifest.region_gets(leaf, (shard, tensor), &wanted, limits::CHECKSUM_PART_BYTES);
     let mut reads = stream::iter(gets)
         .map(|get| async move {

@@ -44,7 +44,7 @@ pub(super) async fn plan(
     let mut document = String::new();
     let tables = match Kind::of(*format) {
         Some(kind) => {
-            let scans = own.into_iter().map(|file| scan::begin(kind, file)).collect();
+            let scans = own.into_iter().map(|file| scan::begin(kind, file, *columns)).collect();
             let tables = scan::scan_all(origin, uri, scans, *columns, progress);
             let tables = Box::pin(tables).await?;
             document = metadata::of(uri, &tables, *columns)?;

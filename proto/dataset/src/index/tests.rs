@@ -157,9 +157,9 @@ async fn counts_the_kinds_when_nothing_can_be_indexed() {
         error.to_string()
     };
     assert_eq!(
-        said(&[("a.doc", vec![1]), ("b/c.parquet", vec![1])]).await,
-        "s3://bucket/data can't be indexed: 2 objects, none that can be indexed: 1 .doc, 1 .parquet; \
-         b/c.parquet is a .parquet file, which Larder does not read yet"
+        said(&[("a.doc", vec![1]), ("b/c.h5", vec![1])]).await,
+        "s3://bucket/data can't be indexed: 2 objects, none that can be indexed: 1 .doc, 1 .h5; \
+         b/c.h5 is a .h5 file, which Larder does not read yet"
     );
     let files = [("README", vec![1]), ("a.txt", vec![1]), ("b.txt", vec![1]), ("c.npy", vec![])];
     assert_eq!(

@@ -10,7 +10,7 @@ mod root;
 use std::{collections::BTreeSet, ops::Range};
 
 use larder_base::limits;
-use larder_formats::{Inline, Rows};
+use larder_formats::{Blocks, Inline, Rows};
 
 use super::{Layout, Leaf, Manifest, ManifestError, RowLocator, RowPlaces};
 use crate::{Dtype, OriginUri, uri::UriError};
@@ -116,13 +116,23 @@ impl ColumnSpec {
             Rows::Strided { .. } => 0,
             Rows::Spans(spans) => spans.bytes(row),
             Rows::Inline(values) => values.value(row).len() as u64,
+            Rows::Blocks(blocks) => {
+                blocks.lengths.as_ref().map_or(0, |lengths| lengths[row].into())
+            }
+        }
+    }
+
+    fn blocks(&self) -> Option<&Blocks> {
+        match &self.rows {
+            Rows::Blocks(blocks) => Some(blocks),
+            Rows::Strided { .. } | Rows::Spans(_) | Rows::Inline(_) => None,
         }
     }
 
     fn inline(&self) -> Option<&Inline> {
         match &self.rows {
             Rows::Inline(values) => Some(values),
-            Rows::Strided { .. } | Rows::Spans(_) => None,
+            Rows::Strided { .. } | Rows::Spans(_) | Rows::Blocks(_) => None,
         }
     }
 }
@@ -248,11 +258,26 @@ impl ManifestBuilder {
                 }
                 Rows::Spans(spans) => (spans.len() as u64, Layout::Spans),
                 Rows::Inline(values) => (values.len() as u64, Layout::Inline),
+                Rows::Blocks(Blocks { blocks, lengths, .. }) => {
+                    let ragged = tensor.locator == RowLocator::Ragged;
+                    let rows = blocks.iter().map(|block| u64::from(block.rows)).sum();
+                    let known = lengths.as_ref().map(|lengths| lengths.len() as u64);
+                    let same = known == ragged.then_some(rows);
+                    field(same, "does not have the length of each row of any length")?;
+                    (rows, Layout::Blocks)
+                }
             };
             field(layout == tensor.layout, "has another layout than its tensor says")?;
             field(listed == group.rows, "does not have one place for each row")?;
             let there = (column.object as usize) < group.objects.len();
             field(there || layout == Layout::Inline, "has rows in an object that it lacks")?;
+        }
+        let mut blocks = group.columns.iter().filter_map(ColumnSpec::blocks);
+        if let Some(first) = blocks.next() {
+            let rows = |of: &Blocks| of.blocks.iter().map(|block| block.rows).collect::<Vec<_>>();
+            let first = rows(first);
+            let same = blocks.all(|other| rows(other) == first);
+            field(same, "has columns in blocks of different rows")?;
         }
         self.check_rows(group)?;
         for object in &group.objects {
@@ -317,7 +342,8 @@ impl ManifestBuilder {
     /// Returns the bytes that each row takes in a leaf, without ragged values.
     fn table_bytes_a_row(&self) -> u64 {
         let of = |tensor: &TensorSpec| match (tensor.layout, tensor.locator) {
-            (Layout::Column, _) => 0,
+            (Layout::Column, _) | (Layout::Blocks, RowLocator::Strided { .. }) => 0,
+            (Layout::Blocks, RowLocator::Ragged) => super::format::EndRecord::BYTES as u64,
             (Layout::Spans, _) => super::format::SpanRecord::BYTES as u64,
             (Layout::Inline, RowLocator::Strided { row_bytes, .. }) => row_bytes,
             (Layout::Inline, RowLocator::Ragged) => super::format::ValueRecord::BYTES as u64,

@@ -10,7 +10,8 @@
 //! shards    64 each                            objects   32 each
 //! regions    4 each: bytes of a shard's        pieces    32 each: a stretch of an object with
 //!            region, for each ragged tensor             rows of one tensor of one shard
-//!            and shard                         rows      tables by tensor: spans, ends of values
+//!            and shard                         blocks    16 each, one for each piece, or none
+//!                                              rows      tables by tensor: spans, ends of rows
 //! leaves    64 each                            values    of inline tensors, by tensor
 //! keys      16 each, one for each sample       names     keys, etags and versions
 //! names     the address, names and shapes
@@ -20,6 +21,8 @@
 //! The name of either file is its SHA-256. A root takes 64 bytes a shard. A leaf takes 8 bytes for
 //! each row of `Layout::Spans`, and 64 bytes and its name for each object.
 
+use larder_formats::Block;
+
 pub(crate) const ROOT_MAGIC: [u8; 8] = *b"LARDERMF";
 pub(crate) const LEAF_MAGIC: [u8; 8] = *b"LARDERLF";
 pub(crate) const VERSION: u32 = 2;
@@ -27,6 +30,8 @@ pub(crate) const VERSION: u32 = 2;
 pub(crate) const SHARD_HAS_CHECKSUM: u32 = 1;
 /// `LeafHeader::flags`: the leaf has the SHA-256 of each shard.
 pub(crate) const LEAF_HAS_DIGESTS: u32 = 1;
+/// `LeafHeader::flags`: the leaf says of each piece how its rows are made.
+pub(crate) const LEAF_HAS_BLOCKS: u32 = 2;
 /// Bytes of a SHA-256.
 pub(crate) const DIGEST_BYTES: usize = 32;
 
@@ -159,7 +164,8 @@ record! {
     ///  16  4  first_shard               56  8  values_bytes
     ///  20  4  shard_count               64  8  names_bytes
     ///  24  8  first_sample              72  4  flags: 1 = has digests
-    ///  32  8  samples                   76 52  zero
+    ///  32  8  samples                          2 = has blocks
+    ///                                   76 52  zero
     /// ```
     LeafHeader [128] {
         magic: [u8; 8], version: u32, header_bytes: u32, first_shard: u32, shard_count: u32,
@@ -202,6 +208,15 @@ record! {
 }
 
 record! {
+    /// A ragged row of a tensor of [`Layout::Blocks`](super::Layout::Blocks).
+    ///
+    /// ```text
+    ///   0  4  region_end: bytes of the shard's rows up to and with this one
+    /// ```
+    EndRecord [4] { region_end: u32 } pad 0
+}
+
+record! {
     /// A ragged row of a tensor of [`Layout::Inline`](super::Layout::Inline).
     ///
     /// ```text
@@ -229,6 +244,7 @@ pub(crate) struct LeafTables {
     pub(crate) digests: usize,
     pub(crate) objects: usize,
     pub(crate) pieces: usize,
+    pub(crate) blocks: usize,
     pub(crate) rows: usize,
     pub(crate) values: usize,
     pub(crate) names: usize,
@@ -263,11 +279,13 @@ impl LeafHeader {
         let digest_count = if self.flags & LEAF_HAS_DIGESTS != 0 { self.shard_count } else { 0 };
         let objects = table(digests, digest_count, DIGEST_BYTES)?;
         let pieces = table(objects, self.object_count, ObjectRecord::BYTES)?;
-        let rows = table(pieces, self.piece_count, PieceRecord::BYTES)?;
+        let blocks = table(pieces, self.piece_count, PieceRecord::BYTES)?;
+        let block_count = if self.flags & LEAF_HAS_BLOCKS != 0 { self.piece_count } else { 0 };
+        let rows = table(blocks, block_count, Block::BYTES)?;
         let values = table(rows, self.rows_bytes, 1)?;
         let names = table(values, self.values_bytes, 1)?;
         let end = table(names, self.names_bytes, 1)?;
-        Some(LeafTables { digests, objects, pieces, rows, values, names, end })
+        Some(LeafTables { digests, objects, pieces, blocks, rows, values, names, end })
     }
 }
 

@@ -41,7 +41,15 @@ impl Manifest {
             state.update(&tensor.layout.code().to_le_bytes());
             match tensor.layout {
                 Layout::Column | Layout::Spans => self.put_pieces(&mut state, leaf, shard, index),
-                Layout::Inline => self.put_values(&mut state, leaf, shard, index),
+                Layout::Inline => {
+                    self.put_lengths(&mut state, leaf, shard, index);
+                    let rows = self.shard_record(shard).rows;
+                    state.update(leaf.values(self, shard, 0..rows, index));
+                }
+                Layout::Blocks => {
+                    self.put_lengths(&mut state, leaf, shard, index);
+                    self.put_pieces(&mut state, leaf, shard, index);
+                }
             }
         }
         if let Some(checksum) = checksum {
@@ -63,6 +71,9 @@ impl Manifest {
             for value in [object.size_bytes, piece.rows.start.into(), piece.begin, piece.end] {
                 state.update(&value.to_le_bytes());
             }
+            if self.tensors()[tensor].layout == Layout::Blocks {
+                state.update(&leaf.block(number).to_bytes());
+            }
             if self.tensors()[tensor].layout == Layout::Spans {
                 for row in piece.rows.clone() {
                     let range = leaf.span_range(self, (shard, row), tensor, &piece);
@@ -73,7 +84,7 @@ impl Manifest {
         }
     }
 
-    fn put_values(&self, state: &mut Context, leaf: &Leaf, shard: u32, tensor: usize) {
+    fn put_lengths(&self, state: &mut Context, leaf: &Leaf, shard: u32, tensor: usize) {
         let rows = self.shard_record(shard).rows;
         if self.tensors()[tensor].locator == RowLocator::Ragged {
             for row in 0..=rows {
@@ -81,7 +92,6 @@ impl Manifest {
                 state.update(&begin.to_le_bytes());
             }
         }
-        state.update(leaf.values(self, shard, 0..rows, tensor));
     }
 }
 

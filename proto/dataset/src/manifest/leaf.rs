@@ -10,12 +10,13 @@ mod check;
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use larder_base::SnapshotId;
+use larder_formats::Block;
 
 use super::{
     Layout, Manifest, ManifestError, RowLocator,
     format::{
-        DIGEST_BYTES, LEAF_HAS_DIGESTS, LeafHeader, LeafTables, ObjectRecord, PieceRecord,
-        SpanRecord, ValueRecord,
+        DIGEST_BYTES, EndRecord, LEAF_HAS_DIGESTS, LeafHeader, LeafTables, ObjectRecord,
+        PieceRecord, SpanRecord, ValueRecord,
     },
 };
 use crate::OriginUri;
@@ -39,8 +40,7 @@ struct Inner {
 /// The places of a tensor's rows in the leaf's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RowTable {
-    /// Where its records begin, one for each row; there are none for rows of one length in `Column`
-    /// and `Inline`.
+    /// Where its records begin, one for each row. Of rows of one length, only `Spans` has records.
     records: usize,
     /// Where its values begin, if they are inline.
     values: usize,
@@ -184,7 +184,19 @@ impl Leaf {
 
     fn piece_record(&self, piece: u32) -> PieceRecord {
         let tables = &self.inner.tables;
-        PieceRecord::at(&self.as_bytes()[tables.pieces..tables.rows], piece as usize)
+        PieceRecord::at(&self.as_bytes()[tables.pieces..tables.blocks], piece as usize)
+    }
+
+    /// Returns how the rows of a piece are made. `None` if the bytes say nothing that is known.
+    fn parse_block(&self, piece: u32) -> Option<Block> {
+        let tables = &self.inner.tables;
+        let blocks = &self.as_bytes()[tables.blocks..tables.rows];
+        Block::from_bytes(*blocks[piece as usize * Block::BYTES..].first_chunk()?)
+    }
+
+    /// Returns how the rows of a piece of a tensor of [`Layout::Blocks`] are made.
+    pub(super) fn block(&self, piece: u32) -> Block {
+        self.parse_block(piece).expect("checked when the leaf was parsed")
     }
 
     /// Returns the number of a shard's row among the rows of the leaf.
@@ -196,6 +208,12 @@ impl Leaf {
 
     fn span(&self, tensor: usize, index: usize) -> SpanRecord {
         SpanRecord::at(&self.as_bytes()[self.inner.columns[tensor].records..], index)
+    }
+
+    /// Returns the end of the `index`-th row, in the region of its shard, of a ragged tensor of
+    /// [`Layout::Blocks`].
+    fn row_end(&self, tensor: usize, index: usize) -> u32 {
+        EndRecord::at(&self.as_bytes()[self.inner.columns[tensor].records..], index).region_end
     }
 
     /// Returns the end of the `index`-th row among the inline values of a ragged tensor.
@@ -212,6 +230,7 @@ impl Leaf {
         let index = self.row_index(root, shard, before);
         u64::from(match root.tensors()[tensor].layout {
             Layout::Column | Layout::Spans => self.span(tensor, index).region_end,
+            Layout::Blocks => self.row_end(tensor, index),
             Layout::Inline => {
                 let first = self.row_index(root, shard, 0);
                 self.value_end(tensor, index) - self.values_before(tensor, first)
@@ -291,9 +310,20 @@ impl Leaf {
 
     /// Returns the piece that holds a row of a tensor.
     pub(super) fn piece_of(&self, root: &Manifest, shard: u32, row: u32, tensor: usize) -> Piece {
+        let (pieces, piece) = self.piece_number(shard, row, tensor);
+        self.piece(root, shard, &pieces, piece)
+    }
+
+    /// Returns the numbers of a tensor's pieces in a shard, and that of the piece with a row.
+    pub(super) fn piece_number(
+        &self,
+        shard: u32,
+        row: u32,
+        tensor: usize,
+    ) -> (std::ops::Range<u32>, u32) {
         let pieces = self.pieces(shard, tensor);
         let after = first_where(pieces.clone(), |piece| self.piece_record(piece).first_row > row);
-        self.piece(root, shard, &pieces, after - 1)
+        (pieces, after - 1)
     }
 
     /// Returns the range of a row of a tensor of [`Layout::Spans`] in its object.

@@ -16,7 +16,7 @@ use std::ops::Range;
 use larder_base::limits;
 
 use super::{
-    Layout, Leaf, Manifest, RowLocator,
+    BlockRead, BlocksRead, Layout, Leaf, Manifest, RowLocator,
     leaf::{Piece, first_where},
 };
 
@@ -73,6 +73,8 @@ pub struct FillPlan {
     pub regions: Vec<RegionPlan>,
     /// The reads. Their parts are disjoint.
     pub gets: Vec<Get>,
+    /// The reads whose bytes are made into rows: see [`Manifest::make`].
+    pub blocks: Vec<BlocksRead>,
     /// The tensors whose regions the leaf fills: see [`Manifest::inline_region`].
     pub inline: Vec<usize>,
 }
@@ -89,12 +91,14 @@ pub struct RowRead {
 }
 
 /// The bytes of one row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowSource<'a> {
     /// They are one range of an object.
     Object(RowRead),
     /// The leaf has them.
     Value(&'a [u8]),
+    /// They are made with the rest of a block. The range is that in the tensor's region.
+    Block(BlockRead, Range<u64>),
 }
 
 impl RowRead {
@@ -167,15 +171,23 @@ impl Manifest {
     /// If there is no such shard, the leaf does not have it, or `block_bytes` is 0.
     pub fn fill_plan(&self, leaf: &Leaf, shard: u32, block_bytes: u64) -> FillPlan {
         let regions = self.regions(shard);
-        let is_inline = |tensor: &usize| self.tensors()[*tensor].layout == Layout::Inline;
-        let (inline, read): (Vec<_>, Vec<_>) = (0..regions.len()).partition(is_inline);
         let mut runs = Runs::new(self, leaf, shard, block_bytes);
-        read.into_iter().for_each(|tensor| runs.add(tensor, &(0..regions[tensor].bytes)));
-        FillPlan { gets: joined(runs.parts, block_bytes), regions, inline }
+        let (mut blocks, mut inline) = (Vec::new(), Vec::new());
+        for (tensor, region) in regions.iter().enumerate() {
+            match self.tensors()[tensor].layout {
+                Layout::Column | Layout::Spans => runs.add(tensor, &(0..region.bytes)),
+                Layout::Blocks => {
+                    blocks.extend(self.blocks(leaf, (shard, tensor), &(0..region.bytes)));
+                }
+                Layout::Inline => inline.push(tensor),
+            }
+        }
+        let blocks = BlocksRead::join(blocks, block_bytes);
+        FillPlan { gets: joined(runs.parts, block_bytes), regions, blocks, inline }
     }
 
     /// Returns the reads of these bytes of a tensor's region, cut as those of a whole shard. There
-    /// are none for inline tensors.
+    /// are none for inline tensors, nor for [`blocks`](Self::blocks).
     ///
     /// # Panics
     /// If there is no such shard or tensor, the leaf does not have it, or `block_bytes` is 0.
@@ -187,7 +199,9 @@ impl Manifest {
         block_bytes: u64,
     ) -> Vec<Get> {
         let mut runs = Runs::new(self, leaf, shard, block_bytes);
-        runs.add(tensor, wanted);
+        if self.tensors()[tensor].layout != Layout::Blocks {
+            runs.add(tensor, wanted);
+        }
         joined(runs.parts, block_bytes)
     }
 
@@ -215,6 +229,10 @@ impl Manifest {
         let column = &self.tensors()[tensor];
         if column.layout == Layout::Inline {
             return RowSource::Value(leaf.values(self, shard, row..row + 1, tensor));
+        }
+        if column.layout == Layout::Blocks {
+            let (block, place) = self.block_of(leaf, (shard, row), tensor);
+            return RowSource::Block(block, place);
         }
         let piece = leaf.piece_of(self, shard, row, tensor);
         let range = match (column.layout, column.locator) {

@@ -175,6 +175,7 @@ fn check_plans(snapshot: &Snapshot, block_bytes: u64) {
                 assert_eq!(snapshot.places().row(index, row, tensor), (begin, bytes));
                 let expected = match manifest.row_source(leaf, (index, row), tensor) {
                     RowSource::Value(value) => value.to_vec(),
+                    RowSource::Block(..) => panic!("no rows are made here"),
                     RowSource::Object(RowRead { bytes: 0, .. }) => Vec::new(),
                     RowSource::Object(RowRead { object, offset, bytes }) => {
                         bytes_of(leaf, object, offset..offset + bytes)

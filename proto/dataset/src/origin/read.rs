@@ -18,7 +18,7 @@ use larder_base::{limits, root_cause};
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
 
 use super::{Origin, OriginError, messages, store_path};
-use crate::{Leaf, OriginUri};
+use crate::{Damaged, Leaf, OriginUri};
 
 /// Why a read did not give the requested bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +57,14 @@ pub enum FetchError {
         /// The difference.
         why: String,
     },
+    /// The bytes are of the version that was indexed, and can't be decoded to its rows.
+    #[error("{object} can't be decoded: {why}: write the file again, and index the dataset again")]
+    Damaged {
+        /// The object.
+        object: OriginUri,
+        /// The place and the mistake.
+        why: String,
+    },
     /// The store refused, could not be reached, timed out, is overloaded or failed.
     #[error(transparent)]
     Origin(#[from] OriginError),
@@ -76,7 +84,7 @@ impl FetchError {
             Self::Origin(error) => {
                 !matches!(error, OriginError::NotFound { .. } | OriginError::Denied { .. })
             }
-            Self::Changed { .. } | Self::Stopped { .. } => false,
+            Self::Changed { .. } | Self::Damaged { .. } | Self::Stopped { .. } => false,
         }
     }
 
@@ -93,9 +101,20 @@ impl FetchError {
         }
     }
 
+    /// Returns whether the file must be written again.
+    pub fn is_damaged(&self) -> bool {
+        matches!(self, Self::Damaged { .. })
+    }
+
     /// Returns whether the dataset must be indexed again.
     pub fn is_changed(&self) -> bool {
         matches!(self, Self::Changed { .. })
+    }
+}
+
+impl From<Damaged> for FetchError {
+    fn from(Damaged { object, why }: Damaged) -> Self {
+        Self::Damaged { object, why }
     }
 }
 

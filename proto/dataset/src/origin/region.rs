@@ -24,20 +24,35 @@ impl Origin {
     ) -> Result<Vec<u8>, FetchError> {
         let read = match manifest.row_source(leaf, (shard, row), tensor) {
             RowSource::Value(value) => return Ok(value.to_vec()),
+            RowSource::Block(_, place) => {
+                return self.read_region(manifest, leaf, (shard, tensor), &place).await;
+            }
             RowSource::Object(read) => read,
         };
+        self.read_bytes(leaf, read.object, &read.range()).await
+    }
+
+    /// Reads a range of an object into memory, in one attempt.
+    ///
+    /// # Errors
+    /// As [`Origin::read_exact_range`].
+    pub async fn read_bytes(
+        &self,
+        leaf: &Leaf,
+        object: u32,
+        range: &Range<u64>,
+    ) -> Result<Vec<u8>, FetchError> {
         let mut bytes = Vec::new();
         let mut sink = |chunk: &[u8]| {
             bytes.extend_from_slice(chunk);
             ControlFlow::Continue(())
         };
-        let range = read.offset..read.offset + read.bytes;
-        self.read_exact_range(leaf, read.object, &range, &mut sink).await?;
+        self.read_exact_range(leaf, object, range, &mut sink).await?;
         Ok(bytes)
     }
 
     /// Reads these bytes of a tensor's region in one attempt, one range of an object after the
-    /// other.
+    /// other. Reads and makes whole blocks, if rows are made.
     ///
     /// # Errors
     /// As [`Origin::read_exact_range`].
@@ -58,6 +73,14 @@ impl Origin {
         }
         let mut bytes = vec![0; index(wanted.end - wanted.start)];
         let place = (shard, tensor);
+        for block in manifest.blocks(leaf, place, wanted) {
+            let stored = match block.range.is_empty() {
+                true => Vec::new(),
+                false => self.read_bytes(leaf, block.object, &block.range).await?,
+            };
+            let mut target = [(wanted.clone(), &mut *bytes)];
+            manifest.make_into(leaf, shard, &block, &stored, &mut target)?;
+        }
         for get in manifest.region_gets(leaf, place, wanted, limits::FILL_PART_BYTES) {
             let mut scatter = Scatter::new(manifest, leaf, shard, &get);
             let mut sink = |chunk: &[u8]| {

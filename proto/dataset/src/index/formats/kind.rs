@@ -18,6 +18,8 @@ pub enum Format {
     Folder,
     /// MosaicML Streaming: `index.json` and its `.mds` files.
     Mds,
+    /// Parquet files.
+    Parquet,
     /// Arrow IPC files and streams, as Hugging Face `datasets` keeps them.
     Arrow,
     /// A line is a sample: `.jsonl` and `.ndjson` files.
@@ -25,12 +27,13 @@ pub enum Format {
 }
 
 impl Format {
-    const NAMES: [(&'static str, Self); 7] = [
+    const NAMES: [(&'static str, Self); 8] = [
         ("auto", Self::Auto),
         ("tensors", Self::Tensors),
         ("wds", Self::WebDataset),
         ("folder", Self::Folder),
         ("mds", Self::Mds),
+        ("parquet", Self::Parquet),
         ("arrow", Self::Arrow),
         ("jsonl", Self::Lines),
     ];
@@ -57,6 +60,7 @@ impl FromStr for Format {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     WebDataset,
+    Parquet,
     Arrow,
     Lines,
 }
@@ -66,6 +70,7 @@ impl Kind {
     pub(super) fn of(format: Format) -> Option<Self> {
         match format {
             Format::WebDataset => Some(Self::WebDataset),
+            Format::Parquet => Some(Self::Parquet),
             Format::Arrow => Some(Self::Arrow),
             Format::Lines => Some(Self::Lines),
             Format::Auto | Format::Tensors | Format::Folder | Format::Mds => None,
@@ -88,6 +93,7 @@ pub(in crate::index) fn format_of(key: &str) -> Option<Format> {
         "mds" => Some(Format::Mds),
         // A compressed shard. The error about it comes from its index.
         _ if key.rsplit('/').next().unwrap_or(key).contains(".mds.") => Some(Format::Mds),
+        "parquet" => Some(Format::Parquet),
         "arrow" | "feather" => Some(Format::Arrow),
         "jsonl" | "ndjson" => Some(Format::Lines),
         media if MEDIA.contains(&media) => Some(Format::Folder),

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::limits;
-use larder_formats::{ArrowScan, Fault as FormatFault, Scan, Table, TarScan, jsonl::LinesScan};
+use larder_formats::{
+    ArrowScan, Fault as FormatFault, ParquetScan, Scan, Table, TarScan, jsonl::LinesScan,
+};
 
 use super::{
     kind::Kind,
@@ -16,13 +18,14 @@ use crate::{
     origin::Target,
 };
 
-/// Begins a scan of a file of this kind.
-pub(super) fn begin(kind: Kind, file: ObjectInfo) -> Begun {
+/// Begins a scan of a file of this kind. `columns` are those to keep, or all.
+pub(super) fn begin(kind: Kind, file: ObjectInfo, columns: Option<&[String]>) -> Begun {
     let bytes = file.size_bytes;
     let scan: Box<dyn Scan + Send> = match kind {
         Kind::WebDataset => Box::new(TarScan::new(bytes)),
         Kind::Arrow => Box::new(ArrowScan::new(bytes)),
         Kind::Lines => Box::new(LinesScan::new(bytes)),
+        Kind::Parquet => Box::new(ParquetScan::new(bytes, columns)),
     };
     Begun { file, scan }
 }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use larder_base::{Counted, limits};
-use larder_formats::{Column, Inline, Rows, Spans, Table, shown};
+use larder_formats::{Block, Blocks, Column, Inline, PlacedBlock, Rows, Spans, Table, shown};
 
 use crate::{
     ColumnSpec, DatasetError, Dtype, GroupSpec, Layout, ObjectInfo, OriginUri, RowLocator,
@@ -82,8 +82,10 @@ pub(super) fn plan(
     }
     tables.retain(|(_, table)| table.rows > 0 && !table.columns.is_empty());
     // A column that one file can't give is none, or its rows there would count as missing.
+    let masks = drop_redundant(&mut tables);
     let is_column = |name: &str| !unreadable.contains(name);
-    let mut agreed = match columns {
+    let columns = columns.map(|wanted| with_masks(wanted, &masks));
+    let mut agreed = match columns.as_deref() {
         None => agree(uri, &tables, is_column)?,
         Some(wanted) => {
             let is_wanted = |name: &str| is_column(name) && wanted.iter().any(|own| own == name);
@@ -111,6 +113,37 @@ pub(super) fn plan(
     }
     let groups = files.into_iter().map(|found| found.into_group(&agreed)).collect();
     Ok(Plan { tensors: agreed.iter().map(Agreed::spec).collect(), groups })
+}
+
+/// Drops the columns that say nothing in any file. Returns the names of those that say something in
+/// one.
+fn drop_redundant(tables: &mut [(ObjectInfo, Table)]) -> BTreeSet<String> {
+    let is_redundant =
+        |column: &Column| matches!(&column.rows, Rows::Blocks(blocks) if blocks.is_redundant);
+    let all = || tables.iter().flat_map(|(_, table)| &table.columns);
+    let said = all().filter(|column| is_mask(column) && !is_redundant(column));
+    let said: BTreeSet<String> = said.map(|column| column.name.clone()).collect();
+    for (_, table) in tables {
+        table.columns.retain(|column| !is_redundant(column) || said.contains(&column.name));
+    }
+    said
+}
+
+/// Adds to the wanted columns those that say which of their rows have a value.
+fn with_masks(wanted: &[String], masks: &BTreeSet<String>) -> Vec<String> {
+    let mut columns = Vec::new();
+    for name in wanted {
+        columns.push(name.clone());
+        let mask = format!("{name}.valid");
+        if masks.contains(&mask) && !wanted.contains(&mask) {
+            columns.push(mask);
+        }
+    }
+    columns
+}
+
+fn is_mask(column: &Column) -> bool {
+    matches!(column.rows, Rows::Blocks(_)) && column.name.ends_with(".valid")
 }
 
 /// The column that names a sample.
@@ -164,6 +197,16 @@ fn layout_of(column: &Column) -> Layout {
         Rows::Strided { stride, .. } if stride == row_bytes(column) => Layout::Column,
         Rows::Strided { .. } | Rows::Spans(_) => Layout::Spans,
         Rows::Inline(_) => Layout::Inline,
+        Rows::Blocks(_) => Layout::Blocks,
+    }
+}
+
+/// Returns whether rows of this layout have their places listed one by one.
+fn is_listed(layout: Layout, ragged: bool) -> bool {
+    match layout {
+        Layout::Column => false,
+        Layout::Blocks => ragged,
+        Layout::Spans | Layout::Inline => true,
     }
 }
 
@@ -198,10 +241,11 @@ fn check_rows(
     agreed: &[Agreed],
 ) -> Result<(), DatasetError> {
     let has = |table: &Table, name: &str| table.columns.iter().any(|column| column.name == name);
-    let is_listed = |column: &&Agreed| {
-        column.layout != Layout::Column || !tables.iter().all(|(_, table)| has(table, &column.name))
+    let takes_places = |column: &&Agreed| {
+        let all_have = || tables.iter().all(|(_, table)| has(table, &column.name));
+        is_listed(column.layout, column.ragged) || (column.layout == Layout::Column && !all_have())
     };
-    let listed = agreed.iter().filter(is_listed).count() as u64;
+    let listed = agreed.iter().filter(takes_places).count() as u64;
     let rows = tables.iter().fold(0u64, |sum, (_, table)| sum.saturating_add(table.rows));
     check_places(uri, rows.saturating_mul(listed))
 }
@@ -209,8 +253,8 @@ fn check_rows(
 /// Returns the rows of the wanted columns whose places are listed one by one.
 pub(super) fn listed_places(table: &Table, columns: Option<&[String]>) -> u64 {
     let is_wanted = |name: &str| columns.is_none_or(|wanted| wanted.iter().any(|own| own == name));
-    let is_listed = |column: &&Column| layout_of(column) != Layout::Column;
-    let listed = table.columns.iter().filter(|column| is_wanted(&column.name)).filter(is_listed);
+    let takes_places = |column: &&Column| is_listed(layout_of(column), column.ragged);
+    let listed = table.columns.iter().filter(|column| is_wanted(&column.name)).filter(takes_places);
     table.rows.saturating_mul(listed.count() as u64)
 }
 
@@ -242,8 +286,9 @@ impl Agreed {
         TensorSpec { name, dtype, shape, locator, layout: self.layout }
     }
 
-    /// Makes the column of a file that has none of its values.
-    fn absent(&self, rows: u64) -> Column {
+    /// Makes the column of a file that has none of its values. `blocks` are the rows of each block
+    /// of the file's other columns.
+    fn absent(&self, rows: u64, blocks: &[u32]) -> Column {
         let (name, dtype, shape) = (self.name.clone(), self.dtype, self.shape.clone());
         let ragged = self.ragged;
         let places = match self.layout {
@@ -253,6 +298,15 @@ impl Agreed {
                 let mut values = Inline::default();
                 (0..rows).for_each(|_| values.push(&zeros));
                 Rows::Inline(values)
+            }
+            Layout::Blocks => {
+                let absent = |&rows: &u32| PlacedBlock { range: 0..0, rows, block: Block::ABSENT };
+                let count = usize::try_from(rows).expect("compared with a limit");
+                Rows::Blocks(Blocks {
+                    blocks: blocks.iter().map(absent).collect(),
+                    lengths: ragged.then(|| vec![0; count]),
+                    is_redundant: false,
+                })
             }
             Layout::Column | Layout::Spans => {
                 let mut spans = Spans::default();
@@ -277,9 +331,14 @@ impl Found {
     fn new(file: ObjectInfo, table: Table, agreed: &[Agreed]) -> Self {
         let (rows, mut rest) = (table.rows, table.columns);
         let key = rest.iter().find(|column| column.name == KEY).cloned();
+        let blocks = rest.iter().find_map(|column| match &column.rows {
+            Rows::Blocks(blocks) => Some(blocks.blocks.iter().map(|block| block.rows).collect()),
+            _ => None,
+        });
+        let blocks: Vec<u32> = blocks.unwrap_or_default();
         let take = |column: &Agreed| {
             let at = rest.iter().position(|known| known.name == column.name);
-            at.map_or_else(|| column.absent(rows), |at| rest.swap_remove(at))
+            at.map_or_else(|| column.absent(rows, &blocks), |at| rest.swap_remove(at))
         };
         let columns = agreed.iter().map(take).collect();
         Self { file, rows, columns, key }
@@ -301,7 +360,9 @@ impl Found {
 
     /// Checks that rows that are missing can be empty.
     fn check_may_be_empty(&self, uri: &OriginUri, agreed: &[Agreed]) -> Result<(), DatasetError> {
-        let may = |column: &Agreed| column.ragged || column.layout == Layout::Inline;
+        let may = |column: &Agreed| {
+            column.ragged || matches!(column.layout, Layout::Inline | Layout::Blocks)
+        };
         let mut columns = agreed.iter().zip(&self.columns);
         match columns.find(|(column, found)| !may(column) && !found.absent.is_empty()) {
             None => Ok(()),
@@ -392,6 +453,8 @@ fn picked(column: &Column, rows: impl Iterator<Item = u64>) -> Rows {
             rows.for_each(|row| kept.push(values.value(index(row))));
             return Rows::Inline(kept);
         }
+        // A file has all rows of a column in blocks, or none. So none of these rows is kept.
+        Rows::Blocks(_) => return Rows::Blocks(Blocks::default()),
     }
     Rows::Spans(spans)
 }

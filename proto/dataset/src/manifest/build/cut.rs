@@ -2,11 +2,13 @@
 //!
 //! If all rows have one length, a group is cut into shards of equally many rows. If rows differ in
 //! length, their bytes are summed up. A shard then has at most the target size, unless it is a
-//! single row. The tables of a shard's rows must fit a leaf as well.
+//! single row. The tables of a shard's rows must fit a leaf as well. Rows that are made in blocks
+//! are cut between blocks only, so that no block is made twice.
 
 use larder_base::limits;
+use larder_formats::Blocks;
 
-use super::{BuildError, GroupSpec, ManifestBuilder, RowLocator};
+use super::{BuildError, ColumnSpec, GroupSpec, ManifestBuilder, RowLocator};
 
 /// The cut of one shard, before its bytes are known.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +99,9 @@ impl ManifestBuilder {
 
     /// Returns the number of rows of each of a group's shards.
     fn rows_of_shards(&self, group: &GroupSpec, load: Load) -> Vec<u32> {
+        if let Some(blocks) = group.columns.iter().find_map(ColumnSpec::blocks) {
+            return self.by_blocks(group, blocks, load);
+        }
         match load {
             Load::Rows(most) => evenly(group.rows, most),
             Load::Bytes(most) => self.by_bytes(group, most),
@@ -120,6 +125,36 @@ impl ManifestBuilder {
             return even;
         }
         group.row_indices().map(|row| self.inline_bytes(group, row)).fold(even, u64::saturating_add)
+    }
+
+    /// Cuts a group between blocks. A shard takes blocks until it is full, and at least one.
+    fn by_blocks(&self, group: &GroupSpec, blocks: &Blocks, load: Load) -> Vec<u32> {
+        let (_, stride) = self.sums();
+        let (mut shards, mut begin) = (Vec::new(), 0);
+        let (mut rows, mut full, mut tables) = (0u32, 0u64, 0u64);
+        for block in &blocks.blocks {
+            let (count, end) = (u64::from(block.rows), begin + block.rows as usize);
+            let (more, most) = match load {
+                Load::Rows(most) => (count, most),
+                Load::Bytes(most) => {
+                    let ragged = (begin..end).map(|row| self.ragged_bytes(group, row));
+                    (ragged.fold(stride.saturating_mul(count), u64::saturating_add), most)
+                }
+            };
+            let more_tables = self.table_bytes_a_row().saturating_mul(count);
+            let fits = full.saturating_add(more) <= most
+                && tables.saturating_add(more_tables) <= limits::SHARD_TABLES_BYTES_MAX
+                && rows.checked_add(block.rows).is_some();
+            if rows > 0 && !fits {
+                shards.push(rows);
+                (rows, full, tables) = (0, 0, 0);
+            }
+            rows += block.rows;
+            (full, tables) = (full.saturating_add(more), tables.saturating_add(more_tables));
+            begin = end;
+        }
+        shards.push(rows);
+        shards
     }
 
     /// Cuts a group into about equally large shards, none larger than `most` unless it is one row.

@@ -3,12 +3,15 @@
 use std::{collections::HashMap, ops::Range};
 
 use larder_base::limits;
-use larder_formats::{Rows, Spans};
+use larder_formats::{Block, Blocks, Rows, Spans};
 
 use super::{BuildError, ColumnSpec, Cut, GroupSpec, ManifestBuilder, ObjectSpec, small};
 use crate::manifest::{
-    RowLocator,
-    format::{LEAF_MAGIC, LeafHeader, ObjectRecord, PieceRecord, SpanRecord, VERSION, ValueRecord},
+    Layout, RowLocator,
+    format::{
+        EndRecord, LEAF_HAS_BLOCKS, LEAF_MAGIC, LeafHeader, ObjectRecord, PieceRecord, SpanRecord,
+        VERSION, ValueRecord,
+    },
 };
 
 /// The file of a leaf, and the shards it is about.
@@ -57,6 +60,8 @@ struct Draft<'a> {
     /// The numbers of the objects that the leaf has, by group and place in it.
     known: HashMap<(usize, u32), u32>,
     pieces: Vec<u8>,
+    /// How each piece is made; zeros if its rows lie as they are.
+    blocks: Vec<u8>,
     /// By tensor.
     rows: Vec<Vec<u8>>,
     values: Vec<Vec<u8>>,
@@ -75,6 +80,7 @@ impl<'a> Draft<'a> {
             objects: Vec::new(),
             known: HashMap::new(),
             pieces: Vec::new(),
+            blocks: Vec::new(),
             rows: empty(),
             values: empty(),
             names: Vec::new(),
@@ -82,7 +88,7 @@ impl<'a> Draft<'a> {
     }
 
     fn bytes(&self) -> u64 {
-        let tables = [&self.objects, &self.pieces, &self.names];
+        let tables = [&self.objects, &self.pieces, &self.blocks, &self.names];
         let all = tables.into_iter().chain(&self.rows).chain(&self.values);
         all.map(|table| table.len() as u64).sum()
     }
@@ -123,6 +129,7 @@ impl<'a> Draft<'a> {
                 let (begin, end) = begin.zip(end).ok_or_else(|| no_place(segment))?;
                 self.add_piece(tensor, segment, column, segment.first_row, begin..end)
             }
+            Rows::Blocks(blocks) => self.add_blocks(tensor, segment, column, blocks, region_end),
             Rows::Spans(spans) => self.add_spans(tensor, segment, column, spans, region_end),
             Rows::Inline(values) => {
                 let ragged = self.builder.tensors[tensor].locator == RowLocator::Ragged;
@@ -168,6 +175,41 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// Adds rows that are made. A block is one piece. Shards begin and end with blocks.
+    fn add_blocks(
+        &mut self,
+        tensor: usize,
+        segment: &Segment<'_>,
+        column: &ColumnSpec,
+        blocks: &Blocks,
+        region_end: &mut u32,
+    ) -> Result<(), BuildError> {
+        let mut begin = 0;
+        for placed in &blocks.blocks {
+            if segment.rows.contains(&begin) {
+                let first_row = segment.first_row + small::<u32>(begin - segment.rows.start)?;
+                self.add_piece(tensor, segment, column, first_row, placed.range.clone())?;
+                self.set_block(placed.block);
+            }
+            begin += placed.rows as usize;
+        }
+        for &bytes in blocks.lengths.iter().flat_map(|lengths| &lengths[segment.rows.clone()]) {
+            *region_end = region_end.checked_add(bytes).ok_or_else(|| no_place(segment))?;
+            EndRecord { region_end: *region_end }.encode(&mut self.rows[tensor]);
+        }
+        Ok(())
+    }
+
+    /// Says how the rows of the last piece are made.
+    fn set_block(&mut self, block: Block) {
+        let begin = self.blocks.len().saturating_sub(Block::BYTES);
+        self.blocks.splice(begin.., block.to_bytes());
+    }
+
+    fn has_blocks(&self) -> bool {
+        self.builder.tensors.iter().any(|tensor| tensor.layout == Layout::Blocks)
+    }
+
     fn add_piece(
         &mut self,
         tensor: usize,
@@ -180,6 +222,9 @@ impl<'a> Draft<'a> {
         let (begin, end) = (range.start, range.end);
         let (shard, tensor) = (self.shards, small(tensor)?);
         PieceRecord { begin, end, object, shard, tensor, first_row }.encode(&mut self.pieces);
+        if self.has_blocks() {
+            self.blocks.extend_from_slice(&[0; Block::BYTES]);
+        }
         Ok(())
     }
 
@@ -222,12 +267,13 @@ impl<'a> Draft<'a> {
             rows_bytes: sum(&self.rows),
             values_bytes: sum(&self.values),
             names_bytes: self.names.len() as u64,
-            flags: 0,
+            flags: if self.has_blocks() { LEAF_HAS_BLOCKS } else { 0 },
         };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         bytes.extend_from_slice(&self.objects);
         bytes.extend_from_slice(&self.pieces);
+        bytes.extend_from_slice(&self.blocks);
         self.rows.iter().chain(&self.values).for_each(|table| bytes.extend_from_slice(table));
         bytes.extend_from_slice(&self.names);
         if bytes.len() as u64 > limits::LEAF_BYTES_MAX {

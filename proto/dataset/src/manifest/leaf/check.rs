@@ -9,7 +9,8 @@ use crate::{
     manifest::{
         Layout, Manifest, ManifestError, RowLocator, Tensor,
         format::{
-            LEAF_HAS_DIGESTS, LEAF_MAGIC, LeafHeader, PieceRecord, SpanRecord, VERSION, ValueRecord,
+            EndRecord, LEAF_HAS_BLOCKS, LEAF_HAS_DIGESTS, LEAF_MAGIC, LeafHeader, PieceRecord,
+            SpanRecord, VERSION, ValueRecord,
         },
         parse::{Result, check, malformed, text},
     },
@@ -106,6 +107,7 @@ impl Leaf {
                 Layout::Inline => 0,
                 Layout::Column => self.check_column(root, shard, (index, tensor))?,
                 Layout::Spans => self.check_spans(root, shard, (index, tensor))?,
+                Layout::Blocks => self.check_blocks(root, shard, index)?,
             };
             if !tensor.is_ragged() {
                 let pieces = self.pieces(shard, index);
@@ -133,9 +135,10 @@ impl Leaf {
         let before = if inline { self.values_before(index, first) } else { 0 };
         let mut end = before;
         for (row, sample) in (first..).zip(samples) {
-            let next = match inline {
-                true => self.value_end(index, row),
-                false => self.span(index, row).region_end,
+            let next = match tensor.layout {
+                Layout::Inline => self.value_end(index, row),
+                Layout::Blocks => self.row_end(index, row),
+                Layout::Column | Layout::Spans => self.span(index, row).region_end,
             };
             let Some(bytes) = next.checked_sub(end).map(u64::from) else {
                 return malformed("shard", shard, "has rows that end before they begin");
@@ -183,6 +186,21 @@ impl Leaf {
         Ok(pieces.len() as u64)
     }
 
+    /// Checks the blocks of a tensor. Returns their number.
+    fn check_blocks(&self, root: &Manifest, shard: u32, tensor: usize) -> Result<u64> {
+        let field = |holds, why| check(holds, "shard", shard, why);
+        let numbers = self.pieces(shard, tensor);
+        for (number, piece) in numbers.zip(self.check_pieces(root, shard, tensor)?) {
+            let Some(block) = self.parse_block(number) else {
+                return malformed("piece", number, "is made in a way that is not known");
+            };
+            field(block.reads() || piece.begin == piece.end, "reads bytes that make no rows")?;
+            let bytes = piece.end - piece.begin;
+            field(bytes <= limits::SHARD_BYTES_MAX, "has a block that is larger than the limit")?;
+        }
+        Ok(self.pieces(shard, tensor).len() as u64)
+    }
+
     /// Checks the spans of a tensor. Returns the number of runs that a fill reads them in.
     fn check_spans(
         &self,
@@ -225,7 +243,8 @@ pub(in crate::manifest) fn record_bytes(tensor: &Tensor) -> usize {
     match (tensor.layout, tensor.is_ragged()) {
         (Layout::Spans, _) => SpanRecord::BYTES,
         (Layout::Inline, true) => ValueRecord::BYTES,
-        (Layout::Inline, false) | (Layout::Column, _) => 0,
+        (Layout::Blocks, true) => EndRecord::BYTES,
+        (Layout::Inline | Layout::Blocks, false) | (Layout::Column, _) => 0,
     }
 }
 
@@ -233,7 +252,7 @@ pub(in crate::manifest) fn record_bytes(tensor: &Tensor) -> usize {
 /// bounds.
 fn inline_bytes(tensor: &Tensor, leaf: &[u8], column: &RowTable, samples: usize) -> Option<usize> {
     match (tensor.layout, tensor.locator) {
-        (Layout::Column | Layout::Spans, _) => Some(0),
+        (Layout::Column | Layout::Spans | Layout::Blocks, _) => Some(0),
         (Layout::Inline, RowLocator::Strided { row_bytes, .. }) => {
             samples.checked_mul(usize::try_from(row_bytes).ok()?)
         }
@@ -264,7 +283,11 @@ fn check_frame(root: &Manifest, number: u32, bytes: &[u8]) -> Result<LeafHeader>
         false => root.samples(),
     };
     field(header.samples == end - record.first_sample, "counts other samples than its shards")?;
-    field(header.flags & !LEAF_HAS_DIGESTS == 0, "has unknown flags")?;
+    let known = LEAF_HAS_DIGESTS | LEAF_HAS_BLOCKS;
+    field(header.flags & !known == 0, "has unknown flags")?;
+    let has_blocks = root.tensors().iter().any(|tensor| tensor.layout == Layout::Blocks);
+    let says_blocks = header.flags & LEAF_HAS_BLOCKS != 0;
+    field(says_blocks == has_blocks, "has blocks where its tensors have none, or the reverse")?;
     let end = header.tables().map(|tables| tables.end);
     field(end == Some(bytes.len()), "has tables that do not fill it")?;
     field(bytes.len() as u64 == u64::from(record.file_bytes), "has another size than it has")?;
