@@ -84,6 +84,14 @@ def node(start_node: Callable[..., Node]) -> Node:
     return start_node()
 
 
+@pytest.fixture(params=["local", "remote", "origin"])
+def opened(request: pytest.FixtureRequest, node: Node) -> Callable[[str], larder.Dataset]:
+    """Opens a dataset by each way that rows come."""
+    if request.param == "origin":
+        return lambda uri: larder.open(uri, cluster="none")
+    return lambda uri: larder.open(uri, cluster=node.address, local=request.param == "local")
+
+
 @pytest.fixture(scope="session")
 def images(s3: S3Server) -> dict[str, np.ndarray]:
     """The rows of the dataset s3://data/images."""

@@ -71,14 +71,6 @@ def tars(s3: S3Server) -> Samples:
     return tar_samples(folder)
 
 
-@pytest.fixture(params=["local", "remote", "origin"])
-def opened(request: pytest.FixtureRequest, node: Node) -> Callable[[str], larder.Dataset]:
-    """Opens a dataset by each way that rows come."""
-    if request.param == "origin":
-        return lambda uri: larder.open(uri, cluster="none")
-    return lambda uri: larder.open(uri, cluster=node.address, local=request.param == "local")
-
-
 def test_tars_give_the_samples_of_webdataset(
     opened: Callable[[str], larder.Dataset], tars: Samples
 ) -> None:
