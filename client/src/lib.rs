@@ -35,6 +35,7 @@ mod dataset;
 mod device;
 mod loader;
 mod memory;
+pub use larder_decode as decode;
 pub use larder_order as sampler;
 
 pub use dataset::{Dataset, IndexedNow, Mixture, OpenOptions};
@@ -53,7 +54,7 @@ pub use larder_base::{Advice, ErrorKind, printable, printable_line};
 pub use larder_dataset::{Dtype, Key, Manifest, Tensor};
 pub use larder_wire::data::RowRef;
 pub use loader::{
-    Batch, BatchTensor, DeviceTensor, Epoch, Loader, LoaderBuilder, LoaderStats, Locality,
+    Batch, BatchTensor, Decode, DeviceTensor, Epoch, Loader, LoaderBuilder, LoaderStats, Locality,
     OnDevice, OnHost, PreparedEpoch, RankHosts, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
     Take,
 };

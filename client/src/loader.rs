@@ -49,6 +49,7 @@ pub use builder::LoaderBuilder;
 pub(crate) use builder::Source;
 pub use epoch::{Epoch, PreparedEpoch};
 pub(crate) use fetch::{Gather, Look, Mapped, private_views};
+pub use layout::Decode;
 pub(crate) use layout::{common_tensors, tensor_index};
 pub use locality::Locality;
 pub use pass::{Schedule, ScheduledBatch};

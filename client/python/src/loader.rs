@@ -9,6 +9,7 @@ use std::{
 use larder_client::{
     Batch as InnerBatch, Device, DeviceWay, Epoch as OnHostEpoch, Error, ErrorKind,
     Loader as Inner, LoaderBuilder, OnDevice, RankHosts, ScheduledBatch, ShuffleMode,
+    decode::{Audio, Channels, Color, Crop, DecodeError, Image, Start},
     sampler::{self, Last, LoaderState},
 };
 use pyo3::{
@@ -40,11 +41,19 @@ pub(crate) struct Settings {
     workers: u32,
     last: String,
     tensors: Option<Vec<String>>,
+    images: Vec<(String, ImageRow)>,
+    sounds: Vec<(String, SoundRow)>,
+    skip_bad: bool,
     prefetch: usize,
     locality: Option<Py<Locality>>,
     rank_hosts: String,
     quiet: bool,
 }
+
+/// Height, width, the name of a crop and its bounds, and whether rows are mirrored and gray.
+type ImageRow = (u32, u32, String, [f64; 4], bool, bool);
+/// Frames, channels, whether the start is random, and the sample rate.
+type SoundRow = (u32, Option<u16>, bool, Option<u32>);
 
 impl Settings {
     pub(crate) fn apply(&self, py: Python<'_>, builder: LoaderBuilder) -> PyResult<LoaderBuilder> {
@@ -59,6 +68,13 @@ impl Settings {
             .rank_hosts(rank_hosts(&self.rank_hosts).or_raise(py)?)
             .prefetch(self.prefetch);
         let builder = if self.quiet { builder.quiet() } else { builder };
+        let mut builder = if self.skip_bad { builder.skip_bad() } else { builder };
+        for (name, row) in &self.images {
+            builder = builder.decode(name, image(row).or_raise(py)?);
+        }
+        for (name, row) in &self.sounds {
+            builder = builder.decode(name, sound(row).or_raise(py)?);
+        }
         let builder = match &self.locality {
             Some(locality) => builder.locality(locality.get().inner().clone()),
             None => builder,
@@ -68,6 +84,29 @@ impl Settings {
             None => builder,
         })
     }
+}
+
+fn image((height, width, crop, bounds, flip, gray): &ImageRow) -> Result<Image, Error> {
+    let &[first, second, third, fourth] = bounds;
+    let crop = match crop.as_str() {
+        "stretch" => Crop::Stretch,
+        "random" => Crop::Random { scale: (first, second), ratio: (third, fourth) },
+        _ => Crop::Center { part: first },
+    };
+    let color = if *gray { Color::Gray } else { Color::Rgb };
+    let image = Image::new(*height, *width, crop).map_err(no_row)?;
+    Ok(image.color(color).flip(*flip))
+}
+
+fn sound(&(frames, channels, is_random, sample_rate): &SoundRow) -> Result<Audio, Error> {
+    let channels = channels.map_or(Channels::Mono, Channels::Exact);
+    let start = if is_random { Start::Random } else { Start::Begin };
+    let audio = Audio::new(frames, channels, start).map_err(no_row)?;
+    Ok(sample_rate.map_or(audio, |hertz| audio.sample_rate(hertz)))
+}
+
+fn no_row(error: DecodeError) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "rows can't be decoded so").with_source(error)
 }
 
 fn last(text: &str) -> Result<Last, Error> {

@@ -18,12 +18,14 @@ pub(crate) fn of_loader<'py>(
     py: Python<'py>,
     loader: &LoaderStats,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let LoaderStats { batches, samples, padding, sources, fetching, waiting, .. } = *loader;
+    let LoaderStats { batches, samples, padding, skipped, sources, fetching, waiting, .. } =
+        *loader;
     let stats = PyDict::new(py);
     for (name, count) in [
         ("batches", batches),
         ("samples", samples),
         ("padding", padding),
+        ("skipped", skipped),
         ("rows_local", sources.rows_local),
         ("rows_remote", sources.rows_remote),
         ("rows_origin", sources.rows_origin),

@@ -299,7 +299,7 @@ def test_wrong_settings_are_refused_by_name(dataset: larder.Dataset) -> None:
         ({"last": 1}, "last is 1: 'drop', 'pad' or 'uneven' is needed"),
         ({"locality": "x"}, "locality is 'x': True, False or a larder.Locality is needed"),
         ({"prefetch": 65}, "prefetch is 65: a whole number from 1 to 64"),
-        ({"prefetch": None}, "prefetch is None"),
+        ({"prefetch": "2"}, "prefetch is '2'"),
         ({"tensors": []}, "no tensor is asked for"),
         ({"shuffle": "some"}, "'some'"),
         ({"last": "keep"}, "'keep'"),

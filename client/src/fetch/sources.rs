@@ -117,11 +117,14 @@ pub(crate) struct Gathered {
     pub(crate) sources: Sources,
     /// Absent if all rows were mapped.
     pub(crate) longest: Option<LongestWait>,
+    /// Rows that can't be decoded.
+    pub(crate) bad: Vec<usize>,
 }
 
 impl AddAssign for Gathered {
     fn add_assign(&mut self, other: Self) {
         self.sources += other.sources;
+        self.bad.extend(other.bad);
         let waited = |wait: &Option<LongestWait>| wait.as_ref().map(|wait| wait.waited);
         if waited(&self.longest) < waited(&other.longest) {
             self.longest = other.longest;
@@ -132,7 +135,8 @@ impl AddAssign for Gathered {
 impl Gathered {
     /// Adds the report of other columns of the same rows. Each row counts once.
     pub(crate) fn add_columns(&mut self, other: Self) {
-        self.sources.rows_local = 0;
+        let Sources { rows_local, rows_remote, rows_origin, .. } = &mut self.sources;
+        (*rows_local, *rows_remote, *rows_origin) = (0, 0, 0);
         *self += other;
     }
 

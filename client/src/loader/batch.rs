@@ -22,6 +22,8 @@ pub struct Batch<P = OnHost> {
     pub(super) samples: Samples,
     /// At most the number of rows.
     pub(super) padding: usize,
+    /// Rows of samples that stand for ones that can't be decoded.
+    pub(super) skipped: u64,
     pub(super) state: LoaderState,
     pub(super) sources: Sources,
     pub(super) fetching: Duration,
@@ -72,6 +74,12 @@ impl<P> Batch<P> {
     /// ([`Last::Pad`](crate::sampler::Last)). They repeat samples: leave them out of metrics.
     pub fn padding(&self) -> usize {
         self.padding
+    }
+
+    /// The number of samples that can't be decoded and were skipped. Another sample of the batch
+    /// stands for each.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
     }
 
     /// The position of the job after this batch. Save it with a checkpoint. Later batches do not

@@ -9,8 +9,8 @@ use super::{
     Loader, ShuffleMode,
     content::Content,
     epoch::Ahead,
-    fetch::{BatchFetcher, Gather, Look, Mapped, SnapshotRows},
-    layout::{self, Layout, invalid},
+    fetch::{BatchFetcher, Decoding, Gather, Look, Mapped, SnapshotRows},
+    layout::{self, Decode, Layout, invalid},
     locality::Divider,
     pass::{Job, Lane},
     shuffle::{self, Extent, Pool, RankHosts},
@@ -59,6 +59,8 @@ pub struct LoaderBuilder {
     workers: u32,
     last: Last,
     tensors: Option<Vec<String>>,
+    decode: Vec<(String, Decode)>,
+    skip_bad: bool,
     samples: Option<Range<u64>>,
     prefetch: usize,
     resume: Option<LoaderState>,
@@ -90,6 +92,8 @@ impl LoaderBuilder {
             workers: 1,
             last: Last::Drop,
             tensors: None,
+            decode: Vec::new(),
+            skip_bad: false,
             samples: None,
             prefetch: limits::PREFETCH_DEPTH_DEFAULT,
             resume: None,
@@ -139,6 +143,21 @@ impl LoaderBuilder {
     pub fn tensors<T: Into<String>>(self, names: impl IntoIterator<Item = T>) -> Self {
         let names = names.into_iter().map(Into::into).collect();
         Self { tensors: Some(names), ..self }
+    }
+
+    /// Decodes the rows of a tensor on the loader's threads, straight into the batch. Its rows are
+    /// encoded files; they become rows of one shape. Each of the threads that fetch ahead decodes
+    /// a batch of its own, so set [`prefetch`](Self::prefetch) to the number of cores. Random crops
+    /// depend on seed, epoch and sample alone.
+    pub fn decode(mut self, tensor: impl Into<String>, decode: impl Into<Decode>) -> Self {
+        self.decode.push((tensor.into(), decode.into()));
+        self
+    }
+
+    /// Skips samples that can't be decoded. The next good sample of the batch stands for each, and
+    /// they are [counted](super::LoaderStats::skipped). By default they are an error.
+    pub fn skip_bad(self) -> Self {
+        Self { skip_bad: true, ..self }
     }
 
     /// Selects samples of this range of the dataset or its view. Default: all. Not for mixtures:
@@ -191,6 +210,7 @@ impl LoaderBuilder {
     /// # Errors
     /// - `InvalidArgument` for a setting out of range, no tensor, a locality of other ranks or
     ///   datasets, or a state of another dataset or selection.
+    /// - `InvalidArgument` for a tensor to decode whose rows are not encoded, or not in the batch.
     /// - `NotFound` for a missing tensor.
     /// - `Unavailable` if `auto` can't be decided.
     pub fn build(self) -> Result<Loader, Error> {
@@ -211,11 +231,12 @@ impl LoaderBuilder {
         let ahead = Ahead { threads: self.prefetch, ready: ready_ahead(&layout) };
         // One for each batch fetched ahead, and one in use.
         let buffers = BufferPool::new(ahead.threads + ahead.ready + 1);
+        let decoding = self.decoding(&layout, ahead.threads)?;
         let snapshot = |Source { leaves, gather, look, mapped, .. }: Source| {
             SnapshotRows::new(leaves, gather, look, mapped, &layout)
         };
         let snapshots = self.sources.into_iter().map(snapshot).collect::<Result<_, _>>()?;
-        let fetcher = Arc::new(BatchFetcher { snapshots, layout, buffers });
+        let fetcher = Arc::new(BatchFetcher { snapshots, layout, buffers, decoding });
         let mut loader = Loader::new(job, fetcher, ahead)?;
         self.resume.map_or(Ok(()), |state| loader.resume(state))?;
         Ok(loader)
@@ -229,12 +250,42 @@ impl LoaderBuilder {
             Some(names) => names.clone(),
             None => layout::common_tensors(first, manifests.clone())?,
         };
-        let layout = Layout::new(first, Some(&names), self.batch_size)?;
+        for (name, _) in &self.decode {
+            layout::tensor_index(first, name)?;
+            if !names.contains(name) {
+                let why = format!("tensor '{name}' is to be decoded and not in the batch");
+                return Err(invalid(why).hint("add it to tensors, or leave it out of decode"));
+            }
+        }
+        let decode = |name: &str| {
+            let found = self.decode.iter().find(|(own, _)| own == name);
+            found.map(|(_, decode)| *decode)
+        };
+        let layout = Layout::decoded(first, Some(&names), self.batch_size, decode)?;
         for other in manifests {
             let context = || format!("cannot mix {} with {}", first.uri(), other.uri());
             layout.tensors_in(other).map_err(|error| error.context(context()))?;
         }
         Ok(layout)
+    }
+
+    /// The decoding of columns of this layout, if there are any, on so many threads.
+    fn decoding(&self, layout: &Layout, threads: usize) -> Result<Option<Box<Decoding>>, Error> {
+        let columns: Box<[_]> = layout.columns().iter().map(|column| column.decode).collect();
+        if columns.iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        let encoded = layout.columns().iter().filter(|column| column.decode.is_some());
+        let names: Vec<String> = encoded.map(|column| column.name.to_string()).collect();
+        let manifest = self.sources[0].manifest();
+        let layout = Layout::new(manifest, Some(&names), self.batch_size)?;
+        let snapshot = |Source { leaves, gather, .. }: &Source| {
+            SnapshotRows::new(Arc::clone(leaves), Arc::clone(gather), None, None, &layout)
+        };
+        let snapshots = self.sources.iter().map(snapshot).collect::<Result<_, _>>()?;
+        let buffers = BufferPool::new(threads);
+        let encoded = BatchFetcher { snapshots, layout, buffers, decoding: None };
+        Ok(Some(Box::new(Decoding::new(encoded, columns, self.skip_bad))))
     }
 
     fn content(&self) -> Result<Content, Error> {

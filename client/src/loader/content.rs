@@ -2,6 +2,8 @@
 
 use std::{mem, ops::Range};
 
+use larder_decode::Draw;
+
 use crate::sampler::{
     self, Draws, EpochDigest, LoaderState, MixedOrder, Mixture, Order, PlanId, Shuffle, View,
 };
@@ -28,6 +30,8 @@ pub(super) struct Samples {
     pub(super) datasets: Vec<u32>,
     /// In a mixture, the pass over its dataset that each belongs to. Otherwise empty.
     pub(super) passes: Vec<u64>,
+    /// The seed of the job and the epoch, which name random numbers.
+    pub(super) plan: (u64, u64),
 }
 
 impl Content {
@@ -109,12 +113,12 @@ impl Sequence {
 
 impl From<Draws> for Samples {
     fn from(Draws { sources, passes, samples }: Draws) -> Self {
-        Self { samples, datasets: sources, passes }
+        Self { samples, datasets: sources, passes, ..Self::default() }
     }
 }
 
 impl From<Samples> for Draws {
-    fn from(Samples { samples, datasets, passes }: Samples) -> Self {
+    fn from(Samples { samples, datasets, passes, .. }: Samples) -> Self {
         Self { sources: datasets, passes, samples }
     }
 }
@@ -126,8 +130,9 @@ impl Samples {
             let some = places.iter().filter(|_| !of.is_empty());
             some.map(|&place| of[place as usize]).collect()
         }
-        let Self { samples, datasets, passes } = self;
+        let Self { samples, datasets, passes, plan } = self;
         Self {
+            plan: *plan,
             samples: pick(samples, places),
             datasets: pick(datasets, places),
             passes: pick(passes, places),
@@ -136,6 +141,18 @@ impl Samples {
 
     pub(super) fn len(&self) -> usize {
         self.samples.len()
+    }
+
+    /// The dataset and the sample of a row.
+    pub(super) fn name(&self, row: usize) -> (u32, u64) {
+        (self.datasets.get(row).copied().unwrap_or(0), self.samples[row])
+    }
+
+    /// Names the random numbers of a row.
+    pub(super) fn draw(&self, row: usize) -> Draw {
+        let ((source, sample), (seed, epoch)) = (self.name(row), self.plan);
+        let pass = self.passes.get(row).copied().unwrap_or(epoch);
+        Draw { seed, source: source.into(), pass, sample }
     }
 
     /// Adds the first `count` samples to a digest.

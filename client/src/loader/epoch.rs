@@ -142,11 +142,13 @@ impl<P: Fetch> Epoch<P> {
         let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
         let cancelled = cancel.clone();
         let fetch = move |batch| {
-            let choice = match &given {
-                None => Choice::Any,
-                Some(given) => Choice::Given(given.take(batch)),
+            let fetch = |samples: &_| {
+                let choice = match &given {
+                    None => Choice::Any,
+                    Some(given) => Choice::Given(given.take(batch)),
+                };
+                P::fetch(&fetcher, samples, choice, &by, &cancelled)
             };
-            let fetch = |samples: &_| P::fetch(&fetcher, samples, choice, &by, &cancelled);
             fetcher.batch(&pass, batch, fetch)
         };
         let Ahead { threads, ready } = start.ahead;

@@ -1,5 +1,7 @@
 //! Fetches a batch by its number: locates its rows in each dataset and gathers them into a buffer.
 
+mod decoding;
+
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use larder_dataset::RowPlaces;
@@ -19,6 +21,8 @@ use crate::{
     process,
     remote::Placed,
 };
+
+pub(super) use decoding::Decoding;
 
 /// Reads rows until the token is cancelled: `out[k]` gets tensor `tensors[k]` of all rows, at their
 /// places. A dataset passes its [`Fetcher::gather`](crate::Fetcher::gather).
@@ -48,6 +52,8 @@ pub(super) struct BatchFetcher {
     pub(super) snapshots: Box<[SnapshotRows]>,
     pub(super) layout: Arc<Layout>,
     pub(super) buffers: Arc<BufferPool>,
+    /// Present if some columns are decoded.
+    pub(super) decoding: Option<Box<Decoding>>,
 }
 
 impl SnapshotRows {
@@ -186,22 +192,33 @@ impl Fetch for OnHost {
 }
 
 impl BatchFetcher {
-    /// Builds a batch of a pass. `fetch` fetches its samples.
+    /// Builds a batch of a pass. `fetch` fetches its samples, and is called again if some of them
+    /// are replaced.
     pub(super) fn batch<P>(
         &self,
         pass: &Pass,
         batch: u64,
-        fetch: impl FnOnce(&Samples) -> Result<Fetched<P>, Error>,
+        mut fetch: impl FnMut(&Samples) -> Result<Fetched<P>, Error>,
     ) -> Result<Batch<P>, Error> {
         let begun = process::now();
-        let (samples, padding) = pass.samples(batch);
-        let Fetched { place, ragged, gathered } = fetch(&samples)?;
+        let (mut samples, padding) = pass.samples(batch);
+        samples.plan = (pass.plan().seed(), pass.plan().epoch());
+        let mut skipped = self.replace_bad(&mut samples)?;
+        let mut fetched = fetch(&samples)?;
+        while let (Some(decoding), false) = (&self.decoding, fetched.gathered.bad.is_empty()) {
+            decoding.note(&samples, &fetched.gathered.bad);
+            drop(fetched);
+            skipped += self.replace_bad(&mut samples)?;
+            fetched = fetch(&samples)?;
+        }
+        let Fetched { place, ragged, gathered } = fetched;
         Ok(Batch {
             layout: Arc::clone(&self.layout),
             ragged,
             place,
             padding: usize::try_from(padding).expect("no more than rows in memory"),
             samples,
+            skipped,
             state: pass.state_after(batch),
             sources: gathered.sources,
             longest: gathered.longest,
@@ -209,9 +226,13 @@ impl BatchFetcher {
         })
     }
 
+    fn replace_bad(&self, samples: &mut Samples) -> Result<u64, Error> {
+        self.decoding.as_ref().map_or(Ok(0), |decoding| decoding.replace_bad(samples))
+    }
+
     /// Views these samples in place, if possible.
     fn see(&self, samples: &Samples) -> Option<Result<Fetched<OnHost>, Error>> {
-        let [snapshot] = &*self.snapshots else {
+        let ([snapshot], None) = (&*self.snapshots, &self.decoding) else {
             return None;
         };
         let (views, first) = snapshot.see(&samples.samples)?;
@@ -260,7 +281,7 @@ impl BatchFetcher {
         Ok((buffer, ragged, gathered))
     }
 
-    /// Reads the rows of some columns to their places in a buffer.
+    /// Reads the rows of some columns to their places in a buffer. Decodes those that are encoded.
     pub(super) fn gather(
         &self,
         samples: &Samples,
@@ -270,11 +291,32 @@ impl BatchFetcher {
         is_wanted: impl Fn(usize) -> bool,
         cancel: &CancelToken,
     ) -> Result<Gathered, Error> {
-        let mut columns: Vec<usize> = (0..self.layout.columns().len()).collect();
-        columns.retain(|&column| is_wanted(column));
-        let mut parts = self.layout.split(buffer, rows.len(), ragged);
-        let mut index = 0..;
-        parts.retain(|_| index.next().is_some_and(&is_wanted));
+        let parts = self.layout.split(buffer, rows.len(), ragged);
+        let parts = parts.into_iter().enumerate().filter(|(column, _)| is_wanted(*column));
+        let is_decoded =
+            |column: usize| self.decoding.as_ref().is_some_and(|decoding| decoding.has(column));
+        let (decoded, read): (Vec<_>, Vec<_>) = parts.partition(|(column, _)| is_decoded(*column));
+        let mut gathered = Gathered::default();
+        if !read.is_empty() || decoded.is_empty() {
+            gathered = self.read_columns(samples, rows, ragged, read, cancel)?;
+        }
+        if let (Some(decoding), false) = (&self.decoding, decoded.is_empty()) {
+            let (columns, mut parts): (Vec<_>, Vec<_>) = decoded.into_iter().unzip();
+            gathered.add_columns(decoding.fill(samples, &columns, &mut parts, cancel)?);
+        }
+        Ok(gathered)
+    }
+
+    /// Reads the rows of some columns to their parts of a buffer.
+    fn read_columns(
+        &self,
+        samples: &Samples,
+        rows: &[RowRef],
+        ragged: &Ragged,
+        parts: Vec<(usize, &mut [u8])>,
+        cancel: &CancelToken,
+    ) -> Result<Gathered, Error> {
+        let (columns, mut parts): (Vec<usize>, Vec<&mut [u8]>) = parts.into_iter().unzip();
         let begins: Vec<Option<&[usize]>> = match self.layout.is_ragged() {
             true => columns.iter().map(|&column| ragged.begins(column)).collect(),
             false => Vec::new(),
@@ -366,7 +408,7 @@ fn seen(views: &[RowsView], rows: usize) -> Gathered {
     let copies = CopyStats::viewed(bytes);
     copies.count();
     let sources = Sources { rows_local: rows as u64, bytes, copies, ..Sources::default() };
-    Gathered { sources, longest: None }
+    Gathered { sources, ..Gathered::default() }
 }
 
 /// Views consecutive rows of a shard in place, for `tensors` or all tensors. `None` if a tensor

@@ -1,6 +1,7 @@
 //! The place of each tensor in the buffer of a batch: back to back, each at a page boundary. Ragged
 //! tensors follow the others: see [`Ragged`].
 
+mod decode;
 mod ragged;
 
 use std::{iter, mem, ops::Range, sync::Arc};
@@ -11,6 +12,7 @@ use larder_dataset::{Dtype, Manifest, Tensor};
 use crate::{Error, ErrorKind, HostTensor, Memory, RowsView, memory::ALIGNMENT};
 use ragged::RaggedRows;
 
+pub use decode::Decode;
 pub(super) use ragged::{Ragged, with_slack};
 
 /// The tensors of a batch, and the bytes of a full one without ragged tensors.
@@ -31,6 +33,8 @@ pub(super) struct Column {
     /// 0 for a ragged tensor.
     pub(super) row_bytes: usize,
     pub(super) is_ragged: bool,
+    /// What its encoded rows become.
+    pub(super) decode: Option<Decode>,
     offset: usize,
 }
 
@@ -43,6 +47,17 @@ impl Layout {
         manifest: &Manifest,
         names: Option<&[String]>,
         rows: u32,
+    ) -> Result<Arc<Self>, Error> {
+        Self::decoded(manifest, names, rows, |_| None)
+    }
+
+    /// As [`new`](Self::new). `decode` returns what the rows of a tensor become, if they are to be
+    /// decoded.
+    pub(super) fn decoded(
+        manifest: &Manifest,
+        names: Option<&[String]>,
+        rows: u32,
+        decode: impl Fn(&str) -> Option<Decode>,
     ) -> Result<Arc<Self>, Error> {
         let tensors: Box<[usize]> = match names {
             Some(names) => {
@@ -61,7 +76,9 @@ impl Layout {
             if tensors[..slot].contains(&index) {
                 return Err(invalid(format!("tensor '{}' is asked for twice", tensor.name())));
             }
-            let (column, end) = Column::after(buffer_bytes, tensor, rows)?;
+            let decode = decode(tensor.name());
+            decode.map_or(Ok(()), |decode| decode.check(tensor))?;
+            let (column, end) = Column::after(buffer_bytes, tensor, rows, decode)?;
             columns.push(column);
             buffer_bytes = end;
         }
@@ -92,6 +109,9 @@ impl Layout {
         let number = |column: &Column| {
             let index = tensor_index(manifest, &column.name)?;
             let tensor = &manifest.tensors()[index];
+            if let Some(decode) = &column.decode {
+                return decode.check(tensor).map(|()| index);
+            }
             let is_alike = tensor.is_ragged() == column.is_ragged;
             if tensor.dtype() == column.dtype && tensor.shape() == &*column.shape && is_alike {
                 return Ok(index);
@@ -200,14 +220,29 @@ pub(super) struct ColumnRows<'a> {
 
 impl Column {
     /// The column of a tensor at `offset` of the buffer, and the offset of the next column.
-    fn after(offset: usize, tensor: &Tensor, rows: u32) -> Result<(Self, usize), Error> {
-        let (name, row_bytes) = (tensor.name(), tensor.row_bytes());
+    fn after(
+        offset: usize,
+        tensor: &Tensor,
+        rows: u32,
+        decode: Option<Decode>,
+    ) -> Result<(Self, usize), Error> {
+        let name = tensor.name();
+        let (dtype, shape, row_bytes) = match &decode {
+            None => (tensor.dtype(), tensor.shape().into(), tensor.row_bytes()),
+            Some(decode) => {
+                let (dtype, shape) = (decode.dtype(), decode.shape());
+                let row_bytes = shape.iter().product::<u64>() * dtype.size_bytes();
+                (dtype, shape, row_bytes)
+            }
+        };
+        let is_ragged = tensor.is_ragged() && decode.is_none();
         let column = usize::try_from(row_bytes).ok().map(|row_bytes| Self {
             name: name.into(),
-            dtype: tensor.dtype(),
-            shape: tensor.shape().into(),
+            dtype,
+            shape,
             row_bytes,
-            is_ragged: tensor.is_ragged(),
+            is_ragged,
+            decode,
             offset,
         });
         // An allocation has at most isize::MAX bytes, with room for alignment.

@@ -20,6 +20,8 @@ mod names {
     pub(super) const BATCHES: &str = "larder_client_batches_total";
     /// Rows handed out, including padding. Label `source`: `local`, `remote` or `origin`.
     pub(super) const ROWS: &str = "larder_client_rows_total";
+    /// Samples that can't be decoded and were skipped.
+    pub(super) const SKIPPED: &str = "larder_client_skipped_samples_total";
     /// Bytes of those rows.
     pub(super) const BYTES: &str = "larder_client_bytes_total";
     /// Bytes copied for these rows. A byte that was moved twice counts twice.
@@ -41,6 +43,8 @@ pub struct LoaderStats {
     pub samples: u64,
     /// Rows of padding in them.
     pub padding: u64,
+    /// Samples that can't be decoded and were skipped. Another of the batch stood for each.
+    pub skipped: u64,
     /// Sources and bytes of the rows, the number of copies, and the waits of fetching.
     pub sources: Sources,
     /// Time of fetching rows, summed over the threads.
@@ -56,6 +60,7 @@ impl LoaderStats {
         self.batches += 1;
         self.samples += (batch.len() - padding) as u64;
         self.padding += padding as u64;
+        self.skipped += batch.skipped();
         self.sources += sources;
         self.fetching += fetching;
         self.waiting += waiting;
@@ -64,6 +69,7 @@ impl LoaderStats {
         metrics::counter!(names::ROWS, "source" => "local").increment(rows_local);
         metrics::counter!(names::ROWS, "source" => "remote").increment(rows_remote);
         metrics::counter!(names::ROWS, "source" => "origin").increment(rows_origin);
+        metrics::counter!(names::SKIPPED).increment(batch.skipped());
         metrics::counter!(names::BYTES).increment(bytes);
         metrics::counter!(names::COPIED).increment(copies.copied_bytes);
         metrics::histogram!(names::BATCH_WAIT).record(waiting);

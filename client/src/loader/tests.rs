@@ -86,7 +86,7 @@ fn gather(manifest: &Manifest) -> Arc<Gather> {
             }
         }
         let sources = Sources { rows_local: placed.rows.len() as u64, bytes, ..Sources::default() };
-        Ok(Gathered { sources, longest: None })
+        Ok(Gathered { sources, ..Gathered::default() })
     })
 }
 

@@ -29,7 +29,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "larder-wire",
         ],
     ),
-    ("client", &["larder-base", "larder-dataset", "larder-extent", "larder-order", "larder-wire"]),
+    (
+        "client",
+        &[
+            "larder-base",
+            "larder-dataset",
+            "larder-decode",
+            "larder-extent",
+            "larder-order",
+            "larder-wire",
+        ],
+    ),
     ("client/cli", &["larder-client"]),
     ("client/decode", &[]),
     ("client/python", &["larder-client"]),

@@ -10,6 +10,7 @@ import atexit as _atexit
 
 from larder import _larder as _native
 from larder._dataset import Dataset, TensorSpec, open
+from larder._decode import Audio, Image
 from larder._errors import (
     DataChanged,
     DataLoss,
@@ -35,6 +36,7 @@ from larder._ragged import Ragged
 
 __all__ = [
     "Array",
+    "Audio",
     "Batch",
     "DataChanged",
     "DataLoss",
@@ -42,6 +44,7 @@ __all__ = [
     "DeviceTensor",
     "Error",
     "Explanation",
+    "Image",
     "IndexReport",
     "InternalError",
     "InvalidArgument",
@@ -71,9 +74,11 @@ __all__ = [
 _atexit.register(_native.hand_over)
 
 for _public in (
+    Audio,
     Batch,
     Dataset,
     Explanation,
+    Image,
     IndexReport,
     Loader,
     Mixture,

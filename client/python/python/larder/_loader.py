@@ -12,7 +12,8 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self, TypedDict, get_args
 
-from larder import _arguments, _distributed, _locality, _pinned
+from larder import _arguments, _decode, _distributed, _locality, _pinned
+from larder._decode import Audio, Bad, Image
 from larder._device import DeviceWay, Place, Target, place_of, refuse_in_worker
 from larder._errors import InvalidArgument
 from larder._explain import Explanation
@@ -25,7 +26,7 @@ from larder._transform import Transform
 from larder._transformed import Facts, Transformation, Transformed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     import numpy as np
 
@@ -55,6 +56,10 @@ class Settings(TypedDict):
     workers: int
     last: Last
     tensors: list[str] | None
+    #: Tensors to decode: pictures and sounds.
+    images: list[Any]
+    sounds: list[Any]
+    skip_bad: bool
     prefetch: int
     locality: Locality | None
     rank_hosts: _distributed.RankHosts
@@ -70,10 +75,15 @@ def settings_of(
     seed: int,
     last: Last | None,
     tensors: Sequence[str] | None = None,
-    prefetch: int = 2,
+    decode: Mapping[str, Image | Audio] | None = None,
+    bad: Bad = "error",
+    prefetch: int | None = None,
     locality: Locality | None = None,
 ) -> Settings:
     """Checks a user's arguments, and returns the settings of a loader without workers."""
+    images, sounds = _decode.native(decode)
+    if prefetch is None:
+        prefetch = _decode.prefetch_for(decode)
     if isinstance(shuffle, bool):
         shuffle = "auto" if shuffle else "none"
     return {
@@ -86,6 +96,9 @@ def settings_of(
         "workers": 1,
         "last": _arguments.choice("last", "drop" if last is None else last, get_args(Last)),
         "tensors": _arguments.names("tensors", tensors),
+        "images": images,
+        "sounds": sounds,
+        "skip_bad": _arguments.choice("bad", bad, get_args(Bad)) == "skip",
         "prefetch": _arguments.integer("prefetch", prefetch, 1, _arguments.PREFETCH_MAX),
         "locality": locality,
         "rank_hosts": _distributed.rank_hosts(coordinates),
@@ -502,7 +515,9 @@ class Loads:
         group: Any = None,
         last: Last | None = None,
         tensors: Sequence[str] | None = None,
-        prefetch: int = 2,
+        decode: Mapping[str, Image | Audio] | None = None,
+        bad: Bad = "error",
+        prefetch: int | None = None,
         locality: Locality | bool = False,
         transform: Callable[..., Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,
@@ -536,7 +551,14 @@ class Loads:
                 deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever). The
                 default is ``"drop"``, with a warning if nothing is shuffled.
             tensors: names of the wanted tensors; by default all.
-            prefetch: batches fetched ahead, 1 to 64.
+            decode: what encoded rows become, by the name of their tensor: :class:`larder.Image`
+                or :class:`larder.Audio`. The loader decodes them on its own threads, without the
+                interpreter, straight into the batch. Their array has one shape.
+            bad: the treatment of a sample that can't be decoded: an ``"error"`` that names it, or
+                ``"skip"``: the next sample of the batch stands for it. :meth:`Loader.stats` counts
+                those as ``skipped``.
+            prefetch: batches fetched ahead, 1 to 64, each on a thread. The default is 2. With
+                ``decode`` it is the number of cores, 16 at most.
             locality: whether ranks divide each global batch by the hosts that hold its rows. Each
                 rank then reads most rows from its own host. The samples of a global batch stay the
                 same, and so do saved states. Under torch.distributed this is a collective call: all
@@ -589,6 +611,8 @@ class Loads:
             seed=seed,
             last=last,
             tensors=tensors,
+            decode=decode,
+            bad=bad,
             prefetch=prefetch,
             locality=_locality.agreed(locality, self, coordinates, group),
         )

@@ -42,10 +42,11 @@ from larder._loader import (
 from larder._output import convert_all, converter, each_row
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Mapping
 
     import larder
     from larder import _larder
+    from larder._decode import Bad
 
 __all__ = ["BatchSampler", "Dataset", "IterableDataset"]
 
@@ -339,7 +340,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     Args:
         dataset: a dataset from :func:`larder.open`, or a mixture from :func:`larder.mix`.
         batch_size: samples of a batch on each rank.
-        shuffle, seed, last, tensors: as for :meth:`larder.Dataset.loader`.
+        shuffle, seed, last, tensors, decode, bad: as for :meth:`larder.Dataset.loader`.
         rank, world_size, group: likewise; resolved here, not in a worker.
         prefetch: batches that each worker fetches ahead.
         locality: as for :meth:`larder.Dataset.loader`.
@@ -360,6 +361,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         group: Any = None,
         last: Last | None = None,
         tensors: Sequence[str] | None = None,
+        decode: Mapping[str, larder.Image | larder.Audio] | None = None,
+        bad: Bad = "error",
         prefetch: int = 2,
         locality: larder.Locality | bool = False,
         batched: bool = True,
@@ -372,6 +375,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             seed=seed,
             last=last,
             tensors=tensors,
+            decode=decode,
+            bad=bad,
             prefetch=prefetch,
             locality=_locality.agreed(locality, dataset, coordinates, group),
         )

@@ -87,8 +87,8 @@ impl BatchFetcher {
         let (known, sources) = (BTreeMap::new(), Vec::new());
         let (mut extents, mut columns) =
             (Extents { pump, cancel, known, sources }, BTreeMap::new());
-        for (column, _) in self.layout.columns().iter().enumerate() {
-            if !self.may_pay(column, rows) {
+        for (column, of) in self.layout.columns().iter().enumerate() {
+            if of.decode.is_some() || !self.may_pay(column, rows) {
                 continue;
             }
             let runs = self.runs(column, rows, &mut extents)?;
@@ -215,7 +215,7 @@ impl Direct {
         let copies = CopyStats::viewed(bytes);
         copies.count();
         let sources = Sources { rows_local: rows as u64, bytes, copies, ..Sources::default() };
-        Gathered { sources, longest: None }
+        Gathered { sources, ..Gathered::default() }
     }
 
     /// The extents, and the runs of each column.

@@ -1,0 +1,126 @@
+"""What encoded rows become in a batch: pictures and sounds of one shape.
+
+Thread rule: immutable values.
+Non-goals: the decoding itself, which the native loader does on its own threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, get_args
+
+from larder import _arguments
+
+#: The part of a picture that a row shows.
+Crop = Literal["center", "random", "stretch"]
+#: The channels of a picture.
+Color = Literal["rgb", "gray"]
+#: The treatment of a sample that can't be decoded.
+Bad = Literal["error", "skip"]
+
+#: The largest side of a row: a limit of the native module.
+_SIDE_MAX = 1 << 14
+#: The most threads that decode by default.
+_THREADS_MAX = 16
+
+
+@dataclass(frozen=True)
+class Image:
+    """A picture becomes bytes of the shape ``[height, width, channels]``.
+
+    JPEG, PNG and WebP are known by their first bytes. The filter is torchvision's bilinear one
+    with ``antialias=True``. Transparency is dropped, and an EXIF orientation is ignored.
+
+    Attributes:
+        size: the side of a square, or height and width.
+        crop: ``"center"`` shows the middle, as ``Resize(256)`` and ``CenterCrop(224)`` of
+            torchvision do for a size of 224. ``"random"`` is torchvision's ``RandomResizedCrop``,
+            with other random numbers: they depend on seed, epoch and sample alone. ``"stretch"``
+            shows the whole picture.
+        flip: whether half of the pictures are mirrored left to right, drawn in the same way.
+        color: ``"rgb"``, or ``"gray"`` for one channel.
+        part: of ``"center"``, the part of the shorter side that a row shows, from 0.01 to 1.
+        scale: of ``"random"``, the bounds of the crop's area as parts of the picture's.
+        ratio: of ``"random"``, the bounds of its width divided by its height.
+    """
+
+    size: int | tuple[int, int]
+    _: KW_ONLY
+    crop: Crop = "center"
+    flip: bool = False
+    color: Color = "rgb"
+    part: float = 0.875
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __post_init__(self) -> None:
+        for side in self._sides():
+            _arguments.integer("size", side, 1, _SIDE_MAX)
+        _arguments.choice("crop", self.crop, get_args(Crop))
+        _arguments.choice("color", self.color, get_args(Color))
+
+    def _sides(self) -> tuple[int, int]:
+        return self.size if isinstance(self.size, tuple) else (self.size, self.size)
+
+    def _native(self) -> tuple[Any, ...]:
+        bounds = (self.part, 0.0, 0.0, 0.0)
+        if self.crop == "random":
+            bounds = (*self.scale, *self.ratio)
+        return (*self._sides(), self.crop, bounds, self.flip, self.color == "gray")
+
+
+@dataclass(frozen=True)
+class Audio:
+    """A sound becomes 32-bit floats of the shape ``[channels, frames]``.
+
+    WAV and FLAC are known by their first bytes. A shorter sound is followed by zeros.
+
+    Attributes:
+        frames: values of each channel.
+        channels: the number that each sound must have. None is the mean of all, as one channel.
+        start: of a longer sound, ``"begin"`` takes its first frames. ``"random"`` draws the first
+            frame, by seed, epoch and sample alone.
+        sample_rate: in hertz. Sounds of another rate are then errors: none is resampled.
+    """
+
+    frames: int
+    _: KW_ONLY
+    channels: int | None = None
+    start: Literal["begin", "random"] = "begin"
+    sample_rate: int | None = None
+
+    def __post_init__(self) -> None:
+        _arguments.integer("frames", self.frames, 1, 1 << 28)
+        _arguments.choice("start", self.start, ("begin", "random"))
+        if self.channels is not None:
+            _arguments.integer("channels", self.channels, 1, 65_535)
+        if self.sample_rate is not None:
+            _arguments.integer("sample_rate", self.sample_rate, 1, (1 << 32) - 1)
+
+    def _native(self) -> tuple[Any, ...]:
+        return (self.frames, self.channels, self.start == "random", self.sample_rate)
+
+
+def native(decode: Mapping[str, Image | Audio] | None) -> tuple[list[Any], list[Any]]:
+    """The pictures and the sounds of a user's mapping, as the native module takes them."""
+    images, sounds = [], []
+    wanted = "a dict from names of tensors to larder.Image or larder.Audio"
+    if not isinstance(decode, Mapping | None):
+        raise _arguments.wrong("decode", decode, wanted)
+    for name, kind in (decode or {}).items():
+        if isinstance(kind, Image):
+            images.append((name, kind._native()))
+        elif isinstance(kind, Audio):
+            sounds.append((name, kind._native()))
+        else:
+            raise _arguments.wrong("decode", decode, wanted)
+    return images, sounds
+
+
+def prefetch_for(decode: Mapping[str, Any] | None) -> int:
+    """Batches fetched ahead if the user does not say: each is decoded by a thread of its own."""
+    if not decode:
+        return 2
+    return max(2, min(len(os.sched_getaffinity(0)), _THREADS_MAX))
