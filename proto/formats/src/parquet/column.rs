@@ -29,24 +29,17 @@ pub(super) struct ColumnScan {
     pub(super) shape: Shape,
     pub(super) blocks: Vec<PlacedBlock>,
     lengths: Vec<u32>,
-    nulls: Nulls,
+    has_nulls: bool,
     /// The chunk that is being read: its number, its reader, and bytes of a page that goes on.
     open: Option<(usize, ChunkReader, Vec<u8>)>,
     /// Why it is no column.
     pub(super) refused: Option<String>,
 }
 
-/// Whether a column has nulls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Nulls {
-    None,
-    Some,
-}
-
 impl ColumnScan {
     pub(super) fn new(leaf: Leaf, shape: Shape) -> Self {
-        let (blocks, lengths, nulls) = (Vec::new(), Vec::new(), Nulls::None);
-        Self { leaf, shape, blocks, lengths, nulls, open: None, refused: None }
+        let (blocks, lengths, has_nulls) = (Vec::new(), Vec::new(), false);
+        Self { leaf, shape, blocks, lengths, has_nulls, open: None, refused: None }
     }
 
     /// Adds the chunk of the next row group. Returns its range if its rows must be decoded.
@@ -112,7 +105,8 @@ impl ColumnScan {
         if self.shape.ragged || is_list {
             return Ok(Some(range));
         }
-        self.nulls = Nulls::Some;
+        // The file does not tell, so there may be some.
+        self.has_nulls = true;
         Ok(None)
     }
 
@@ -170,9 +164,7 @@ impl ColumnScan {
             return Err(Fault::new("page", "ends after its chunk"));
         }
         reader.finish(&mut put)?;
-        if reader.nulls() > 0 {
-            self.nulls = Nulls::Some;
-        }
+        self.has_nulls |= reader.nulls() > 0;
         self.open = None;
         Ok(())
     }
@@ -186,7 +178,7 @@ impl ColumnScan {
         let valid = Blocks {
             blocks: self.blocks.iter().map(validity).collect(),
             lengths: None,
-            is_redundant: self.nulls == Nulls::None,
+            is_redundant: !self.has_nulls,
         };
         let valid = Column {
             name: format!("{}.{VALID}", self.leaf.name),
