@@ -67,10 +67,9 @@ impl Decoding {
         cancel: &CancelToken,
     ) -> Result<Gathered, Error> {
         let (buffer, ragged, mut gathered) = self.encoded.read(samples, None, cancel)?;
-        let encoded = |column: usize| self.columns[..column].iter().flatten().count();
         for (&column, part) in columns.iter().zip(parts) {
             let Some(decode) = self.columns[column] else { continue };
-            let of = ragged.of(encoded(column)).expect("encoded rows are ragged");
+            let of = ragged.of(self.encoded_column(column)).expect("encoded rows are ragged");
             let row_bytes = part.len() / samples.len().max(1);
             for (row, out) in part.chunks_exact_mut(row_bytes.max(1)).enumerate() {
                 cancel.check()?;
@@ -86,11 +85,15 @@ impl Decoding {
         Ok(gathered)
     }
 
+    /// The number of a decoded column among those that are fetched encoded.
+    fn encoded_column(&self, column: usize) -> usize {
+        self.columns[..column].iter().flatten().count()
+    }
+
     fn refuse(&self, samples: &Samples, row: usize, column: usize, error: &DecodeError) -> Error {
         let sample = samples.samples[row];
         let uri = self.encoded.snapshot_of(samples, row).leaves.manifest().uri();
-        let name = self.columns[..column].iter().flatten().count();
-        let name = &self.encoded.layout.columns()[name].name;
+        let name = &self.encoded.layout.columns()[self.encoded_column(column)].name;
         Error::new(ErrorKind::DataLoss, format!("sample {sample} of {uri} can't be decoded"))
             .because(format!("'{name}': {error}"))
             .hint("bad='skip' takes the next sample instead, and counts it")
