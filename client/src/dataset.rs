@@ -36,6 +36,8 @@ pub struct Dataset {
     fetcher: Arc<Fetcher>,
     /// The samples of the snapshot that belong to it.
     view: View,
+    /// The names of its columns, or all of the snapshot.
+    columns: Option<Arc<[String]>>,
     indexed_now: Option<Arc<IndexedNow>>,
     opened_by_node: bool,
     /// Memory of rows that were taken, for the next ones.
@@ -109,9 +111,21 @@ impl Dataset {
         Ok(views.into_iter().map(|view| Self { view, ..self.clone() }).collect())
     }
 
-    /// The tensors of each sample.
-    pub fn tensors(&self) -> &[Tensor] {
-        self.manifest().tensors()
+    /// Chooses columns, in this order. Reads and loaders that name no tensors gather these.
+    ///
+    /// # Errors
+    /// `NotFound` for a column that the snapshot does not have. `InvalidArgument` for no column, or
+    /// one that comes twice.
+    pub fn with_columns(&self, names: &[String]) -> Result<Self, Error> {
+        loader::check_columns(self.manifest(), names)?;
+        Ok(Self { columns: Some(names.into()), ..self.clone() })
+    }
+
+    /// The tensors of each sample: the chosen columns, or all of the snapshot.
+    pub fn tensors(&self) -> Vec<&Tensor> {
+        let all = self.manifest().tensors();
+        let Some(names) = &self.columns else { return all.iter().collect() };
+        names.iter().filter_map(|name| all.iter().find(|tensor| tensor.name() == name)).collect()
     }
 
     /// The manifest of the snapshot.
@@ -180,7 +194,7 @@ impl Dataset {
     /// As [`read`](Self::read).
     pub fn rows(&self, samples: Range<u64>, tensor: &str) -> Result<Vec<u8>, Error> {
         let index = tensor_index(self.manifest(), tensor)?;
-        let size = self.check(&samples, self.tensors()[index].row_bytes())?;
+        let size = self.check(&samples, self.manifest().tensors()[index].row_bytes())?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(size).map_err(|_| no_memory(size))?;
         let per_gather = u64::from(limits::GATHER_ROWS_MAX);
@@ -199,7 +213,7 @@ impl Dataset {
 
     /// The bytes of these rows of a tensor, if they fit one gather.
     fn bytes_of(&self, rows: &[RowRef], tensor: usize) -> Result<usize, Error> {
-        let column = &self.tensors()[tensor];
+        let column = &self.manifest().tensors()[tensor];
         if !column.is_ragged() {
             return Ok(rows.len() * usize::try_from(column.row_bytes()).expect("checked"));
         }
@@ -210,7 +224,7 @@ impl Dataset {
     }
 
     /// Chooses samples of the view, to be read into new memory or into the caller's: these tensors
-    /// or all. Keeps the order of the indices. An index may come twice, and a negative one counts
+    /// or its columns. Keeps the order of the indices. An index may come twice, and a negative one counts
     /// from the end.
     ///
     /// ```no_run
@@ -280,12 +294,13 @@ impl Dataset {
             RowRef { shard, row }
         };
         let rows: Vec<RowRef> = samples.map(located).collect();
+        let tensors = tensors.or(self.columns.as_deref());
         let is_mapped = |rows: &[RowRef]| self.fetcher.has_mapped(rows);
         let means = (self.gather(), Arc::clone(&self.buffers));
         Take::new(self.fetcher.leaves(), rows, tensors, means, is_mapped)
     }
 
-    /// Reads consecutive samples of the view, for these tensors or all. Views them in place if they
+    /// Reads consecutive samples of the view, for these tensors or its columns. Views them in place if they
     /// are rows of one shard in the memory of a node on this host. Otherwise as
     /// [`Take::read`].
     ///
@@ -311,6 +326,7 @@ impl Dataset {
         cancel: &CancelToken,
     ) -> Result<Vec<HostTensor>, Error> {
         self.check(&samples, 0)?;
+        let tensors = tensors.or(self.columns.as_deref());
         match self.private_view(&samples, tensors, cancel)? {
             Some(lent) => Ok(lent),
             None => self.take_samples(samples, tensors)?.read_unless(cancel),
@@ -361,6 +377,7 @@ impl Dataset {
         Source {
             leaves: Arc::clone(self.fetcher.leaves()),
             view: self.view.clone(),
+            columns: self.columns.clone(),
             gather: self.gather(),
             look: Some(look),
             mapped: Some(mapped),

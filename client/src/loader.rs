@@ -50,7 +50,7 @@ pub(crate) use builder::Source;
 pub use epoch::{Epoch, PreparedEpoch};
 pub(crate) use fetch::{Gather, Look, Mapped, private_views};
 pub use layout::Decode;
-pub(crate) use layout::{common_tensors, tensor_index};
+pub(crate) use layout::{check_columns, common_tensors, tensor_index};
 pub use locality::Locality;
 pub use pass::{Schedule, ScheduledBatch};
 pub use send::{DeviceTensor, OnDevice};

@@ -36,10 +36,10 @@ impl Dataset {
 pub(crate) type TensorFacts = (String, &'static str, Vec<Option<u64>>);
 
 /// The facts of each tensor of a snapshot.
-pub(crate) fn facts(tensors: &[Tensor]) -> Vec<TensorFacts> {
+pub(crate) fn facts<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<TensorFacts> {
     let facts =
         |tensor: &Tensor| (tensor.name().to_owned(), tensor.dtype().name(), tensor.sample_shape());
-    tensors.iter().map(facts).collect()
+    tensors.into_iter().map(facts).collect()
 }
 
 #[pymethods]
@@ -108,6 +108,11 @@ impl Dataset {
         Ok(Self { inner: self.inner.select(indices).or_raise(py)? })
     }
 
+    /// Only these columns, in this order.
+    fn with_columns(&self, py: Python<'_>, names: Vec<String>) -> PyResult<Self> {
+        Ok(Self { inner: self.inner.with_columns(&names).or_raise(py)? })
+    }
+
     /// Disjoint random parts of these sizes, which together have all samples.
     fn split(&self, py: Python<'_>, fractions: Vec<f64>, seed: u64) -> PyResult<Vec<Self>> {
         let parts = self.inner.split(&fractions, seed).or_raise(py)?;
@@ -141,6 +146,12 @@ impl Dataset {
     #[getter]
     fn tensors(&self) -> Vec<TensorFacts> {
         facts(self.inner.tensors())
+    }
+
+    /// The facts of all tensors of the snapshot, whatever columns are chosen.
+    #[getter]
+    fn all_tensors(&self) -> Vec<TensorFacts> {
+        facts(self.inner.manifest().tensors())
     }
 
     /// Chosen samples of the named tensors, or of all: one array for each tensor. A ragged tensor

@@ -23,6 +23,7 @@ pub(crate) struct Request {
     checksum: bool,
     manifest: Option<String>,
     key: Option<String>,
+    include: Option<String>,
     format: Option<String>,
     columns: Option<Vec<String>>,
     missing: Option<String>,
@@ -39,6 +40,7 @@ impl Request {
         let (tokens, checksum, tag) = (self.tokens()?, *checksum, tag.clone());
         Ok(IndexOptions {
             shard_bytes,
+            include: self.include.clone(),
             format: chosen("format", self.format.as_deref())?,
             columns: self.columns.clone(),
             missing: chosen("missing", self.missing.as_deref())?,

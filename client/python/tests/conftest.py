@@ -85,11 +85,11 @@ def node(start_node: Callable[..., Node]) -> Node:
 
 
 @pytest.fixture(params=["local", "remote", "origin"])
-def opened(request: pytest.FixtureRequest, node: Node) -> Callable[[str], larder.Dataset]:
+def opened(request: pytest.FixtureRequest, node: Node) -> Callable[..., larder.Dataset]:
     """Opens a dataset by each way that rows come."""
     if request.param == "origin":
-        return lambda uri: larder.open(uri, cluster="none")
-    return lambda uri: larder.open(uri, cluster=node.address, local=request.param == "local")
+        return functools.partial(larder.open, cluster="none")
+    return functools.partial(larder.open, cluster=node.address, local=request.param == "local")
 
 
 @pytest.fixture(scope="session")

@@ -100,12 +100,13 @@ class Node(Program):
         memory: str = "256MiB",
         listen: str = "127.0.0.1:0",
         members: Sequence[str] = (),
+        more: Sequence[str] = (),
     ) -> None:
         arguments = ["-o", "json", "--exit-with-stdin", "--node-id", folder.name]
         arguments += ["--memory", memory, "--origin", origin, "--listen", listen]
         arguments += [argument for member in members for argument in ("--member", member)]
         arguments += ["--data-listen", "127.0.0.1:0", "--socket", str(folder / "run/larder.sock")]
-        super().__init__("larder-node", *arguments)
+        super().__init__("larder-node", *arguments, *more)
 
     @property
     def address(self) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,9 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import larder
-from harness import BINARIES, S3Server, ring
-from test_formats import tar_samples, texts, write_tars
+from harness import BINARIES, Node, S3Server, ring
+from test_formats import tar_samples, texts, write_tar, write_tars
 from test_parquet import write_many
+
+#: The secret of the nodes of a cluster.
+TOKEN = "a-secret-of-the-tests"
+
+#: Seconds in which a ring must have changed.
+HANG_SECONDS = 60
 
 #: The rows of a column of bytes, and its name.
 Written = tuple[str, list[bytes]]
@@ -49,6 +60,58 @@ def test_rows_come_from_a_peer(
         for node in nodes:
             ds = larder.open(uri, cluster=node.address, local=False)
             assert texts(ds[:][name]) == rows
+
+
+@contextmanager
+def member(home: Path, *more: str) -> Iterator[Node]:
+    """A node that founds a cluster, or joins one."""
+    home.mkdir()
+    cluster = ["--state", str(home / "state"), "--token", TOKEN, *more]
+    node = Node(home, origin="s3://data", more=cluster)
+    try:
+        yield node
+    finally:
+        node.stop()
+
+
+def test_ring_changes_while_it_reads(
+    written: tuple[str, str, list[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second node joins, takes half of the shards, and is drained."""
+    uri, name, rows = written
+    monkeypatch.setenv("LARDER_TOKEN", TOKEN)
+
+    def epochs_until(done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + HANG_SECONDS
+        for number in count():
+            seen: list[int] = []
+            loader.set_epoch(number)
+            for batch in loader:
+                assert texts(batch[name]) == [rows[sample] for sample in batch.samples]
+                seen.extend(batch.samples.tolist())
+            assert sorted(seen) == list(range(len(rows)))
+            if done():
+                return
+            assert time.monotonic() < deadline
+
+    with member(tmp_path / "first") as first:
+        larder_cli = [BINARIES / "larder", "--cluster", first.address]
+        loader = larder.open(uri, cluster=first.address, local=False).loader(20, seed=9)
+        epochs_until(lambda: True)
+
+        def has_joined() -> bool:
+            said = subprocess.check_output([*larder_cli, "ring", "status", "-o", "json"])
+            states = [node["state"] for node in json.loads(said)["nodes"]]
+            return states == ["active", "active"]
+
+        with member(tmp_path / "second", "--join", first.address.removeprefix("http://")):
+            epochs_until(has_joined)
+            with subprocess.Popen(
+                [*larder_cli, "node", "drain", "second", "-y", "--follow"]
+            ) as drain:
+                epochs_until(lambda: drain.poll() is not None)
+            assert drain.returncode == 0
+        epochs_until(lambda: True)
 
 
 def test_checksums_hold(written: tuple[str, str, list[bytes]]) -> None:
@@ -103,3 +166,34 @@ def test_mixture_of_formats(s3: S3Server, opened: Callable[[str], larder.Dataset
         assert texts(batch["jpg"]) == [rows[source][sample] for source, sample in places]
         seen.update(source for source, _ in places)
     assert seen == {0, 1}
+
+
+def test_columns_of_a_dataset(
+    written: tuple[str, str, list[bytes]], opened: Callable[..., larder.Dataset]
+) -> None:
+    uri, name, rows = written
+    ds = opened(uri, columns=[name])
+    assert list(ds.tensors) == list(ds[3]) == list(ds[1:5]) == [name]
+    assert texts(ds.take([5, 2])[name]) == [rows[5], rows[2]]
+    assert {tuple(batch) for batch in pickle.loads(pickle.dumps(ds)).loader(20)} == {(name,)}
+    (half, _) = ds.split(0.5)
+    assert list(half.tensors) == [name]
+    assert len(ds.take([1], tensors=list(opened(uri).tensors))) > 1
+    with pytest.raises(larder.NotFound, match="no tensor 'smell'"):
+        larder.open(uri, cluster="none", columns=["smell"])
+
+
+def test_only_files_that_match_are_indexed(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        (tmp_path / part).mkdir()
+        write_tar(tmp_path / part / "0.tar", {"a.txt": part.encode(), "a.cls": b"1"})
+    uri = f"file://{tmp_path}"
+    assert larder.index(uri, include="test/*.tar", tag="test").samples == 1
+    part = larder.open(f"{uri}@test", cluster="none")
+    assert bytes(part[0]["txt"]) == b"test"
+    assert part.metadata == {"include": "test/*.tar"}
+    assert larder.index(uri, include="**/*.tar").samples == 2
+    with pytest.raises(larder.NotFound, match="none of 2 objects matches"):
+        larder.index(uri, include="*.tar")
+    with pytest.raises(larder.InvalidArgument, match="include"):
+        larder.index(uri, include="[a")

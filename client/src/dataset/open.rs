@@ -98,7 +98,16 @@ impl OpenOptions {
         let indexed_now = indexed_now.map(Arc::new);
         let buffers = BufferPool::within(IDLE_MAX, IDLE_BYTES_MAX);
         let keys = Arc::default();
-        Ok(Dataset { name, fetcher, view, indexed_now, opened_by_node, buffers, keys })
+        Ok(Dataset {
+            name,
+            fetcher,
+            view,
+            columns: None,
+            indexed_now,
+            opened_by_node,
+            buffers,
+            keys,
+        })
     }
 }
 

@@ -29,6 +29,8 @@ const BATCH_SIZE_DEFAULT: u32 = 256;
 pub(crate) struct Source {
     pub(crate) leaves: Arc<Leaves>,
     pub(crate) view: View,
+    /// The columns of a batch, unless the loader names its own. `None`: all.
+    pub(crate) columns: Option<Arc<[String]>>,
     pub(crate) gather: Arc<Gather>,
     /// Absent if all rows are to be gathered.
     pub(crate) look: Option<Arc<Look>>,
@@ -137,7 +139,7 @@ impl LoaderBuilder {
         Self { last, ..self }
     }
 
-    /// The tensors of a batch, in this order. Default: all tensors of the dataset. All datasets of
+    /// The tensors of a batch, in this order. Default: the columns of the dataset. All datasets of
     /// a mixture must have them with the same elements and shape. Default for a mixture: the
     /// tensors that all datasets have.
     pub fn tensors<T: Into<String>>(self, names: impl IntoIterator<Item = T>) -> Self {
@@ -248,7 +250,7 @@ impl LoaderBuilder {
         let first = manifests.next().expect("a loader has a source");
         let names = match &self.tensors {
             Some(names) => names.clone(),
-            None => layout::common_tensors(first, manifests.clone())?,
+            None => self.columns()?,
         };
         for (name, _) in &self.decode {
             layout::tensor_index(first, name)?;
@@ -267,6 +269,17 @@ impl LoaderBuilder {
             layout.tensors_in(other).map_err(|error| error.context(context()))?;
         }
         Ok(layout)
+    }
+
+    /// The columns of a batch by default: those that all datasets have, and none leaves out.
+    fn columns(&self) -> Result<Vec<String>, Error> {
+        let mut manifests = self.sources.iter().map(Source::manifest);
+        let first = manifests.next().expect("a loader has a source");
+        let mut names = layout::common_tensors(first, manifests)?;
+        for chosen in self.sources.iter().filter_map(|source| source.columns.as_deref()) {
+            names = chosen.iter().filter(|name| names.contains(name)).cloned().collect();
+        }
+        Ok(names)
     }
 
     /// The decoding of columns of this layout, if there are any, on so many threads.

@@ -309,6 +309,15 @@ pub(crate) fn common_tensors<'a>(
     Ok(common.into_iter().map(|tensor| tensor.name().to_owned()).collect())
 }
 
+/// Checks names of columns.
+///
+/// # Errors
+/// `NotFound` for one that the snapshot does not have. `InvalidArgument` for none, or for one that
+/// comes twice.
+pub(crate) fn check_columns(manifest: &Manifest, names: &[String]) -> Result<(), Error> {
+    Layout::new(manifest, Some(names), 1).map(drop)
+}
+
 fn alike(one: &Tensor, other: &Tensor) -> bool {
     let kind = |tensor: &Tensor| (tensor.dtype(), tensor.sample_shape());
     one.name() == other.name() && kind(one) == kind(other)

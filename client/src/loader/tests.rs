@@ -102,7 +102,7 @@ fn source(manifest: Manifest, gather: Arc<Gather>) -> Source {
     let name = DatasetName { reference, manifest: None };
     let fetcher = Fetcher::new(manifest, &name, None, FetchOptions::default());
     let leaves = Arc::clone(fetcher.leaves());
-    Source { leaves, view, gather, look: None, mapped: None, cluster: None }
+    Source { leaves, view, columns: None, gather, look: None, mapped: None, cluster: None }
 }
 
 fn from(manifest: Manifest, gather: Arc<Gather>) -> LoaderBuilder {

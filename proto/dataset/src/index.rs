@@ -13,6 +13,7 @@ mod checksum;
 mod formats;
 mod group;
 mod headers;
+mod include;
 mod keys;
 mod npy;
 mod publish;
@@ -39,6 +40,7 @@ pub use added::{added_warning, count_added};
 pub use checksum::shard_checksum;
 pub use formats::{Format, Missing};
 use group::Plan;
+use include::Include;
 pub(crate) use publish::read_tag;
 
 /// The options of indexing.
@@ -46,6 +48,10 @@ pub(crate) use publish::read_tag;
 pub struct IndexOptions {
     /// The target size of shards, in bytes: 4 KiB to 1 GiB.
     pub shard_bytes: u64,
+    /// Take only files whose key under the prefix matches this pattern: `*` and `?` stand for
+    /// characters of one segment, `**/` for any folders, `[0-9]` for one of a range. The metadata
+    /// of the manifest notes it as `include`.
+    pub include: Option<String>,
     /// The format of the files.
     pub format: Format,
     /// The columns that its shards hold. `None` is all of them. Not for `.safetensors` and `.npy`.
@@ -69,6 +75,7 @@ impl Default for IndexOptions {
     fn default() -> Self {
         Self {
             shard_bytes: limits::SHARD_BYTES_DEFAULT,
+            include: None,
             format: Format::Auto,
             columns: None,
             missing: Missing::Error,
@@ -187,7 +194,7 @@ pub(crate) type Progress<'a> = &'a (dyn Fn(IndexProgress) + Send + Sync);
 /// * `.npy` files: `image.npy` beside `label.npy` are tensors of the same samples. Files that
 ///   differ only in a trailing number are concatenated.
 /// * In both, `x` beside `x.offsets` is one tensor with rows of any length.
-/// * WebDataset tars, MDS shards, Arrow files, JSON lines and folders of pictures: see [`Format`].
+/// * WebDataset tars, MDS shards, Parquet, Arrow files, JSON lines and folders of pictures: see [`Format`].
 /// * With [`IndexOptions::tokens`] a sample is a window over a file. Tokens after the last whole
 ///   window of a file are in no sample. Shards never join files then, because windows overlap or
 ///   leave gaps.
@@ -204,14 +211,18 @@ pub async fn index(
     check_options(options)?;
     let tag = options.tag.as_deref().unwrap_or(crate::DatasetRef::TAG_DEFAULT);
     let mut left_out = Vec::new();
-    let files = list_files(origin, uri, &mut left_out, progress).await?;
-    let (plan, metadata) = match &options.tokens {
+    let include = options.include.as_deref().map(Include::parse).transpose()?;
+    let files = list_files(origin, uri, include.as_ref(), &mut left_out, progress).await?;
+    let (plan, mut metadata) = match &options.tokens {
         Some(spec) => {
             let plan = tokens::plan(origin, uri, files, spec, &mut left_out, progress);
             (Box::pin(plan).await?, String::new())
         }
         None => Box::pin(plan(origin, uri, files, options, &mut left_out, progress)).await?,
     };
+    if let Some(include) = include {
+        metadata = include.noted_in(&metadata);
+    }
     let plan = readable_versions(origin, uri, plan).await?;
     left_out.sort();
 
@@ -277,6 +288,7 @@ fn check_options(options: &IndexOptions) -> Result<(), DatasetError> {
 async fn list_files(
     origin: &Origin,
     uri: &OriginUri,
+    include: Option<&Include>,
     left_out: &mut Vec<LeftOut>,
     progress: Progress<'_>,
 ) -> Result<Vec<ObjectInfo>, DatasetError> {
@@ -289,6 +301,14 @@ async fn list_files(
             Err(_) => "there is nothing".into(),
         };
         return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
+    }
+    if let Some(include) = include {
+        let listed = files.len();
+        files.retain(|file| include.takes(&file.key));
+        if files.is_empty() {
+            let why = format!("none of {listed} objects matches '{include}'");
+            return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
+        }
     }
     files.retain(|file| {
         if file.size_bytes == 0 {
@@ -330,7 +350,7 @@ async fn plan(
         };
     }
     if options.columns.is_some() {
-        let why = "it chooses columns of tar, mds, arrow, jsonl and folder datasets, not tensors";
+        let why = "it chooses columns of tar, mds, parquet, arrow, jsonl and folder datasets, not tensors";
         return Err(DatasetError::Option { option: "columns", why: why.into() });
     }
     let plan = Box::pin(tensor_plan(origin, uri, files, left_out, progress)).await?;

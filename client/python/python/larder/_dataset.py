@@ -59,6 +59,10 @@ class _Source:
         return native
 
 
+def _columns(names: list[str], native: _larder.Dataset) -> _larder.Dataset:
+    return native.with_columns(names)
+
+
 def _range(start: int, stop: int, native: _larder.Dataset) -> _larder.Dataset:
     return native.select_range(start, stop)
 
@@ -75,6 +79,7 @@ def open(
     uri: str,
     *,
     cluster: str | None = None,
+    columns: Sequence[str] | None = None,
     manifest: str | None = None,
     local: bool = True,
     patience: float = 120.0,
@@ -89,18 +94,24 @@ def open(
             default is ``LARDER_CLUSTER``, else the node of this host. The first process that needs
             the host's node starts it. The node stops a minute after its last process has ended.
             ``"none"`` reads the origin directly.
+        columns: the columns that loaders and reads gather unless they name others; by default all.
+            The nodes still hold all columns. ``larder.index(uri, columns=...)`` leaves columns out
+            of the shards.
         manifest: the place of the manifest if it is not beside the data. It must exist there.
         local: whether to map the memory of a node on this host.
         patience: seconds for which one read retries while nodes or the origin say "try again".
 
     Raises:
-        NotFound: there is no such prefix, tag or snapshot, or no ``larder-node`` to start.
+        NotFound: there is no such prefix, tag, snapshot or column, or no ``larder-node`` to start.
         PermissionDenied: the origin or the node refuses access.
         Unavailable: the node of this host does not start.
         OriginUnavailable: the origin does not answer.
     """
     cluster = cluster or os.environ.get("LARDER_CLUSTER") or None
-    return Dataset(_Source(_arguments.address("uri", uri), cluster, manifest, local, patience))
+    names = _arguments.names("columns", columns)
+    steps = () if names is None else (partial(_columns, names),)
+    uri = _arguments.address("uri", uri)
+    return Dataset(_Source(uri, cluster, manifest, local, patience, steps))
 
 
 _log = logging.getLogger("larder")
@@ -131,14 +142,14 @@ class Dataset(Loads):
         """What the index noted about the columns, such as the names of classes.
 
         A folder of pictures has ``{"label": {"names": [...]}}``. Arrow files of ``datasets`` have
-        their features under ``"huggingface"``. Other formats have ``{}``.
+        their features under ``"huggingface"``. ``"include"`` is the pattern that chose the files.
         """
         text = self._native.metadata
         return json.loads(text) if text else {}
 
     @property
     def tensors(self) -> dict[str, TensorSpec]:
-        """The tensors of each sample."""
+        """The tensors of each sample: the chosen columns, or all."""
         return {
             name: TensorSpec(dtype, tuple(shape)) for name, dtype, shape in self._native.tensors
         }
@@ -221,7 +232,7 @@ class Dataset(Loads):
                 bool a sample. Keeps their order. A number may come twice, and a negative one counts
                 from the end.
             keys: the keys of the samples in place of their numbers; see :meth:`positions`.
-            tensors: the names of the wanted tensors; by default all.
+            tensors: the names of the wanted tensors; by default the columns of :func:`open`.
             out: arrays to read into, by tensor: numpy arrays or torch tensors in the memory of the
                 host, of the right type and shape, in C order. Then ``take`` returns ``out``.
             output: ``"numpy"``, ``"torch"`` or ``"jax"``. By default torch if it is imported, else
@@ -259,7 +270,7 @@ class Dataset(Loads):
         """Samples ``start`` to ``stop - 1``, stacked.
 
         Rows of one shard in the memory of this host are not copied. ``tensors`` names the wanted
-        tensors; by default all.
+        tensors; by default the columns of :func:`open`.
 
         Raises:
             InvalidArgument: ``start`` or ``stop`` is outside the dataset.

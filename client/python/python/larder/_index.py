@@ -47,6 +47,7 @@ def index(
     checksum: bool = False,
     manifest: str | None = None,
     key: str | None = None,
+    include: str | None = None,
     format: str | None = None,
     columns: Sequence[str] | None = None,
     missing: str | None = None,
@@ -55,8 +56,8 @@ def index(
     """Index the files under a prefix in place, and write a small manifest beside them.
 
     Indexing understands ``.safetensors`` and ``.npy``, WebDataset tars, folders of pictures, sound
-    and video, MDS shards, Arrow files, JSON lines, and with ``dtype`` and ``window`` flat files of
-    tokens. It reads only headers, unless ``checksum`` or ``key`` is given.
+    and video, MDS shards, Parquet, Arrow files, JSON lines, and with ``dtype`` and ``window`` flat
+    files of tokens. It reads only headers, unless ``checksum`` or ``key`` is given.
 
     Args:
         uri: the prefix: ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``file:///folder``, without
@@ -70,8 +71,10 @@ def index(
         manifest: the place of manifest and tag if the prefix can't be written to.
         key: the column by whose values :meth:`Dataset.positions` and :meth:`Dataset.take` find
             samples: unique integers, or texts of at most 64 bytes. Reads that column.
-        format: ``"tensors"``, ``"wds"``, ``"folder"``, ``"mds"``, ``"arrow"`` or ``"jsonl"``; by
-            default the format that has the most bytes under the prefix.
+        include: takes only files whose key under the prefix matches this pattern, such as
+            ``"train/*.tar"`` or ``"**/*.jpg"``.
+        format: ``"tensors"``, ``"wds"``, ``"folder"``, ``"mds"``, ``"parquet"``, ``"arrow"`` or
+            ``"jsonl"``; by default the format that has the most bytes under the prefix.
         columns: the columns that the dataset has, of formats other than tensors; by default all.
         missing: what happens to a sample that lacks a column: ``"error"`` (default), ``"empty"``
             or ``"skip"``.
@@ -91,6 +94,7 @@ def index(
             "checksum": bool(checksum),
             "manifest": optional(_arguments.address, "manifest", manifest),
             "key": optional(_arguments.text, "key", key, "the name of a column"),
+            "include": optional(_arguments.text, "include", include, "a pattern"),
             "format": optional(_arguments.text, "format", format, "the name of a format"),
             "columns": _arguments.names("columns", columns),
             "missing": optional(_arguments.text, "missing", missing, "error, empty or skip"),

@@ -49,6 +49,7 @@ fn dropped_epoch_ends_its_threads_despite_silent_nodes() {
         let builder = LoaderBuilder::new(Source {
             leaves: Arc::clone(fetcher.leaves()),
             view,
+            columns: None,
             gather,
             look: None,
             mapped: None,

@@ -10,6 +10,7 @@ use super::{
     extension,
     formats::{Format, format_of},
     group::{Candidate, Found},
+    include::Include,
     is_of_larder, npy, safetensors, tokens,
 };
 use crate::{
@@ -71,8 +72,10 @@ async fn count(
     if tokens::may_be_tokens(manifest) {
         kinds.extend(["bin", "npy"]);
     }
+    let include = Include::of(manifest);
     files.retain(|file| {
         file.size_bytes > 0
+            && include.as_ref().is_none_or(|include| include.takes(&file.key))
             && !is_of_larder(&file.key)
             && kinds.contains(extension(&file.key))
             && !known.contains(&*file.key)

@@ -79,6 +79,39 @@ async fn added_objects_are_those_that_an_index_would_take() {
 }
 
 #[tokio::test]
+async fn only_objects_that_the_pattern_takes_are_indexed_or_count_as_added() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, safetensors(GOOD, 32)).unwrap();
+    };
+    write("train/a.safetensors");
+    write("train/more/b.safetensors");
+    write("test/c.safetensors");
+    let uri = folder_uri(folder.path());
+    let origin = Origin::connect(&uri).await.unwrap();
+    let samples = async |include: &str| {
+        let include = Some(include.to_owned());
+        let options = IndexOptions { include, ..IndexOptions::default() };
+        let indexed = index(&origin, &uri, &options, &|_| {}).await?;
+        Ok::<_, DatasetError>((indexed.snapshot.manifest.samples(), indexed.snapshot.manifest))
+    };
+    assert_eq!(samples("**/*.safetensors").await.unwrap().0, 12);
+    assert_eq!(samples("train/**/*.safetensors").await.unwrap().0, 8);
+    let (count, train) = samples("train/*.safetensors").await.unwrap();
+    assert_eq!((count, train.metadata()), (4, r#"{"include":"train/*.safetensors"}"#));
+    assert_eq!(count_added(&origin, &train, None).await.unwrap(), 0);
+    write("train/d.safetensors");
+    write("test/e.safetensors");
+    assert_eq!(count_added(&origin, &train, None).await.unwrap(), 1);
+    let none = samples("*.safetensors").await.unwrap_err().to_string();
+    assert!(none.ends_with("none of 5 objects matches '*.safetensors'"), "{none}");
+    let wrong = samples("train/[a").await.unwrap_err().to_string();
+    assert!(wrong.contains("include"), "{wrong}");
+}
+
+#[tokio::test]
 async fn windows_over_added_token_files_count() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: usize| {

@@ -21,7 +21,7 @@ use crate::{
 /// Indexes the files under a prefix in place and writes a small manifest beside them.
 ///
 /// Indexing understands .safetensors and .npy, WebDataset tars, folders of pictures, sound and
-/// video, MDS shards, Arrow files and JSON lines. With --dtype, --window and --stride it takes flat
+/// video, MDS shards, Parquet, Arrow files and JSON lines. With --dtype, --window and --stride it takes flat
 /// token files (.bin or one-dimensional .npy). Only headers are read, unless --checksum or --key is
 /// given.
 #[derive(Debug, Args)]
@@ -38,8 +38,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     shard_bytes: u64,
 
-    /// Format of the files: auto, tensors, wds, folder, mds, arrow or jsonl. Auto is the one with
-    /// the most bytes
+    /// Take only files whose key under the prefix matches, such as 'train/*.tar' or '**/*.jpg'
+    #[arg(long, value_name = "GLOB")]
+    include: Option<String>,
+
+    /// Format of the files: auto, tensors, wds, folder, mds, parquet, arrow or jsonl. Auto is the
+    /// one with the most bytes
     #[arg(long, default_value_t = Format::Auto, hide_default_value = true)]
     format: Format,
 
@@ -80,6 +84,7 @@ const EXAMPLES: &str = "\
 Examples:
   larder dataset index s3://bucket/imagenet
   larder dataset index s3://bucket/products --key id
+  larder dataset index s3://bucket/data --include 'train/*.parquet' --tag train
   larder dataset index s3://bucket/wds --columns jpg,cls --missing skip
   larder dataset index s3://bucket/tokens --dtype uint16 --window 2049 --stride 2048
   larder dataset index s3://read-only/data --manifest s3://mine/manifests --tag v3";
@@ -144,6 +149,7 @@ fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
     }
     Ok(IndexOptions {
         shard_bytes: arguments.shard_bytes,
+        include: arguments.include.clone(),
         format: arguments.format,
         columns: arguments.columns.clone(),
         missing: arguments.missing,
