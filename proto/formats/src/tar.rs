@@ -29,7 +29,7 @@ const HOP_READ_BYTES: u64 = 4 << 10;
 /// few requests and a short one wastes little.
 const READ_BYTES_MAX: u64 = 8 << 20;
 /// The factor of that growth.
-const READ_GROWTH: u64 = 4;
+const READ_GROWTH: u64 = 16;
 /// Least gap that the scan hops over. A request to a store takes as long as the transfer of some
 /// 100 KiB to 1 MiB, and many scans share the link. An estimate, not measured.
 const HOP_BYTES_MIN: u64 = 256 << 10;
