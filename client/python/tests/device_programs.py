@@ -29,7 +29,17 @@ import numpy as np
 
 import larder
 from cuda_driver import Driver, Imported, Landing
-from device_rows import BATCH, BATCHES, EVEN, SHARD_BYTES, all_rows, bytes_of, check, opened
+from device_rows import (
+    BATCH,
+    BATCHES,
+    EVEN,
+    SHARD_BYTES,
+    all_rows,
+    bytes_of,
+    check,
+    host,
+    opened,
+)
 
 #: What loaders have in common; shuffled, all rows of a batch are scattered.
 LOADER: dict[str, Any] = {"last": "uneven", "seed": 3}
@@ -136,6 +146,33 @@ def mixture_and_windows(uri: str, mixed: list[str], tokens: str, way: str) -> di
 
     epochs = (mixed_epoch, partial(epoch_of_windows, "none"), partial(epoch_of_windows, "global"))
     return {"viewed": [_viewed(epoch, way) for epoch in epochs]}
+
+
+@settled
+def formats(uri: str, files: dict[str, str], way: str) -> dict[str, Any]:
+    """Files of people, as they are and decoded: a device gets what the host gets."""
+    compared = 0
+    for each in files.values():
+        dataset = larder.open(each)
+        for decode in (None, {"jpg": larder.Image(24, crop="random", flip=True)}):
+            settings: dict[str, Any] = {"shuffle": "global", "decode": decode, **LOADER}
+            on_host = dataset.loader(BATCH, output="numpy", **settings)
+            there = dataset.loader(BATCH, device="cuda:0", device_way=way, **settings)
+            for ours, theirs in zip(on_host, there, strict=True):
+                assert ours.samples.tolist() == theirs.samples.tolist()
+                for name, column in ours.items():
+                    _assert_equal(column, theirs[name])
+                compared += 1
+    return {"compared": compared}
+
+
+def _assert_equal(ours: Any, theirs: Any) -> None:
+    if isinstance(ours, larder.Ragged):
+        _assert_equal(ours.offsets, theirs.offsets)
+        ours, theirs = ours.data, theirs.data
+    theirs = host(theirs)
+    assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+    assert ours.tobytes() == theirs.tobytes()
 
 
 def _viewed(epoch: Callable[[], None], way: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import pickle
 from collections.abc import Callable
@@ -63,6 +64,36 @@ def test_pictures_are_those_of_pillow(uri: str, opened: Callable[[str], larder.D
             assert np.abs(wanted - row).max() <= TOLERANCE, sample
         texts = [bytes(batch["txt"].row(row)) for row in range(10)]
         assert texts == [b"x" * sample for sample in batch.samples]
+
+
+def photographs() -> list[Picture.Image]:
+    """The two photographs of scikit-learn, whose package is not imported for them."""
+    found = importlib.util.find_spec("sklearn")
+    assert found is not None, "scikit-learn is not installed"
+    assert found.origin is not None
+    images = Path(found.origin).parent / "datasets/images"
+    return [Picture.open(images / name).convert("RGB") for name in ("china.jpg", "flower.jpg")]
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+def test_photographs_are_those_of_pillow(subsampling: str, tmp_path: Path) -> None:
+    files: list[bytes] = []
+    for photograph in photographs():
+        for quality, progressive in ((75, False), (90, True), (97, False)):
+            out = io.BytesIO()
+            photograph.save(
+                out, "JPEG", quality=quality, subsampling=subsampling, progressive=progressive
+            )
+            files.append(out.getvalue())
+    write_tar(tmp_path / "0.tar", {f"{n}.jpg": file for n, file in enumerate(files)})
+    ds = larder.open(f"file://{tmp_path}", cluster="none")
+    (batch,) = ds.loader(
+        len(files), shuffle="none", decode={"jpg": larder.Image(224, crop="stretch")}
+    )
+    for row, file in zip(batch["jpg"], files, strict=True):
+        decoded = Picture.open(io.BytesIO(file)).convert("RGB")
+        wanted = np.asarray(decoded.resize((224, 224), Picture.Resampling.BILINEAR), np.int16)
+        assert np.abs(wanted - row).max() <= TOLERANCE
 
 
 def test_random_crops_depend_on_seed_epoch_and_sample_alone(

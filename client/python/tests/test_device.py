@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import device_rows
 import larder
+import test_decode
 from conftest import write_types
-from device_rows import BATCHES, EVEN, SAMPLES, bytes_of
+from device_rows import BATCH, BATCHES, EVEN, SAMPLES, bytes_of
 from harness import BINARIES
 
 #: A child that takes longer hangs.
@@ -183,6 +186,21 @@ def test_rows_of_a_mixture_and_overlapping_windows_arrive(
     said = ended.check()
     assert said["viewed"] == [way == "direct"] * 3
     assert (ended.report["counts"]["direct_bytes"] > 0) == (way == "direct")
+
+
+@pytest.mark.parametrize("way", ["staged", "direct"])
+def test_rows_of_tars_and_parquet_arrive_also_decoded(way: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tar").mkdir()
+    test_decode.write(tmp_path / "tar")
+    (tmp_path / "parquet").mkdir()
+    pictures = [test_decode.encoded(number) for number in range(test_decode.COUNT)]
+    table = pa.table({"jpg": pictures, "cls": range(len(pictures))})
+    pq.write_table(table, tmp_path / "parquet" / "0.parquet", row_group_size=15)
+    files = {kind: f"file://{tmp_path / kind}" for kind in ("tar", "parquet")}
+    for uri in files.values():
+        larder.index(uri, shard_bytes=1 << 14)
+    said = run("formats", files=files, way=way).check()
+    assert said["compared"] == 4 * -(-len(pictures) // BATCH)
 
 
 def test_staged_batch_is_one_copy(run: Run) -> None:

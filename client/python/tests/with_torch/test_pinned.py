@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
+import tarfile
 import time
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+from PIL import Image
 
 import larder
 import torch_transforms
@@ -110,6 +116,46 @@ def test_pinned_batches_equal_ordinary_batches(
     assert len(set(gpu.sizes)) == 1
     assert gpu.copies == 0
     assert loader.stats()["copies_per_byte"] == 1
+
+
+def write_pictures(folder: Path, kind: str) -> None:
+    """Thirty pictures and their numbers, in a tar or in a Parquet file."""
+    pictures = []
+    for number in range(30):
+        out = io.BytesIO()
+        Image.new("RGB", (40 + number, 30), (number, 9 * number % 256, 7)).save(out, "PNG")
+        pictures.append(out.getvalue())
+    if kind == "parquet":
+        table = pa.table({"jpg": pictures, "cls": range(30)})
+        pq.write_table(table, folder / "0.parquet", row_group_size=8)
+        return
+    with tarfile.open(folder / "0.tar", "w") as tar:
+        for number, picture in enumerate(pictures):
+            for suffix, data in (("jpg", picture), ("cls", str(number).encode())):
+                member = tarfile.TarInfo(f"{number:02}.{suffix}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+
+
+@pytest.mark.parametrize("decode", [None, {"jpg": larder.Image(24, crop="random", flip=True)}])
+@pytest.mark.parametrize("kind", ["tar", "parquet"])
+def test_members_and_decoded_pictures_are_page_locked(
+    kind: str, decode: Any, gpu: Gpu, tmp_path: Path
+) -> None:
+    write_pictures(tmp_path, kind)
+    options = {**OPTIONS, "decode": decode, "tensors": ["jpg", "cls"]}
+    dataset = larder.open(f"file://{tmp_path}", cluster="none")
+    loader = dataset.loader(7, **options, pin_memory=True)
+    ordinary = dataset.loader(7, **options, pin_memory=False)
+    for pinned, other in zip(loader, ordinary, strict=True):
+        assert gpu.has(pinned)
+        assert pinned.samples.tolist() == pinned["cls"].tolist() == other.samples.tolist()
+        ours, theirs = (
+            (batch["jpg"],) if decode else (batch["jpg"].data, batch["jpg"].offsets)
+            for batch in (pinned, other)
+        )
+        assert all(map(torch.equal, ours, theirs))
+    assert gpu.copies == (0 if decode else len(loader)), "the begins of ragged rows are copied"
 
 
 def test_held_pinned_batches_keep_their_bytes_without_leaks(

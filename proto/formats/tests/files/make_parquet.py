@@ -1,6 +1,6 @@
-"""Write the Parquet fixtures and their expected rows with pyarrow.
+"""Write the Parquet fixtures with pyarrow and datasets, and their expected rows.
 
-Run it with pyarrow 26.0.1 installed:
+Run it with pyarrow 26.0.1 and datasets 5.0.1 installed:
 
     python make_parquet.py
 
@@ -18,6 +18,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -122,6 +123,28 @@ def write(name: str, written: pa.Table, **options: Any) -> Any:
     return columns(pq.read_table(path))
 
 
+def by_datasets() -> Any:
+    """Pictures, classes, texts and lists in row groups of 25 rows, as Hugging Face has them."""
+    features = {
+        "image": datasets.Image(),
+        "label": datasets.ClassLabel(names=["cat", "dog"]),
+        "text": datasets.Value("string"),
+        "scores": datasets.List(datasets.Value("float32")),
+        "box": datasets.List(datasets.Value("int64"), length=4),
+    }
+    rows = {
+        "image": [value("image", row) for row in range(ROWS)],
+        "label": [row % 2 for row in range(ROWS)],
+        "text": [None if row % 7 == 3 else value("text", row) for row in range(ROWS)],
+        "scores": [[RNG.random() for _ in range(row % 5)] for row in range(ROWS)],
+        "box": [[row, 2, 3, -row] for row in range(ROWS)],
+    }
+    path = ROOT / "datasets.parquet"
+    written = datasets.Dataset.from_dict(rows, datasets.Features(features))
+    written.to_parquet(path, batch_size=25)
+    return columns(pq.read_table(path))
+
+
 def main() -> None:
     shutil.rmtree(ROOT, ignore_errors=True)
     ROOT.mkdir()
@@ -165,6 +188,7 @@ def main() -> None:
     )
     pq.write_table(many.replace_schema_metadata({"note": "kept"}), ROOT / "left_out.parquet")
     pq.write_table(table(["int64", "few"]), ROOT / "brotli.parquet", compression="brotli")
+    expected["datasets"] = by_datasets()
     text = json.dumps(expected, separators=(",", ":"))
     (ROOT / "expected.json").write_text(text + "\n")
 

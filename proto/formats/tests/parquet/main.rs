@@ -67,10 +67,10 @@ fn sha256(bytes: &[u8]) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-const FILES: [&str; 6] = ["snappy", "zstd", "gzip", "lz4", "deltas", "groups"];
+const FILES: [&str; 7] = ["snappy", "zstd", "gzip", "lz4", "deltas", "groups", "datasets"];
 
 #[test]
-fn rows_are_those_of_pyarrow() {
+fn rows_are_those_of_pyarrow_and_datasets() {
     let expected: BTreeMap<String, BTreeMap<String, Value>> =
         serde_json::from_slice(&fixture("expected.json")).unwrap();
     assert_eq!(expected.len(), FILES.len());
