@@ -25,6 +25,7 @@ pub(crate) struct Request {
     key: Option<String>,
     include: Option<String>,
     format: Option<String>,
+    file_samples: bool,
     columns: Option<Vec<String>>,
     missing: Option<String>,
 }
@@ -42,6 +43,7 @@ impl Request {
             shard_bytes,
             include: self.include.clone(),
             format: chosen("format", self.format.as_deref())?,
+            file_samples: self.file_samples,
             columns: self.columns.clone(),
             missing: chosen("missing", self.missing.as_deref())?,
             tokens,

@@ -263,6 +263,33 @@ def test_folder_of_pictures_has_labels_and_metadata(tmp_path: Path) -> None:
     assert ds.metadata["label"]["names"] == ["cat", "dog"]
 
 
+@pytest.mark.parametrize("ragged", [False, True])
+def test_array_files_are_samples(ragged: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    written = {}
+    for number in range(20):
+        key = f"{'cat' if number % 2 else 'dog'}/{number:02}.npy"
+        (tmp_path / key).parent.mkdir(exist_ok=True)
+        shape = (number if ragged else 3, 5)
+        written[key] = rng.standard_normal(shape, np.float32)
+        np.save(tmp_path / key, written[key])
+    uri = f"file://{tmp_path}"
+    assert larder.index(uri, sample="file").samples == 20
+    ds = larder.open(uri, cluster="none")
+    shape = (None, 5) if ragged else (3, 5)
+    assert ds.tensors["data"] == larder.TensorSpec("float32", shape)
+    for number, key in enumerate(sorted(written)):
+        sample = ds[number]
+        assert bytes(sample["__key__"]) == key.encode()
+        assert sample["label"] == ["cat", "dog"].index(key.partition("/")[0])
+        assert np.array_equal(sample["data"], written[key])
+    np.save(tmp_path / "cat/other.npy", np.zeros((3, 6), np.float32))
+    with pytest.raises(larder.InvalidArgument, match=r"other\.npy"):
+        larder.index(uri, sample="file")
+    with pytest.raises(larder.InvalidArgument, match=r"not for the format wds"):
+        larder.index(uri, sample="file", format="wds")
+
+
 def test_labels_of_metadata_count_more_than_folders(tmp_path: Path) -> None:
     for folder in ["test", "train"]:
         (tmp_path / folder).mkdir()

@@ -54,6 +54,8 @@ pub struct IndexOptions {
     pub include: Option<String>,
     /// The format of the files.
     pub format: Format,
+    /// Whether each `.npy` file is one sample. Otherwise its first dimension counts samples.
+    pub file_samples: bool,
     /// The columns that its shards hold. `None` is all of them. Not for `.safetensors` and `.npy`.
     pub columns: Option<Vec<String>>,
     /// The treatment of samples that lack a column.
@@ -77,6 +79,7 @@ impl Default for IndexOptions {
             shard_bytes: limits::SHARD_BYTES_DEFAULT,
             include: None,
             format: Format::Auto,
+            file_samples: false,
             columns: None,
             missing: Missing::Error,
             tokens: None,
@@ -334,6 +337,11 @@ async fn plan(
     progress: Progress<'_>,
 ) -> Result<(Plan, String), DatasetError> {
     let format = match options.format {
+        Format::Auto | Format::Folder | Format::Tensors if options.file_samples => Format::Folder,
+        other if options.file_samples => {
+            let why = format!("it is for .npy files, and not for the format {other}");
+            return Err(DatasetError::Option { option: "sample", why });
+        }
         Format::Auto => formats::most_bytes(&files),
         format => format,
     };
@@ -342,6 +350,7 @@ async fn plan(
             format,
             columns: options.columns.as_deref(),
             missing: options.missing,
+            arrays: options.file_samples,
         };
         let planned = formats::plan(origin, uri, files, &wanted, left_out, progress);
         return match Box::pin(planned).await? {

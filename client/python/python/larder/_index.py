@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from larder import _arguments, _larder
 from larder._dataset import TensorSpec
@@ -49,6 +49,7 @@ def index(
     key: str | None = None,
     include: str | None = None,
     format: str | None = None,
+    sample: Literal["rows", "file"] = "rows",
     columns: Sequence[str] | None = None,
     missing: str | None = None,
     progress: Callable[[str, int, int | None], object] | None = None,
@@ -75,6 +76,8 @@ def index(
             ``"train/*.tar"`` or ``"**/*.jpg"``.
         format: ``"tensors"``, ``"wds"``, ``"folder"``, ``"mds"``, ``"parquet"``, ``"arrow"`` or
             ``"jsonl"``; by default the format that has the most bytes under the prefix.
+        sample: with ``"file"``, each ``.npy`` file is a sample, as are files of a folder of
+            pictures. Otherwise its first dimension counts samples.
         columns: the columns that the dataset has, of formats other than tensors; by default all.
         missing: what happens to a sample that lacks a column: ``"error"`` (default), ``"empty"``
             or ``"skip"``.
@@ -96,6 +99,7 @@ def index(
             "key": optional(_arguments.text, "key", key, "the name of a column"),
             "include": optional(_arguments.text, "include", include, "a pattern"),
             "format": optional(_arguments.text, "format", format, "the name of a format"),
+            "file_samples": _arguments.choice("sample", sample, ("rows", "file")) == "file",
             "columns": _arguments.names("columns", columns),
             "missing": optional(_arguments.text, "missing", missing, "error, empty or skip"),
         },

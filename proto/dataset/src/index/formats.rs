@@ -10,7 +10,7 @@ mod metadata;
 mod scan;
 mod tables;
 
-use super::{LeftOut, Progress, group::Plan, unknown_kind};
+use super::{LeftOut, Progress, extension, group::Plan, unknown_kind};
 use crate::{DatasetError, ObjectInfo, Origin, OriginUri};
 use kind::Kind;
 
@@ -24,6 +24,8 @@ pub(super) struct Wanted<'a> {
     /// `None` is all columns.
     pub(super) columns: Option<&'a [String]>,
     pub(super) missing: Missing,
+    /// Whether each `.npy` file is a sample, which makes it a file of the format.
+    pub(super) arrays: bool,
 }
 
 /// Plans a dataset of the files of this format. Also returns a JSON document about its columns.
@@ -31,12 +33,15 @@ pub(super) async fn plan(
     origin: &Origin,
     uri: &OriginUri,
     files: Vec<ObjectInfo>,
-    Wanted { format, columns, missing }: &Wanted<'_>,
+    Wanted { format, columns, missing, arrays }: &Wanted<'_>,
     left_out: &mut Vec<LeftOut>,
     progress: Progress<'_>,
 ) -> Result<(Plan, String), DatasetError> {
-    let (own, mut other): (Vec<_>, Vec<_>) =
-        files.into_iter().partition(|file| format_of(&file.key) == Some(*format));
+    let is_own = |key: &str| match arrays {
+        true => extension(key) == "npy",
+        false => format_of(key) == Some(*format),
+    };
+    let (own, mut other): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| is_own(&file.key));
     let why_other = match own.is_empty() {
         true => format!("is of another format than {format}"),
         false => format!("lies beside {format} files, which are the dataset"),
@@ -59,6 +64,10 @@ pub(super) async fn plan(
         None => {
             let (known, rest) = other.into_iter().partition(|file| folder::is_metadata(&file.key));
             other = rest;
+            let own = match arrays {
+                true => Box::pin(folder::arrays(origin, uri, own, left_out, progress)).await?,
+                false => folder::bytes(own, left_out),
+            };
             let found = folder::tables(origin, uri, own, known, left_out);
             let (tables, classes) = Box::pin(found).await?;
             document = classes;

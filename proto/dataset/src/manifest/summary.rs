@@ -67,8 +67,8 @@ impl Snapshot {
         let whole = shape([rows].iter().chain(tensors[0].shape()).map(u64::to_string));
         let warning = format!(
             "each file may be one sample: {} like {} hold {whole}, and the first dimension counts \
-             samples, so that each has {rows}; if each file is one sample, save array[None], or \
-             join many files with numpy.stack",
+             samples, so that each has {rows}; if each file is one sample, index with --sample file \
+             (sample=\"file\")",
             Counted(files.len() as u64, "file"),
             shortened(files.keys().next()?),
         );
@@ -186,7 +186,7 @@ mod tests {
         };
         let warning = warns(&[16, 3], &files(16)).unwrap();
         let begins = "each file may be one sample: 5 files like img_0.npy hold [16,16,3]";
-        assert!(warning.starts_with(begins) && warning.contains("numpy.stack"), "{warning}");
+        assert!(warning.starts_with(begins) && warning.contains("--sample file"), "{warning}");
         assert_eq!(warns(&[16, 3], &files(10_000)), None, "shards");
         assert_eq!(warns(&[], &files(16)), None, "scalars");
         assert_eq!(warns(&[32, 32, 3], &files(16)), None, "batches of pictures");

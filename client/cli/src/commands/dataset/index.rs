@@ -1,6 +1,6 @@
 //! `larder dataset index`.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use larder_client::admin::{
     self, DatasetRef, Dtype, Format, IndexOptions, IndexProgress, Indexed, LeftOut,
     ManifestLocation, Missing, Origin, OriginUri, TokenSpec, parse_size,
@@ -47,6 +47,10 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = Format::Auto, hide_default_value = true)]
     format: Format,
 
+    /// What is a sample of .npy files: rows of the first dimension, or each file
+    #[arg(long, value_enum, default_value_t = Sample::Rows, hide_default_value = true)]
+    sample: Sample,
+
     /// Columns of the dataset, separated by commas [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     columns: Option<Vec<String>>,
@@ -78,6 +82,12 @@ pub(crate) struct Arguments {
     /// Place of manifest and tag instead of URI/.larder
     #[arg(long, value_name = "URI")]
     manifest: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sample {
+    Rows,
+    File,
 }
 
 const EXAMPLES: &str = "\
@@ -151,6 +161,7 @@ fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
         shard_bytes: arguments.shard_bytes,
         include: arguments.include.clone(),
         format: arguments.format,
+        file_samples: arguments.sample == Sample::File,
         columns: arguments.columns.clone(),
         missing: arguments.missing,
         tokens,

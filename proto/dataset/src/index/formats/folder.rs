@@ -1,7 +1,8 @@
 //! Folders of pictures, sound and video: a file is a sample. Only the listing is read, and the
-//! `metadata.csv` or `metadata.jsonl` of a folder.
+//! `metadata.csv` or `metadata.jsonl` of a folder. So are folders of `.npy` files, if the user says
+//! that each is a sample; then their headers are read too.
 //!
-//! The columns are `data`, the bytes of the file, and `__key__`, its path. If all files lie in
+//! The columns are `data`, the bytes or the array of the file, and `__key__`, its path. If all files lie in
 //! folders, `label` is the number of the first folder, sorted by name, as torchvision's
 //! `ImageFolder` has it. The names of these classes are metadata of the dataset.
 
@@ -15,7 +16,14 @@ use larder_formats::{
 };
 
 use super::scan::in_file;
-use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri, index::LeftOut};
+use crate::{
+    DatasetError, Dtype, ObjectInfo, Origin, OriginUri,
+    index::{
+        LeftOut, Progress,
+        headers::read_all,
+        npy::{Array, Npy},
+    },
+};
 
 /// The columns that Larder adds.
 const DATA: &str = "data";
@@ -31,11 +39,57 @@ pub(super) fn is_metadata(key: &str) -> bool {
     ["metadata.csv", "metadata.jsonl"].contains(&name)
 }
 
+/// A file, and its column `data`.
+type Sample = (ObjectInfo, Column);
+
+/// Makes the columns of files whose rows are all their bytes.
+pub(super) fn bytes(files: Vec<ObjectInfo>, left_out: &mut Vec<LeftOut>) -> Vec<Sample> {
+    let sample = |file: ObjectInfo| {
+        let data = one_span(Dtype::U8, Vec::new(), true, 0, file.size_bytes);
+        in_range(file, data, left_out)
+    };
+    files.into_iter().filter_map(sample).collect()
+}
+
+/// Makes the columns of `.npy` files, from their headers. Rows differ in length if the files differ
+/// in their first dimension.
+pub(super) async fn arrays(
+    origin: &Origin,
+    uri: &OriginUri,
+    files: Vec<ObjectInfo>,
+    left_out: &mut Vec<LeftOut>,
+    progress: Progress<'_>,
+) -> Result<Vec<Sample>, DatasetError> {
+    let headers = read_all(origin, uri, files, &Npy, progress).await?;
+    let ragged = headers.windows(2).any(|pair| pair[0].1.shape != pair[1].1.shape);
+    let sample = |(file, array): (ObjectInfo, Array)| {
+        let shape = if ragged { array.shape.into_iter().skip(1).collect() } else { array.shape };
+        let data = one_span(array.dtype, shape, ragged, array.offset, array.bytes);
+        in_range(file, data, left_out)
+    };
+    Ok(headers.into_iter().filter_map(sample).collect())
+}
+
+/// The column of one row at this place of a file. `None` if it has 4 GiB or more.
+fn one_span(dtype: Dtype, shape: Vec<u64>, ragged: bool, at: u64, bytes: u64) -> Option<Column> {
+    let mut spans = Spans::default();
+    spans.push(at, u32::try_from(bytes).ok()?);
+    let rows = Rows::Spans(spans);
+    Some(Column { name: DATA.to_owned(), dtype, shape, ragged, rows, absent: Vec::new() })
+}
+
+fn in_range(file: ObjectInfo, data: Option<Column>, left_out: &mut Vec<LeftOut>) -> Option<Sample> {
+    if data.is_none() {
+        left_out.push(LeftOut::object(&file.key, "has 4 GiB or more, and a row has less"));
+    }
+    data.map(|data| (file, data))
+}
+
 /// Makes a table of each file, and the names of the classes as JSON.
 pub(super) async fn tables(
     origin: &Origin,
     uri: &OriginUri,
-    files: Vec<ObjectInfo>,
+    files: Vec<Sample>,
     metadata: Vec<ObjectInfo>,
     left_out: &mut Vec<LeftOut>,
 ) -> Result<(Vec<(ObjectInfo, Table)>, String), DatasetError> {
@@ -51,17 +105,11 @@ pub(super) async fn tables(
     // The metadata's own labels count, as in Hugging Face's `imagefolder`.
     let classes = if known.has_column(LABEL) { None } else { classes(&files) };
     let mut tables = Vec::with_capacity(files.len());
-    for mut file in files {
+    for (mut file, data) in files {
         if file.etag.is_none() {
             file.etag = origin.head(&uri.join(&file.key)?).await?.etag;
         }
-        let Ok(bytes) = u32::try_from(file.size_bytes) else {
-            left_out.push(LeftOut::object(&file.key, "has 4 GiB or more, and a row has less"));
-            continue;
-        };
-        let mut spans = Spans::default();
-        spans.push(0, bytes);
-        let mut columns = vec![column(DATA, Dtype::U8, true, Rows::Spans(spans))];
+        let mut columns = vec![data];
         columns.extend(classes.as_ref().map(|classes| {
             let class = first_folder(&file.key).unwrap_or_default();
             let number =
@@ -84,9 +132,9 @@ pub(super) async fn tables(
 }
 
 /// Returns the names of the first folders, sorted, if every file lies in one, and there are two.
-fn classes(files: &[ObjectInfo]) -> Option<Vec<String>> {
+fn classes(files: &[Sample]) -> Option<Vec<String>> {
     let folders: Option<BTreeSet<&str>> =
-        files.iter().map(|file| first_folder(&file.key)).collect();
+        files.iter().map(|(file, _)| first_folder(&file.key)).collect();
     let folders = folders.filter(|folders| folders.len() > 1)?;
     Some(folders.into_iter().map(str::to_owned).collect())
 }
