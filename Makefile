@@ -101,6 +101,7 @@ pytest-torch: python $(TORCH_READY) ## its tests with torch and Lightning, in a 
 pytest-other: python ## the tests of the Python package on another Python (OTHER_PYTHON=/path/to/python3.13)
 	$(OTHER_PYTHON) -m venv $(OTHER_VENV)
 	$(OTHER_PY) -m pip install --quiet --disable-pip-version-check --prefer-binary -r tests/python/requirements-any.txt grain
+	$(OTHER_PY) -m pip install --quiet --disable-pip-version-check --no-deps $(PHOTOGRAPHS)
 	cd client/python && $(PYTEST_ENV) PYTHONPATH=$(abspath client/python/python) $(abspath $(OTHER_PY)) -m pytest -rs $(PYTEST_ARGS)
 
 # It has no stable ABI in common with other Pythons, so its module is built apart and lies beside theirs.
@@ -181,9 +182,13 @@ advisories: $(CARGO_DENY) ## known vulnerabilities of the crates that are used
 $(TOOLS)/cargo-deny:
 	$(CARGO) install --locked --debug --root target/tools cargo-deny
 
+# Only the files of its two photographs are read, so the packages that it needs are left out.
+PHOTOGRAPHS := scikit-learn==1.9.1
+
 $(READY): tests/python/requirements.txt
 	python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r $<
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps $(PHOTOGRAPHS)
 	@touch $@
 
 # An etcd to test against: Debian's, unpacked into target/tools and not installed, so that nobody need be root. The lists
@@ -213,6 +218,7 @@ $(FREE_THREADED_READY): tests/python/requirements-any.txt
 	$(FREE_THREADED_PYTHON) -c "import sys; sys.exit(sys._is_gil_enabled())"
 	$(FREE_THREADED_PYTHON) -m venv $(FREE_THREADED_VENV)
 	$(FREE_THREADED_PY) -m pip install --quiet --disable-pip-version-check --prefer-binary -r $<
+	$(FREE_THREADED_PY) -m pip install --quiet --disable-pip-version-check --no-deps $(PHOTOGRAPHS)
 	@touch $@
 
 $(BENCH_READY): benches/python/requirements.txt $(TORCH_READY)
