@@ -22,6 +22,7 @@ PAGES = [
     "README.md",
     pytest.param("jax.md", marks=pytest.mark.skipif(bool(NO_GRAIN), reason="the page needs Grain")),
     "loader.md",
+    "moving-from-hugging-face.md",
     "moving-from-webdataset-and-streaming.md",
     "random-access.md",
 ]
