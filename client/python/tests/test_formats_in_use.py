@@ -195,5 +195,7 @@ def test_only_files_that_match_are_indexed(tmp_path: Path) -> None:
     assert larder.index(uri, include="**/*.tar").samples == 2
     with pytest.raises(larder.NotFound, match="none of 2 objects matches"):
         larder.index(uri, include="*.tar")
+    with pytest.raises(larder.NotFound, match="give the pattern as --include"):
+        larder.open(f"{uri}/{{000..146}}.tar", cluster="none")
     with pytest.raises(larder.InvalidArgument, match="include"):
         larder.index(uri, include="[a")

@@ -301,6 +301,9 @@ async fn list_files(
     if files.is_empty() {
         let why = match origin.head(uri).await {
             Ok(_) => "it is a single object: name the prefix it lies under".into(),
+            Err(_) if uri.path().contains(['*', '{', '?']) => {
+                "it is a pattern: name the folder above, and give the pattern as --include".into()
+            }
             Err(_) => "there is nothing".into(),
         };
         return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
