@@ -224,8 +224,8 @@ impl Dataset {
     }
 
     /// Chooses samples of the view, to be read into new memory or into the caller's: these tensors
-    /// or its columns. Keeps the order of the indices. An index may come twice, and a negative one counts
-    /// from the end.
+    /// or its columns. Keeps the order of the indices. An index may come twice, and a negative one
+    /// counts from the end.
     ///
     /// ```no_run
     /// # let dataset = larder_client::Dataset::open("s3://bucket/imagenet", None)?;
@@ -300,8 +300,8 @@ impl Dataset {
         Take::new(self.fetcher.leaves(), rows, tensors, means, is_mapped)
     }
 
-    /// Reads consecutive samples of the view, for these tensors or its columns. Views them in place if they
-    /// are rows of one shard in the memory of a node on this host. Otherwise as
+    /// Reads consecutive samples of the view, for these tensors or its columns. Views them in place
+    /// if they are rows of one shard in the memory of a node on this host. Otherwise as
     /// [`Take::read`].
     ///
     /// # Errors

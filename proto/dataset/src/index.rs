@@ -197,7 +197,8 @@ pub(crate) type Progress<'a> = &'a (dyn Fn(IndexProgress) + Send + Sync);
 /// * `.npy` files: `image.npy` beside `label.npy` are tensors of the same samples. Files that
 ///   differ only in a trailing number are concatenated.
 /// * In both, `x` beside `x.offsets` is one tensor with rows of any length.
-/// * WebDataset tars, MDS shards, Parquet, Arrow files, JSON lines and folders of pictures: see [`Format`].
+/// * WebDataset tars, MDS shards, Parquet, Arrow files, JSON lines and folders of pictures: see
+///   [`Format`].
 /// * With [`IndexOptions::tokens`] a sample is a window over a file. Tokens after the last whole
 ///   window of a file are in no sample. Shards never join files then, because windows overlap or
 ///   leave gaps.

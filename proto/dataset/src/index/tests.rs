@@ -79,7 +79,7 @@ async fn added_objects_are_those_that_an_index_would_take() {
 }
 
 #[tokio::test]
-async fn only_objects_that_the_pattern_takes_are_indexed_or_count_as_added() {
+async fn pattern_chooses_files_to_index_and_to_count() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str| {
         let path = folder.path().join(name);

@@ -21,9 +21,9 @@ use crate::{
 /// Indexes the files under a prefix in place and writes a small manifest beside them.
 ///
 /// Indexing understands .safetensors and .npy, WebDataset tars, folders of pictures, sound and
-/// video, MDS shards, Parquet, Arrow files and JSON lines. With --dtype, --window and --stride it takes flat
-/// token files (.bin or one-dimensional .npy). Only headers are read, unless --checksum or --key is
-/// given.
+/// video, MDS shards, Parquet, Arrow files and JSON lines. With --dtype, --window and --stride it
+/// takes flat token files (.bin or one-dimensional .npy). Only headers are read, unless --checksum
+/// or --key is given.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {

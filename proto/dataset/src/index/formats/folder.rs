@@ -2,9 +2,9 @@
 //! `metadata.csv` or `metadata.jsonl` of a folder. So are folders of `.npy` files, if the user says
 //! that each is a sample; then their headers are read too.
 //!
-//! The columns are `data`, the bytes or the array of the file, and `__key__`, its path. If all files lie in
-//! folders, `label` is the number of the first folder, sorted by name, as torchvision's
-//! `ImageFolder` has it. The names of these classes are metadata of the dataset.
+//! The columns are `data`, the bytes or the array of the file, and `__key__`, its path. If all
+//! files lie in folders, `label` is the number of the first folder, sorted by name, as
+//! torchvision's `ImageFolder` has it. The names of these classes are metadata of the dataset.
 
 use std::collections::{BTreeMap, BTreeSet};
 
