@@ -43,7 +43,7 @@ run-doctests = true
 endif
 TEST_ENV = LARDER_ETCD_SERVER=$(abspath $(ETCD)) LARDER_TEST_PYTHON=$(abspath $(PY))
 
-.PHONY: help sim demo test test-quick test-full check fmt bench bench-cold bench-python bench-peers bench-package deny advisories clean-venv python pytest pytest-torch pytest-other pytest-free-threaded wheel test-wheel test-first-hour
+.PHONY: help sim demo test test-quick test-full check fmt bench bench-cold bench-python bench-peers bench-formats bench-package deny advisories clean-venv python pytest pytest-torch pytest-other pytest-free-threaded wheel test-wheel test-first-hour
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -170,6 +170,11 @@ bench-python: $(BENCH_READY) bench-package ## the Python loader beside torch's D
 
 bench-peers: $(PEERS_READY) $(GARAGE) bench-package ## the Python loader beside those of others over garage: tables, and target/bench/peers.json (needs torch, 20 GB of disk)
 	$(MEASURED) LARDER_GARAGE=$(abspath $(GARAGE)) $(abspath $(PEERS_PY)) benches/python/run_peers.py $(BENCH_ARGS)
+
+bench-formats: $(PEERS_READY) $(GARAGE) bench-package ## tars and Parquet beside the tools that people read them with: tables, and target/bench/formats.json (needs torch, 40 GB of disk)
+	$(CARGO) build --locked --release -p larder-cli
+	$(MEASURED) LARDER_CLI=$(abspath $(BUILD)/release/larder) LARDER_GARAGE=$(abspath $(GARAGE)) \
+		$(abspath $(PEERS_PY)) benches/python/run_formats.py $(BENCH_ARGS)
 
 deny: $(CARGO_DENY) ## licences, banned crates, sources (installs cargo-deny when missing: about two minutes)
 	$(CARGO_DENY) --all-features check bans licenses sources

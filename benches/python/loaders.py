@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,11 @@ OpenColumns = Callable[[], dict[str, np.ndarray[Any, Any]]]
 
 @dataclass
 class Larder(Contender):
-    """`Dataset.loader`, through the node of this host."""
+    """`Dataset.loader`, through the node of this host; `how` has more arguments of it."""
 
     uri: str
     shuffle: str
+    how: dict[str, Any] = field(default_factory=lambda: {"output": "torch"})
 
     def load(self) -> None:
         import torch  # noqa: F401  (as a training program has by then)
@@ -39,9 +40,7 @@ class Larder(Contender):
         import larder
 
         self._dataset = larder.open(self.uri)
-        self._loader = self._dataset.loader(
-            BATCH, shuffle=self.shuffle, last="uneven", output="torch"
-        )
+        self._loader = self._dataset.loader(BATCH, shuffle=self.shuffle, last="uneven", **self.how)
 
     def epoch(self, number: int) -> Iterable[Batch]:
         self._loader.set_epoch(number)

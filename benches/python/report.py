@@ -78,6 +78,35 @@ class Report:
                 flush=True,
             )
 
+    def per_cpu(self, subject: Subject, results: list[Result]) -> None:
+        """A table of samples a CPU second. Ratios are Larder's to each, round by round."""
+        ours = next(result for result in results if result.contender.role == "larder")
+        rows = []
+        for result in results:
+            pairs = list(zip(result.rounds, ours.rounds, strict=True))
+            row = _row(subject, result, result) | {
+                "ratio": median(theirs.seconds / own.seconds for theirs, own in pairs),
+                "cpu_ratio": median(theirs.cpu_seconds / own.cpu_seconds for theirs, own in pairs),
+                "rounds": [asdict(one) for one in result.rounds],
+            }
+            rows.append(row)
+        self.said["contests"].append(
+            {"key": subject.key, "title": subject.title, "contenders": rows}
+        )
+        print(f"\n**{subject.title}**, medians of {len(ours.rounds)} rounds\n")
+        print(
+            "| loader | samples/s | min | max | Larder is | samples per CPU second | Larder is "
+            "| heap MiB | resident MiB |\n|---|---|---|---|---|---|---|---|---|"
+        )
+        for row in rows:
+            print(
+                f"| {row['name']} | {row['samples_s']:,.0f} | {row['samples_s_min']:,.0f} "
+                f"| {row['samples_s_max']:,.0f} | {row['ratio']:.2f} "
+                f"| {1e6 / row['cpu_us_per_sample']:,.0f} | {row['cpu_ratio']:.2f} "
+                f"| {row['anonymous_bytes'] / MIB:,.0f} | {row['resident_bytes'] / MIB:,.0f} |",
+                flush=True,
+            )
+
     def rivals(self, subject: Subject, results: list[Result], goals: dict[str, float]) -> None:
         """A table of loaders that all read from one store.
 

@@ -88,6 +88,10 @@ impl Node {
         Ok(Self { server, address, _socket: folder })
     }
 
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.server.child.id()
     }

@@ -17,6 +17,7 @@ mod locality;
 mod matrix;
 mod measure;
 mod net;
+mod petabyte;
 mod placement;
 mod remote;
 mod report;
@@ -58,6 +59,8 @@ enum Part {
     Placement,
     /// The share of rows that ranks read on their own host; needs no node
     Locality,
+    /// The manifest of a petabyte
+    Manifest,
     /// Needs garage, an S3 server: see benches/README.md
     Cold,
 }
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let done = match arguments.get(1..) {
         Some([first, folder, shape]) if first == BARE_ARGUMENT => serve_bare(folder, shape),
+        Some([first, uri, node]) if first == petabyte::OPEN_ARGUMENT => petabyte::open(uri, node),
         _ => run(&Args::parse()),
     };
     match done {
@@ -84,7 +88,7 @@ fn serve_bare(folder: &str, shape: &str) -> Result<(), Error> {
 
 fn run(args: &Args) -> Result<(), Error> {
     let mut report = Report::new(if args.quick { 2 } else { 9 });
-    if !matches!(args.only, Some(Part::Cold | Part::Placement | Part::Locality)) {
+    if !matches!(args.only, Some(Part::Cold | Part::Placement | Part::Locality | Part::Manifest)) {
         resident(args, &mut report)?;
     }
     if matches!(args.only, None | Some(Part::Placement)) {
@@ -92,6 +96,9 @@ fn run(args: &Args) -> Result<(), Error> {
     }
     if matches!(args.only, None | Some(Part::Locality)) {
         locality::measure(&mut report)?;
+    }
+    if matches!(args.only, None | Some(Part::Manifest)) {
+        petabyte::measure(&mut report)?;
     }
     match (args.only, larder_tests::garage::find()) {
         (Some(Part::Cold) | None, Ok(_)) => cold::measure(&mut report)?,

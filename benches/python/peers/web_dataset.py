@@ -38,6 +38,23 @@ class WebDataset(Peer):
     title: ClassVar[str] = "WebDataset"
 
     @staticmethod
+    def decode(sample: dict[str, Any]) -> tuple[Any, int]:
+        """An image and its label."""
+        image = np.frombuffer(sample["image"], np.uint8).reshape(SHAPE)
+        return image, int.from_bytes(sample["label"], "little")
+
+    @staticmethod
+    def stack(samples: list[tuple[Any, int]]) -> Batch:
+        """A batch of samples."""
+        import torch
+
+        images, labels = zip(*samples, strict=True)
+        return {
+            "image": torch.from_numpy(np.stack(images)),
+            "label": torch.tensor(labels),
+        }
+
+    @staticmethod
     def write(columns: Columns, folder: Path) -> None:
         """Writes the raw bytes of image and label beside each other."""
         images, labels = columns["image"], columns["label"]
@@ -55,9 +72,12 @@ class WebDataset(Peer):
         found = s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.key}/")["Contents"]
         self._urls = [
             s3.generate_presigned_url(
-                "get_object", {"Bucket": BUCKET, "Key": one["Key"]}, ExpiresIn=URL_SECONDS
+                "get_object",
+                {"Bucket": BUCKET, "Key": one["Key"]},
+                ExpiresIn=URL_SECONDS,
             )
             for one in found
+            if one["Key"].endswith(".tar")
         ]
 
     def open(self) -> None:
@@ -70,7 +90,7 @@ class WebDataset(Peer):
             nodesplitter=webdataset.split_by_node,
             workersplitter=webdataset.split_by_worker,
         )
-        dataset = dataset.shuffle(BUFFER).map(_decode).batched(BATCH, collation_fn=_stack)
+        dataset = dataset.shuffle(BUFFER).map(self.decode).batched(BATCH, collation_fn=self.stack)
         self._loader = webdataset.WebLoader(dataset, batch_size=None, **self.loading)
 
     def epoch(self, number: int) -> Iterable[Batch]:  # noqa: ARG002  (its order is its own)
@@ -81,15 +101,3 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     entry = tarfile.TarInfo(name)
     entry.size = len(data)
     tar.addfile(entry, io.BytesIO(data))
-
-
-def _decode(sample: dict[str, Any]) -> tuple[np.ndarray[Any, Any], int]:
-    image = np.frombuffer(sample["image"], np.uint8).reshape(SHAPE)
-    return image, int.from_bytes(sample["label"], "little")
-
-
-def _stack(samples: list[tuple[np.ndarray[Any, Any], int]]) -> Batch:
-    import torch
-
-    images, labels = zip(*samples, strict=True)
-    return {"image": torch.from_numpy(np.stack(images)), "label": torch.tensor(labels)}
