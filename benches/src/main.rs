@@ -13,12 +13,11 @@ mod children;
 mod cold;
 mod loader;
 mod local;
-mod locality;
 mod matrix;
 mod measure;
 mod net;
 mod petabyte;
-mod placement;
+mod pure;
 mod remote;
 mod report;
 
@@ -29,6 +28,7 @@ use clap::{Parser, ValueEnum};
 
 use children::{BARE_ARGUMENT, Node};
 use matrix::SHAPES;
+use pure::{locality, placement, policy};
 use report::Report;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -59,6 +59,8 @@ enum Part {
     Placement,
     /// The share of rows that ranks read on their own host; needs no node
     Locality,
+    /// Policies over data larger than memory, simulated; needs no node
+    Policy,
     /// The manifest of a petabyte
     Manifest,
     /// Needs garage, an S3 server: see benches/README.md
@@ -88,7 +90,7 @@ fn serve_bare(folder: &str, shape: &str) -> Result<(), Error> {
 
 fn run(args: &Args) -> Result<(), Error> {
     let mut report = Report::new(if args.quick { 2 } else { 9 });
-    if !matches!(args.only, Some(Part::Cold | Part::Placement | Part::Locality | Part::Manifest)) {
+    if matches!(args.only, None | Some(Part::Remote | Part::Local | Part::Loader)) {
         resident(args, &mut report)?;
     }
     if matches!(args.only, None | Some(Part::Placement)) {
@@ -96,6 +98,9 @@ fn run(args: &Args) -> Result<(), Error> {
     }
     if matches!(args.only, None | Some(Part::Locality)) {
         locality::measure(&mut report)?;
+    }
+    if matches!(args.only, None | Some(Part::Policy)) {
+        policy::measure(&mut report);
     }
     if matches!(args.only, None | Some(Part::Manifest)) {
         petabyte::measure(&mut report)?;

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::measure::{Round, median};
+use crate::pure::policy;
 
 /// All figures of a run.
 #[derive(Debug, Serialize)]
@@ -16,6 +17,7 @@ pub(crate) struct Report {
     figures: Vec<Figure>,
     times: Vec<Times>,
     shares: Vec<Shares>,
+    policy: Vec<policy::Figure>,
     not_measured: Vec<String>,
 }
 
@@ -76,6 +78,7 @@ impl Report {
             figures: Vec::new(),
             times: Vec::new(),
             shares: Vec::new(),
+            policy: Vec::new(),
             not_measured: Vec::new(),
         }
     }
@@ -126,6 +129,11 @@ impl Report {
         shares.iter().for_each(|(name, share)| println!("  {name:<40}{share:>10.3}"));
         let shares = shares.iter().map(|&(name, share)| (name.to_owned(), share)).collect();
         self.shares.push(Shares { title: title.to_owned(), shares });
+    }
+
+    /// Adds a simulated policy.
+    pub(crate) fn add_policy(&mut self, figure: policy::Figure) {
+        self.policy.push(figure);
     }
 
     /// Notes a missing figure and the reason.

@@ -16,9 +16,9 @@ use larder_client::sampler::{
 };
 use larder_rebalance::SizedShard;
 
+use super::placement::{SNAPSHOT, member, planned, shard};
 use crate::Error;
 use crate::measure::seconds;
-use crate::placement::{SNAPSHOT, member, planned, shard};
 use crate::report::Report;
 
 const SHARDS: u64 = 1_000;
