@@ -1,11 +1,13 @@
 //! Positions of an epoch to samples, and back.
 
+mod shards;
 mod windows;
 
 use std::ops::Range;
 
 use crate::plan::KeyUse;
 use crate::{Error, Permutation, PlanId, Shuffle, View};
+pub use shards::{DeclaredShards, ShardOrder};
 use windows::Windows;
 
 /// The order of one epoch: which sample each position brings.

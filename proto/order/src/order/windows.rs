@@ -1,76 +1,25 @@
 //! The order of a window shuffle: shards in random order, rows mixed within a few shards at a time.
 //!
-//! The declared shards are permuted and laid end to end; a window is `shards` consecutive ones of
-//! that row, and its rows are permuted among themselves. Since a shard's place in the row is
-//! computed by the inverse permutation, its window, and so its next use, takes no search and no
-//! table.
+//! The declared shards lie end to end in a [`ShardOrder`]; the rows of a window are permuted among
+//! themselves.
 
 use std::ops::Range;
 
+use super::shards::{DeclaredShards, ShardOrder};
 use crate::plan::KeyUse;
-use crate::{DatasetShape, Permutation, PlanId, View};
+use crate::{Permutation, PlanId, View};
 
-/// One epoch's windows: 12 bytes a shard, built in one pass over the shards; 4 bytes more where
-/// only some shards of a stretch are declared.
+/// One epoch's windows: 12 bytes a shard, built in one pass over the shards; 8 bytes more for each
+/// stretch of declared shards.
 #[derive(Debug, Clone)]
 pub(super) struct Windows {
     plan: PlanId,
     view: View,
-    declared: DeclaredShards,
-    /// Order of the declared shards.
-    shuffled: Permutation,
+    order: ShardOrder,
     /// The shard at each place.
     shards: Vec<u32>,
     /// The position at which each place's rows begin; one more entry holds the number of positions.
     starts: Vec<u64>,
-    /// Places of a window.
-    width: usize,
-}
-
-/// The shards that hold a declared sample, in order.
-#[derive(Debug, Clone)]
-enum DeclaredShards {
-    Stretch(Range<u32>),
-    Listed(Box<[u32]>),
-}
-
-impl DeclaredShards {
-    fn of(shape: &DatasetShape) -> Self {
-        let last = shape.samples().checked_sub(1).and_then(|last| shape.shard_of(last));
-        let stretch = match (shape.shard_of(0), last) {
-            (Some(first), Some(last)) => first..last + 1,
-            _ => 0..0,
-        };
-        let declared = |shard: &u32| shape.rows(*shard) > 0;
-        if stretch.clone().all(|shard| declared(&shard)) {
-            return Self::Stretch(stretch);
-        }
-        Self::Listed(stretch.filter(declared).collect())
-    }
-
-    fn len(&self) -> u64 {
-        match self {
-            Self::Stretch(stretch) => u64::from(stretch.end - stretch.start),
-            Self::Listed(list) => list.len() as u64,
-        }
-    }
-
-    fn at(&self, index: u64) -> u32 {
-        let index = u32::try_from(index).expect("below a u32 count");
-        match self {
-            Self::Stretch(stretch) => stretch.start + index,
-            Self::Listed(list) => list[index as usize],
-        }
-    }
-
-    fn index_of(&self, shard: u32) -> Option<u64> {
-        match self {
-            Self::Stretch(stretch) => {
-                stretch.contains(&shard).then(|| u64::from(shard - stretch.start))
-            }
-            Self::Listed(list) => list.binary_search(&shard).ok().map(|index| index as u64),
-        }
-    }
 }
 
 /// A window with the order of its rows, which is worth keeping over many positions.
@@ -84,9 +33,8 @@ impl Windows {
     /// The windows of `width` shards of `plan`, a plan of `view`.
     pub(super) fn new(plan: PlanId, view: View, width: u32) -> Self {
         let declared = DeclaredShards::of(view.shape());
-        let count = declared.len();
-        let shuffled = Permutation::new(count, plan.key(KeyUse::Shards));
-        let shards: Vec<u32> = (0..count).map(|place| declared.at(shuffled.at(place))).collect();
+        let order = ShardOrder::new(declared, plan.key(KeyUse::Shards), width);
+        let shards: Vec<u32> = (0..order.declared().len()).map(|place| order.at(place)).collect();
         let mut starts = Vec::with_capacity(shards.len() + 1);
         let mut position = 0;
         starts.push(position);
@@ -94,7 +42,7 @@ impl Windows {
             position += view.shape().rows(shard);
             starts.push(position);
         }
-        Self { plan, view, declared, shuffled, shards, starts, width: width as usize }
+        Self { plan, view, order, shards, starts }
     }
 
     /// Appends the samples at `positions`, which must lie within the epoch.
@@ -116,17 +64,17 @@ impl Windows {
     pub(super) fn position_of(&self, index: u64) -> u64 {
         let shape = self.view.shape();
         let shard = shape.shard_of(index).expect("a declared sample lies in a shard");
-        let place = self.place_of(shard).expect("a declared sample's shard has a place");
-        let window = self.window(place / self.width);
-        let row = self.starts[place] + (index - shape.first_sample(shard));
+        let place = self.order.place_of(shard).expect("a declared sample's shard has a place");
+        let window = self.window(self.order.window_at(place));
+        let row = self.starts[place as usize] + (index - shape.first_sample(shard));
         window.positions.start + window.rows.position_of(row - window.positions.start)
     }
 
     /// The positions of the window that holds `shard`, empty if the shard is not selected.
     pub(super) fn positions_of(&self, shard: u32) -> Range<u64> {
-        match self.place_of(shard) {
-            Some(place) => {
-                let places = self.places(place / self.width);
+        match self.order.window_of(shard) {
+            Some(window) => {
+                let places = self.places(window);
                 self.starts[places.start]..self.starts[places.end]
             }
             None => 0..0,
@@ -135,35 +83,31 @@ impl Windows {
 
     /// The shards of the window at `position` and of all later ones, in order of use.
     pub(super) fn shards_from(&self, position: u64) -> &[u32] {
-        let place = self.place_at(position);
-        &self.shards[place - place % self.width..]
-    }
-
-    fn place_of(&self, shard: u32) -> Option<usize> {
-        let index = self.declared.index_of(shard)?;
-        usize::try_from(self.shuffled.position_of(index)).ok()
+        let window = self.order.window_at(self.place_at(position));
+        &self.shards[self.places(window).start..]
     }
 
     /// The last place that begins at or before `position`: the one that holds it.
-    fn place_at(&self, position: u64) -> usize {
-        self.starts.partition_point(|&start| start <= position) - 1
+    fn place_at(&self, position: u64) -> u32 {
+        let place = self.starts.partition_point(|&start| start <= position) - 1;
+        u32::try_from(place).expect("one of the shards")
     }
 
-    fn places(&self, window: usize) -> Range<usize> {
-        let start = window * self.width;
-        start..(start + self.width).min(self.shards.len())
+    fn places(&self, window: u32) -> Range<usize> {
+        let places = self.order.places(window);
+        places.start as usize..places.end as usize
     }
 
-    fn window(&self, index: usize) -> Window {
+    fn window(&self, index: u32) -> Window {
         let places = self.places(index);
         let positions = self.starts[places.start]..self.starts[places.end];
-        let key = self.plan.key(KeyUse::Window(index as u64));
+        let key = self.plan.key(KeyUse::Window(index.into()));
         let rows = Permutation::new(positions.end - positions.start, key);
         Window { positions, places, rows }
     }
 
     fn window_at(&self, position: u64) -> Window {
-        self.window(self.place_at(position) / self.width)
+        self.window(self.order.window_at(self.place_at(position)))
     }
 
     fn sample_in(&self, window: &Window, position: u64) -> u64 {
