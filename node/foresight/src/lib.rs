@@ -1,9 +1,10 @@
 //! Which shards a node should hold: the offline optimum over the announced future of its readers.
 //!
-//! Readers announce when they will read which shards. [`schedule`] runs L. Belady's MIN over these
-//! uses (*A Study of Replacement Algorithms for a Virtual-Storage Computer*, 1966): a shard that
-//! must come takes the room of the shard whose next use is farthest away. It returns what to fetch,
-//! and which held shards to give up: those that MIN evicts before their next use.
+//! Readers announce in which order they read shards, and how far they are: a [`Plan`]. Its uses say
+//! when each shard is needed. [`schedule`] runs L. Belady's MIN over these uses (*A Study of
+//! Replacement Algorithms for a Virtual-Storage Computer*, 1966): a shard that must come takes the
+//! room of the shard whose next use is farthest away. It returns what to fetch, and which held
+//! shards to give up: those that MIN evicts before their next use.
 //!
 //! A node may do both early, as P. Cao, E. Felten, A. Karlin and K. Li have it (*A Study of
 //! Integrated Prefetching and Caching Strategies*, SIGMETRICS 1995). One rule keeps the optimum: a
@@ -24,6 +25,8 @@
 //! Thread rule: pure functions of plain data. Non-goals: clocks, networks, and the books of the
 //! cache, which `larder-store` keeps.
 
+mod plan;
 mod schedule;
 
+pub use plan::{Plan, joined};
 pub use schedule::{Fetch, Schedule, Shard, Use, schedule};

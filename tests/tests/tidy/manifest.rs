@@ -12,7 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("proto/formats", &["larder-base"]),
     ("proto/dataset", &["larder-base", "larder-formats"]),
     ("proto/wire", &["larder-base"]),
-    ("node/foresight", &[]),
+    ("node/foresight", &["larder-order"]),
     ("node/store", &["larder-base"]),
     ("node/rebalance", &["larder-base"]),
     ("node/membership", &["larder-base", "larder-rebalance"]),
