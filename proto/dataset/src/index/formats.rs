@@ -43,6 +43,7 @@ pub(super) async fn plan(
     };
     let (own, mut other): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| is_own(&file.key));
     let why_other = match own.is_empty() {
+        _ if *arrays => "is no .npy file".to_owned(),
         true => format!("is of another format than {format}"),
         false => format!("lies beside {format} files, which are the dataset"),
     };
