@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::measure::{Round, median};
-use crate::pure::policy;
 
 /// All figures of a run.
 #[derive(Debug, Serialize)]
@@ -17,7 +16,7 @@ pub(crate) struct Report {
     figures: Vec<Figure>,
     times: Vec<Times>,
     shares: Vec<Shares>,
-    policy: Vec<policy::Figure>,
+    policy: Vec<Policy>,
     not_measured: Vec<String>,
 }
 
@@ -41,6 +40,20 @@ struct Seconds {
 struct Shares {
     title: String,
     shares: Vec<(String, f64)>,
+}
+
+/// A simulated policy over data larger than memory.
+#[derive(Debug, Serialize)]
+pub(crate) struct Policy {
+    pub(crate) case: &'static str,
+    pub(crate) policy: &'static str,
+    pub(crate) jobs: usize,
+    pub(crate) nodes: u32,
+    pub(crate) cache_fraction: f64,
+    pub(crate) hit_ratio: f64,
+    /// Seconds of an epoch beside the larger of what its reads need and what the bandwidth allows.
+    /// 1 for policies that are not simulated in time.
+    pub(crate) epoch_time: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -132,7 +145,7 @@ impl Report {
     }
 
     /// Adds a simulated policy.
-    pub(crate) fn add_policy(&mut self, figure: policy::Figure) {
+    pub(crate) fn add_policy(&mut self, figure: Policy) {
         self.policy.push(figure);
     }
 

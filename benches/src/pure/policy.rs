@@ -7,16 +7,15 @@
 use std::collections::HashSet;
 
 use larder_client::sampler::Permutation;
-use larder_foresight::{Shard, Use, schedule};
-use serde::Serialize;
+use larder_foresight::{Schedule, Shard, Use, schedule};
 
 use crate::measure::seconds;
-use crate::report::Report;
+use crate::report::{Policy, Report};
 
 /// Epochs of a job of speed 1. The first is not counted.
 const EPOCHS: u32 = 5;
-/// Moments of a window at which nodes look ahead again.
-const LOOKS: u32 = 2;
+/// Windows between two looks ahead.
+const STEP: f64 = 0.5;
 /// Ticks of time in one window of a job of speed 1.
 const WINDOW_TICKS: f64 = 1e6;
 
@@ -53,20 +52,6 @@ struct Case {
     origin: Option<f64>,
 }
 
-/// A figure of `results.json`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Figure {
-    case: &'static str,
-    policy: &'static str,
-    jobs: usize,
-    nodes: u32,
-    cache_fraction: f64,
-    hit_ratio: f64,
-    /// Seconds of an epoch beside the larger of what its reads need and what the bandwidth allows.
-    /// 1 for policies that are not simulated in time.
-    epoch_time: f64,
-}
-
 pub(crate) fn measure(report: &mut Report) {
     println!("\ndata larger than memory, simulated: hits, and epoch time beside the bound");
     println!("  {:<34}{:<12}{:>6}{:>8}{:>8}", "", "", "nodes", "hits", "time");
@@ -79,7 +64,7 @@ pub(crate) fn measure(report: &mut Report) {
         ] {
             let fraction = f64::from(case.memory) / f64::from(case.all_shards());
             println!("  {:<34}{policy:<12}{:>6}{hits:>8.3}{time:>8.3}", case.name, case.nodes);
-            report.add_policy(Figure {
+            report.add_policy(Policy {
                 case: case.name,
                 policy,
                 jobs: case.jobs.len(),
@@ -324,85 +309,125 @@ fn optimum(case: &Case) -> (f64, f64) {
 struct Runner {
     /// Windows behind it, and the part of the present one.
     progress: f64,
-    /// When it began the second epoch, and the windows it has finished since.
+    /// When counting began, and its progress then.
     counted: Option<(f64, f64)>,
 }
 
 /// Nodes that look ahead over the present and the next pass of each job, again and again.
 fn foresee(case: &Case) -> (f64, f64) {
-    let (counted_from, end) = case.span();
-    let step = 1.0 / f64::from(LOOKS);
-    // By node: the shards that it owns. It takes the others for absent.
-    let mut shards = vec![vec![Shard::absent(1); case.all_shards() as usize]; case.nodes as usize];
-    let mut held = vec![0u64; case.nodes as usize];
-    let mut runners: Vec<Runner> = case
-        .jobs
-        .iter()
-        .map(|job| Runner { progress: -job.delay * job.speed, counted: None })
-        .collect();
-    let (mut now, mut budget) = (0.0f64, 0.0f64);
-    let (mut uses, mut fetched) = (0u64, 0u64);
-    let mut ended = None;
-    while ended.is_none() {
-        // The first job has seen all its data once.
-        let counts = runners[0].progress >= counted_from;
-        budget = case.origin.map_or(f64::INFINITY, |origin| {
-            // What the origin does not bring in time is lost, but for a part of a shard.
-            budget.min(1.0) + origin * f64::from(case.window) * step
-        });
-        let mut ranged: HashSet<u32> = HashSet::new();
-        for (node, uses) in ahead(case, &runners, now).iter().enumerate() {
-            let shards = &mut shards[node];
-            let plan = schedule(case.memory_of_node(), shards, uses);
-            let mut given_up = plan.given_up.iter();
-            ranged.extend(plan.unfit.iter().map(|&at| uses[at as usize].shard));
-            for fetch in &plan.fetches {
-                let place = fetch.shard as usize;
-                if budget < 1.0 || shards[place].is_held {
-                    break;
-                }
-                if held[node] >= case.memory_of_node() {
-                    let Some(&victim) = given_up.next() else { break };
-                    shards[victim as usize].is_held = false;
-                    held[node] -= 1;
-                }
-                shards[place].is_held = true;
-                held[node] += 1;
-                budget -= 1.0;
-                fetched += u64::from(counts);
-            }
+    let mut cluster = Cluster::new(case);
+    let ended = loop {
+        cluster.look();
+        cluster.read();
+        cluster.now += STEP;
+        if cluster.runners[0].progress >= case.span().1 {
+            break cluster.now;
         }
-        for (job, runner) in runners.iter_mut().enumerate() {
-            let window = current(runner.progress);
-            let missing = || {
-                let absent = |&shard: &u32| !shards[case.node_of(shard)][shard as usize].is_held;
-                case.window_of(job, window).filter(absent)
-            };
-            let waits = runner.progress >= 0.0 && missing().any(|shard| !ranged.contains(&shard));
-            if waits {
+    };
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let missed = cluster.fetched as f64 / cluster.uses.max(1) as f64;
+    (1.0 - missed, time_beside_bound(case, &cluster.runners[0], ended, missed))
+}
+
+/// The nodes and the jobs of a case, at one moment.
+struct Cluster<'a> {
+    case: &'a Case,
+    runners: Vec<Runner>,
+    /// By node: the shards that it owns. It takes the others for absent.
+    shards: Vec<Vec<Shard>>,
+    /// By node: the number of shards that it holds.
+    held: Vec<u64>,
+    now: f64,
+    /// Shards that the origin can bring before the next look.
+    budget: f64,
+    /// Shards that are read by range, because they do not fit beside others.
+    ranged: HashSet<u32>,
+    /// Counted since the first job has seen all its data once.
+    uses: u64,
+    fetched: u64,
+}
+
+impl<'a> Cluster<'a> {
+    fn new(case: &'a Case) -> Self {
+        let runner = |job: &Job| Runner { progress: -job.delay * job.speed, counted: None };
+        let absent = vec![Shard::absent(1); case.all_shards() as usize];
+        Self {
+            case,
+            runners: case.jobs.iter().map(runner).collect(),
+            shards: vec![absent; case.nodes as usize],
+            held: vec![0; case.nodes as usize],
+            now: 0.0,
+            budget: 0.0,
+            ranged: HashSet::new(),
+            uses: 0,
+            fetched: 0,
+        }
+    }
+
+    /// Whether the first job has seen all its data once.
+    fn counts(&self) -> bool {
+        self.runners[0].progress >= self.case.span().0
+    }
+
+    /// Each node looks ahead, and fetches what it may.
+    fn look(&mut self) {
+        self.budget = self.case.origin.map_or(f64::INFINITY, |origin| {
+            // What the origin does not bring in time is lost, but for a part of a shard.
+            self.budget.min(1.0) + origin * f64::from(self.case.window) * STEP
+        });
+        self.ranged.clear();
+        for (node, uses) in ahead(self.case, &self.runners, self.now).iter().enumerate() {
+            let plan = schedule(self.case.memory_of_node(), &self.shards[node], uses);
+            self.ranged.extend(plan.unfit.iter().map(|&at| uses[at as usize].shard));
+            self.fetch(node, &plan);
+        }
+    }
+
+    /// Carries a schedule out as early as the origin and the rooms of given up shards allow.
+    fn fetch(&mut self, node: usize, plan: &Schedule) {
+        let mut given_up = plan.given_up.iter();
+        for fetch in &plan.fetches {
+            let place = fetch.shard as usize;
+            if self.budget < 1.0 || self.shards[node][place].is_held {
+                return;
+            }
+            if self.held[node] >= self.case.memory_of_node() {
+                let Some(&victim) = given_up.next() else { return };
+                self.shards[node][victim as usize].is_held = false;
+                self.held[node] -= 1;
+            }
+            self.shards[node][place].is_held = true;
+            self.held[node] += 1;
+            self.budget -= 1.0;
+            self.fetched += u64::from(self.counts());
+        }
+    }
+
+    /// Each job goes on, unless it waits for a shard of its window.
+    fn read(&mut self) {
+        for job in 0..self.runners.len() {
+            let before = self.runners[job].progress;
+            let window: Vec<u32> = self.case.window_of(job, current(before)).collect();
+            let is_held =
+                |shard: u32| self.shards[self.case.node_of(shard)][shard as usize].is_held;
+            let missing: Vec<u32> =
+                window.iter().copied().filter(|&shard| !is_held(shard)).collect();
+            if before >= 0.0 && missing.iter().any(|shard| !self.ranged.contains(shard)) {
                 continue;
             }
-            let before = runner.progress;
-            runner.progress += case.jobs[job].speed * step;
-            let entered =
-                current(runner.progress) > window || before < 0.0 && runner.progress >= 0.0;
-            if entered && counts {
-                let read = case.window_of(job, window).count() as u64;
-                uses += read;
-                fetched += missing().count() as u64;
+            let counts = self.counts();
+            let runner = &mut self.runners[job];
+            runner.progress += self.case.jobs[job].speed * STEP;
+            let leaves = before >= 0.0 && current(runner.progress) > current(before);
+            if counts {
+                runner.counted.get_or_insert((self.now, before));
             }
-            if counts && runner.counted.is_none() {
-                runner.counted = Some((now, runner.progress));
-            }
-            if (job, runner.progress >= end) == (0, true) {
-                ended = Some(now + step);
+            if counts && leaves {
+                self.uses += window.len() as u64;
+                self.fetched += missing.len() as u64;
             }
         }
-        now += step;
     }
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-    let missed = fetched as f64 / uses.max(1) as f64;
-    (1.0 - missed, time_beside_bound(case, &runners[0], ended.unwrap_or(now), missed))
 }
 
 /// The time of the counted epochs of the first job, beside the larger of what its reads need and

@@ -3,8 +3,8 @@
 //! Readers announce in which order they read shards, and how far they are: a [`Plan`]. Its uses say
 //! when each shard is needed. [`schedule`] runs L. Belady's MIN over these uses (*A Study of
 //! Replacement Algorithms for a Virtual-Storage Computer*, 1966): a shard that must come takes the
-//! room of the shard whose next use is farthest away. It returns what to fetch, and which held
-//! shards to give up: those that MIN evicts before their next use.
+//! room of the shard with the farthest next use. It returns what to fetch, and which held shards to
+//! give up: those that MIN evicts before their next use.
 //!
 //! A node may do both early, as P. Cao, E. Felten, A. Karlin and K. Li have it (*A Study of
 //! Integrated Prefetching and Caching Strategies*, SIGMETRICS 1995). One rule keeps the optimum: a
@@ -16,10 +16,12 @@
 //!
 //! // Room for two shards of three. Shards 0 and 1 are held.
 //! let shards = [Shard::held(1), Shard::held(1), Shard::absent(1)];
-//! let uses = [(0, 10), (2, 20), (0, 30), (1, 40)].map(|(shard, begin)| Use::new(shard, begin..begin + 10));
+//! let uses = [(0, 10), (2, 20), (0, 30), (1, 40)];
+//! let uses = uses.map(|(shard, begin)| Use::new(shard, begin..begin + 10));
 //! let schedule = schedule(2, &shards, &uses);
 //! assert_eq!(schedule.given_up, [1], "its next use is the farthest");
-//! assert_eq!(schedule.fetches, [Fetch { shard: 2, deadline: 20 }, Fetch { shard: 1, deadline: 40 }]);
+//! let fetches = [(2, 20), (1, 40)].map(|(shard, deadline)| Fetch { shard, deadline });
+//! assert_eq!(schedule.fetches, fetches);
 //! ```
 //!
 //! Thread rule: pure functions of plain data. Non-goals: clocks, networks, and the books of the

@@ -20,7 +20,7 @@ pub struct Plan {
     /// The window that its fastest reader is in. From [`ShardOrder::windows`] on they count in the
     /// next pass.
     pub fastest: u32,
-    /// Windows a second, over the last minute: finite, and above 0. `None` until the job has a rate.
+    /// Windows a second, over the last minute: finite, and above 0. `None` until the job has one.
     pub rate: Option<f64>,
 }
 
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shard_is_used_once_in_each_pass_from_the_slowest_reader_on() {
+    fn each_pass_uses_a_shard_until_the_slowest_reader_leaves() {
         let passes = vec![order(10, 1, 3), order(10, 2, 3)];
         let plan = Plan { passes: passes.clone(), slowest: 1, fastest: 2, rate: Some(2.0) };
         let uses = joined([plan.uses(all(10))], 100);
