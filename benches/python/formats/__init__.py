@@ -1,1 +1,1 @@
-"""People's own files: tars of photographs, and tables in Parquet. `run_formats.py` is the runner."""
+"""People's own files: tars of photographs, and Parquet. `run_formats.py` is the runner."""

@@ -1,4 +1,4 @@
-"""First epochs of tars on garage, on a host without data, beside loaders with files of their own."""
+"""First epochs of tars on garage, on a host without data. Others have files of their own."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from peers.garage import BUCKET, Garage, client
 
 HERE = Path(__file__).resolve().parents[1]
 
-#: Requests at a time: as many as the index of Larder has.
+#: Requests at a time: twice as many as the index of Larder has.
 AT_ONCE = 16
 
 #: Bytes of a request of a full scan.

@@ -15,7 +15,7 @@ SIZE = (500, 375)
 
 QUALITY = 90
 
-#: Samples of a tar: 20 MB or so.
+#: Samples of a tar: 12 MB or so.
 TAR_SAMPLES = 256
 
 #: The file with all JPEG files one after the other, to compare batches with.

@@ -74,7 +74,7 @@ pub struct Schedule {
 /// Computes what to fetch and what to give up. `memory` is the room for shards; locked ones count
 /// in it. `uses` are sorted by their begin. What lies behind the last of them is later than all.
 ///
-/// It takes a few hundred nanoseconds a use.
+/// About 100 nanoseconds a use.
 ///
 /// # Panics
 /// If a use names a shard that is not there, or uses are not sorted.
