@@ -1,10 +1,52 @@
 //! Decides which shards to evict when another needs room.
 //!
-//! There is one policy so far, [`KeepWhatYouHave`]. A second one, which evicts the shards that the
-//! running jobs need last, becomes an enum here with this as its first variant. The store calls
-//! only [`KeepWhatYouHave::is_idle`] and [`KeepWhatYouHave::choose`].
+//! Idle groups go first ([`KeepWhatYouHave`]). A shard that running jobs are known to need may also
+//! take the room of shards that they need later ([`Foreseen`]).
 
+use std::collections::{HashSet, VecDeque};
+use std::hash::Hash;
 use std::time::{Duration, Instant};
+
+/// What is known of the future: `larder-foresight` computes it from announced plans.
+///
+/// A fetch never takes the room of a shard that is kept. It may take that of any shard given up.
+#[derive(Debug, Clone)]
+pub struct Foreseen<K> {
+    /// The shards to fetch.
+    pub fetches: HashSet<K>,
+    /// The shards to give up, the first one first. Those that are leased stay for now.
+    pub given_up: VecDeque<K>,
+}
+
+impl<K> Default for Foreseen<K> {
+    /// Nothing is known.
+    fn default() -> Self {
+        Self { fetches: HashSet::new(), given_up: VecDeque::new() }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Foreseen<K> {
+    /// Returns the first shards given up that take `needed` bytes, and forgets them. `bytes_of`
+    /// returns `None` for a shard that can't leave. Returns none if all together are too small.
+    pub(crate) fn make_room(&mut self, needed: u64, bytes_of: impl Fn(K) -> Option<u64>) -> Vec<K> {
+        let (mut chosen, mut bytes) = (Vec::new(), 0_u64);
+        for &id in &self.given_up {
+            if bytes >= needed {
+                break;
+            }
+            if let Some(more) = bytes_of(id) {
+                bytes = bytes.saturating_add(more);
+                chosen.push(id);
+            }
+        }
+        if bytes < needed {
+            return Vec::new();
+        }
+        // One that is fetched again must not leave again.
+        self.given_up.retain(|id| !chosen.contains(id));
+        chosen
+    }
+}
 
 /// How a group of shards is being used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

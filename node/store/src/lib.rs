@@ -22,7 +22,8 @@
 //! * **One fill per shard.** A fill goes with a [`FillPermit`], which can't be copied. Taking a
 //!   fill from a filler thought dead makes a new permit, and the old one is refused from then on.
 //! * **Groups in use keep their shards.** [`KeepWhatYouHave`] evicts only from groups (snapshots)
-//!   without an open session, a lease or recent use, so a scan can't thrash.
+//!   without an open session, a lease or recent use, so a scan can't thrash. Only a shard that is
+//!   foreseen to be needed takes the room of one that is needed later ([`Store::foresee`]).
 //! * **Nothing is dropped in here.** Handles return to the caller. It drops them, or wakes their
 //!   waiters, after it has released the lock around the store.
 //!
@@ -63,11 +64,11 @@ mod store;
 mod token;
 
 pub use budget::{Budget, BudgetError, MemoryLimit, Tally};
-pub use evict::{Candidate, KeepWhatYouHave, Usage};
+pub use evict::{Candidate, Foreseen, KeepWhatYouHave, Usage};
 pub use holder::HolderId;
 pub use orphan::{Evicted, LEAVING_FOR, Orphan};
 pub use store::{
-    CannotEvict, GroupView, HandOver, HolderView, LeaseRefused, NoRoom, Outcome, Released,
+    CannotEvict, GroupView, HandOver, Held, HolderView, LeaseRefused, NoRoom, Outcome, Released,
     ShardState, ShardView, StaleComplete, StalePermit, Store, Why,
 };
 pub use token::{FillPermit, OrphanToken, Waiter};

@@ -8,7 +8,7 @@ mod tests;
 
 use crate::budget::Budget;
 use crate::entry::{Entry, Filling, Resident, State};
-use crate::evict::{Candidate, KeepWhatYouHave};
+use crate::evict::{Candidate, Foreseen, KeepWhatYouHave};
 use crate::group::Groups;
 use crate::holder::Holders;
 use crate::orphan::{Evicted, Orphan, Orphans, Record};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 pub use fill::{HandOver, StaleComplete, StalePermit};
 pub use lease::{LeaseRefused, Released};
-pub use show::{GroupView, HolderView, ShardState, ShardView};
+pub use show::{GroupView, Held, HolderView, ShardState, ShardView};
 
 /// How long the store remembers that everything is in use. A full cache is asked thousands of times
 /// a second for shards that it will not keep. A look through 100,000 shards takes milliseconds.
@@ -36,6 +36,7 @@ pub struct Store<K, G, F, R> {
     holders: Holders<K>,
     budget: Budget,
     policy: KeepWhatYouHave,
+    foreseen: Foreseen<K>,
     quota_bytes: u64,
     /// Before this time it is not worth looking for something to evict.
     look_again: Option<Instant>,
@@ -131,10 +132,16 @@ where
             holders: Holders::new(),
             budget,
             policy,
+            foreseen: Foreseen::default(),
             quota_bytes,
             look_again: None,
             serials: Serials::default(),
         }
+    }
+
+    /// Replaces what is known of the future. Returns what was known.
+    pub fn foresee(&mut self, foreseen: Foreseen<K>) -> Foreseen<K> {
+        std::mem::replace(&mut self.foreseen, foreseen)
     }
 
     /// Requests a shard of `bytes` on behalf of `group`. `make` runs once the bytes are admitted.
@@ -153,7 +160,7 @@ where
             return answer(id, entry, now);
         }
         if !self.budget.admit(bytes) {
-            return self.make_room(bytes, now);
+            return self.make_room(id, bytes, now);
         }
         self.groups.join(group, bytes, false, now);
         let (flight, handle) = (self.serials.next(), make());
@@ -236,7 +243,7 @@ where
         self.budget.free(bytes);
     }
 
-    fn make_room(&mut self, bytes: u64, now: Instant) -> Outcome<K, F, R> {
+    fn make_room(&mut self, id: K, bytes: u64, now: Instant) -> Outcome<K, F, R> {
         let (limit_bytes, free_bytes) = (self.budget.limit_bytes(), self.budget.free_bytes());
         let missing = bytes.saturating_sub(free_bytes);
         let leaving = self.orphans.leaving_bytes(now);
@@ -247,6 +254,9 @@ where
             Why::Leaving
         } else {
             evicted = self.evict_idle(missing - leaving, now);
+            if evicted.is_empty() && self.foreseen.fetches.contains(&id) {
+                evicted = self.evict_given_up(missing - leaving, now);
+            }
             if evicted.is_empty() { Why::InUse } else { Why::Leaving }
         };
         let reason = NoRoom { needed_bytes: bytes, free_bytes, why };
@@ -267,6 +277,18 @@ where
         self.look_again = chosen.is_empty().then(|| now + LOOK_AGAIN_AFTER);
         let evicted = chosen.into_iter().filter_map(|id| self.let_go(id, now));
         evicted.collect()
+    }
+
+    /// Evicts shards that are given up, enough for `needed` bytes or none.
+    fn evict_given_up(&mut self, needed: u64, now: Instant) -> Vec<Evicted<K, R>> {
+        let entries = &self.entries;
+        let bytes_of = |id| {
+            let entry = entries.get(&id)?;
+            entry.state.resident().filter(|resident| resident.holders == 0)?;
+            Some(entry.bytes)
+        };
+        let chosen = self.foreseen.make_room(needed, bytes_of);
+        chosen.into_iter().filter_map(|id| self.let_go(id, now)).collect()
     }
 
     fn candidates(&self) -> Vec<Candidate<K>> {

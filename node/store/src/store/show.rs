@@ -46,6 +46,21 @@ pub enum ShardState {
     },
 }
 
+/// A shard that is resident or filling, for a computation over all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held<K> {
+    /// The shard.
+    pub id: K,
+    /// Its bytes in the budget.
+    pub bytes: u64,
+    /// Whether a client leases it.
+    pub is_leased: bool,
+    /// Whether it is being filled.
+    pub is_filling: bool,
+    /// Whether it leaves when another shard needs its room, because its groups are idle.
+    pub is_idle: bool,
+}
+
 /// A group, its shards and its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupView<G> {
@@ -107,6 +122,21 @@ where
         let mut shards: Vec<_> = present.chain(orphaned).collect();
         shards.sort_by_key(|shard| (shard.id, shard.state));
         shards
+    }
+
+    /// Returns every shard that is resident or filling, in no order.
+    pub fn held(&self, now: Instant) -> impl Iterator<Item = Held<K>> {
+        self.entries.iter().map(move |(&id, entry)| {
+            let is_filling = entry.state.filling().is_some();
+            let usage = self.groups.usage(&entry.groups);
+            let is_idle = !is_filling && usage.is_some_and(|usage| self.policy.is_idle(usage, now));
+            Held { id, bytes: entry.bytes, is_leased: entry.is_leased(), is_filling, is_idle }
+        })
+    }
+
+    /// Returns the bytes of orphans that are not expected to be free soon: some process maps them.
+    pub fn mapped_orphan_bytes(&self, now: Instant) -> u64 {
+        self.budget.orphaned().bytes.saturating_sub(self.orphans.leaving_bytes(now))
     }
 
     /// Returns each resident shard, its number of holders and its last use, in no order.

@@ -5,15 +5,15 @@ mod reference;
 mod steps;
 
 use larder_store::{
-    Budget, FillPermit, GroupView, HandOver, HolderId, HolderView, KeepWhatYouHave, Orphan,
-    OrphanToken, Outcome, Store, Tally, Waiter,
+    Budget, FillPermit, Foreseen, GroupView, HandOver, HolderId, HolderView, KeepWhatYouHave,
+    Orphan, OrphanToken, Outcome, Store, Tally, Waiter,
 };
 use proptest::test_runner::{Config, FileFailurePersistence};
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 use reference::Model;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use steps::{Ending, Group, Id, LIMIT, QUOTA, Said, Step, bytes_of};
+use steps::{Ending, Group, Id, LIMIT, QUOTA, Said, Step, bytes_of, ordered, shards};
 
 prop_state_machine! {
     #![proptest_config(Config {
@@ -116,6 +116,12 @@ impl Run {
             Step::Evict { id } => {
                 let evicted = self.store.evict(id, self.now);
                 Said::Evicted(evicted.map(|orphan| self.keep(orphan)))
+            }
+            Step::Foresee { fetches, given_up, from_last } => {
+                let fetches = shards(fetches).collect();
+                let given_up = ordered(given_up, from_last).into();
+                self.store.foresee(Foreseen { fetches, given_up });
+                Said::Nothing
             }
             Step::Freed { index } => self.freed(index),
             Step::Open { group } => {
@@ -245,7 +251,7 @@ impl Run {
 fn random_steps_reach_every_answer_of_the_store() {
     use proptest::strategy::{Strategy, ValueTree};
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let mut seen = BTreeMap::<&str, usize>::new();
+    let (mut seen, mut given_up) = (BTreeMap::<&str, usize>::new(), 0);
     for _ in 0..100 {
         let tree = Model::sequential_strategy(200..201).new_tree(&mut runner).unwrap();
         let (mut model, steps, _) = tree.current();
@@ -253,7 +259,9 @@ fn random_steps_reach_every_answer_of_the_store() {
             model = Model::apply(model, step);
             *seen.entry(model.said.name()).or_default() += 1;
         }
+        given_up += model.gave_up;
     }
+    assert!(given_up > 20, "{given_up} times was room made for a fetch");
     let missing: Vec<_> =
         Said::NAMES.iter().filter(|name| seen.get(*name).is_none_or(|&count| count < 20)).collect();
     assert!(missing.is_empty(), "hardly ever said: {missing:?} of {seen:?}");

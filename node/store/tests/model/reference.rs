@@ -1,6 +1,8 @@
 //! The naive model: a few maps, and every sum, count and choice worked out from scratch.
 
-use crate::steps::{Ending, Group, Holder, Id, LIMIT, QUOTA, Said, Step, any_step, bytes_of};
+use crate::steps::{
+    Ending, Group, Holder, Id, LIMIT, QUOTA, Said, Step, any_step, bytes_of, ordered,
+};
 use larder_store::{
     CannotEvict, GroupView, HolderId, HolderView, LEAVING_FOR, LeaseRefused, NoRoom, Released,
     ShardState, ShardView, Tally, Why,
@@ -24,6 +26,10 @@ pub(crate) struct Model {
     sessions: BTreeMap<Group, usize>,
     touched: BTreeMap<Group, u64>,
     leases: BTreeMap<(Holder, Id), u64>,
+    fetches: u8,
+    given_up: Vec<Id>,
+    /// How often shards were given up for a fetch.
+    pub(crate) gave_up: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +60,9 @@ impl ReferenceStateMachine for Model {
             sessions: BTreeMap::new(),
             touched: BTreeMap::new(),
             leases: BTreeMap::new(),
+            fetches: 0,
+            given_up: Vec::new(),
+            gave_up: 0,
         })
         .boxed()
     }
@@ -84,6 +93,10 @@ impl ReferenceStateMachine for Model {
             Step::Evict { id } => Said::Evicted(model.evict(id)),
             Step::Freed { index } if !model.orphans.is_empty() => {
                 model.orphans.remove(index % model.orphans.len());
+                Said::Nothing
+            }
+            Step::Foresee { fetches, given_up, from_last } => {
+                (model.fetches, model.given_up) = (fetches, ordered(given_up, from_last));
                 Said::Nothing
             }
             Step::Open { group } => {
@@ -117,7 +130,7 @@ impl Model {
             return Said::InFlight(shard.handle);
         }
         if bytes_of(id) > self.free() {
-            return self.make_room(bytes_of(id));
+            return self.make_room(id);
         }
         let shard =
             Shard { groups: [group].into(), handle: made, since: now, used: now, waiters: Some(0) };
@@ -126,8 +139,8 @@ impl Model {
         Said::Admitted(made)
     }
 
-    fn make_room(&mut self, needed_bytes: u64) -> Said {
-        let free_bytes = self.free();
+    fn make_room(&mut self, id: Id) -> Said {
+        let (needed_bytes, free_bytes) = (bytes_of(id), self.free());
         let mut reason = NoRoom { needed_bytes, free_bytes, why: Why::InUse };
         if needed_bytes > LIMIT {
             reason.why = Why::LargerThanBudget { limit_bytes: LIMIT };
@@ -140,16 +153,40 @@ impl Model {
             reason.why = Why::Leaving;
             return Said::NoRoom(reason, Vec::new());
         }
-        if self.now < self.in_use_until {
-            return Said::NoRoom(reason, Vec::new());
-        }
-        let Some(chosen) = self.choose(needed_bytes - coming) else {
+        let missing = needed_bytes - coming;
+        let looks = self.now >= self.in_use_until;
+        let idle = looks.then(|| self.choose(missing)).flatten();
+        if looks && idle.is_none() {
             self.in_use_until = self.now + 1;
-            return Said::NoRoom(reason, Vec::new());
+        }
+        let is_foreseen = self.fetches & 1 << id != 0;
+        let given_up = || is_foreseen.then(|| self.choose_given_up(missing)).flatten();
+        let (chosen, is_given_up) = match idle {
+            Some(chosen) => (chosen, false),
+            None => match given_up() {
+                Some(chosen) => (chosen, true),
+                None => return Said::NoRoom(reason, Vec::new()),
+            },
         };
         reason.why = Why::Leaving;
         chosen.iter().for_each(|&id| self.drop_shard(id));
+        if is_given_up {
+            self.gave_up += 1;
+            self.given_up.retain(|id| !chosen.contains(id));
+        }
         Said::NoRoom(reason, chosen)
+    }
+
+    /// The first shards given up that can leave and are enough.
+    fn choose_given_up(&self, missing: u64) -> Option<Vec<Id>> {
+        let may_leave = |id: &Id| {
+            self.shards.contains_key(id) && !self.is_filling(*id) && self.holders_of(*id) == 0
+        };
+        let mut chosen: Vec<Id> = self.given_up.iter().copied().filter(may_leave).collect();
+        let enough = |ids: &[Id]| ids.iter().map(|&id| bytes_of(id)).sum::<u64>() >= missing;
+        let count = (0..=chosen.len()).find(|&count| enough(&chosen[..count]))?;
+        chosen.truncate(count);
+        Some(chosen)
     }
 
     /// The shortest run of the longest idle that is enough, less those that can stay, last first.

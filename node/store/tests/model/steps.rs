@@ -19,21 +19,60 @@ pub(crate) fn bytes_of(id: Id) -> u64 {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    Request { id: Id, group: Group },
-    Get { id: Id, group: Group },
-    End { id: Id, ending: Ending },
-    EndStale { ending: Ending },
-    Revoke { id: Id },
-    Leave { id: Id },
+    Request {
+        id: Id,
+        group: Group,
+    },
+    Get {
+        id: Id,
+        group: Group,
+    },
+    End {
+        id: Id,
+        ending: Ending,
+    },
+    EndStale {
+        ending: Ending,
+    },
+    Revoke {
+        id: Id,
+    },
+    Leave {
+        id: Id,
+    },
     LeaveLate,
-    Lease { id: Id, holder: Holder },
-    Release { id: Id, holder: Holder },
-    ReleaseAll { holder: Holder },
-    Evict { id: Id },
-    Freed { index: usize },
-    Open { group: Group },
-    Close { group: Group },
-    Advance { seconds: u64 },
+    Lease {
+        id: Id,
+        holder: Holder,
+    },
+    Release {
+        id: Id,
+        holder: Holder,
+    },
+    ReleaseAll {
+        holder: Holder,
+    },
+    Evict {
+        id: Id,
+    },
+    Freed {
+        index: usize,
+    },
+    /// Shards as bits. The shards to give up come from the last one, or from the first.
+    Foresee {
+        fetches: u8,
+        given_up: u8,
+        from_last: bool,
+    },
+    Open {
+        group: Group,
+    },
+    Close {
+        group: Group,
+    },
+    Advance {
+        seconds: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -137,12 +176,25 @@ pub(crate) fn any_step(filling: &[Id], resident: &[Id]) -> BoxedStrategy<Step> {
         2 => holder().prop_map(|holder| Step::ReleaseAll { holder }),
         1 => resident().prop_map(|id| Step::Evict { id }),
         4 => any::<usize>().prop_map(|index| Step::Freed { index }),
+        2 => any::<(u8, u8, bool)>().prop_map(|(fetches, given_up, from_last)| {
+            Step::Foresee { fetches, given_up, from_last }
+        }),
         1 => group().prop_map(|group| Step::Open { group }),
         4 => group().prop_map(|group| Step::Close { group }),
         8 => select(vec![1, 2, 300, 599, 600, 1_500])
             .prop_map(|seconds| Step::Advance { seconds }),
     ]
     .boxed()
+}
+
+/// The shards of these bits, in order.
+pub(crate) fn shards(bits: u8) -> impl DoubleEndedIterator<Item = Id> {
+    IDS.filter(move |id| bits & 1 << id != 0)
+}
+
+/// The shards of these bits, in order or from the last one.
+pub(crate) fn ordered(bits: u8, from_last: bool) -> Vec<Id> {
+    if from_last { shards(bits).rev().collect() } else { shards(bits).collect() }
 }
 
 fn mostly(ids: &[Id]) -> BoxedStrategy<Id> {
