@@ -80,7 +80,7 @@ mod tests {
 
     fn order(shards: usize, key: u128, width: u32) -> ShardOrder {
         let shape = DatasetShape::from_rows(vec![1; shards]).unwrap();
-        ShardOrder::new(DeclaredShards::of(&shape), key, width)
+        ShardOrder::new(DeclaredShards::of(&shape), Some(key), width)
     }
 
     fn all(shards: u32) -> impl Iterator<Item = (u32, u32)> {

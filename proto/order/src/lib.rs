@@ -64,7 +64,7 @@ pub use error::Error;
 pub use ids::{LocalityId, ORDER_VERSION, PLAN_ID_BYTES, PlanId};
 pub use locality::{Division, RankHosts};
 pub use mixture::{Draws, MixedOrder, Mixture, Stop};
-pub use order::{DeclaredShards, Order, ShardOrder};
+pub use order::{DeclaredShards, Order, ShardKeys, ShardOrder};
 pub use permutation::Permutation;
 pub use plan::PassName;
 pub use shape::DatasetShape;

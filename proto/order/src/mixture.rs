@@ -308,8 +308,24 @@ impl MixedOrder {
         })
     }
 
+    /// The next draw of each source at a position: the pass that it belongs to, and its position in
+    /// the [order](Self::pass) of that pass.
+    ///
+    /// # Panics
+    /// If `position` is past [`len`](Self::len).
+    pub fn places(&self, position: u64) -> Vec<(u64, u64)> {
+        assert!(position <= self.len(), "position {position} of {}", self.len());
+        let drawn = self.interleaving.counts_before(position);
+        let place = |(source, &drawn): (usize, &u64)| {
+            let mut next = self.passes(source, drawn..drawn + 1);
+            let (pass, positions) = next.next().expect("one draw");
+            (pass, positions.start)
+        };
+        drawn.iter().enumerate().map(place).collect()
+    }
+
     /// The order of a pass over a source. Threads that share this order mostly ask for one pass.
-    fn pass(&self, source: usize, pass: u64) -> Arc<Order> {
+    pub fn pass(&self, source: usize, pass: u64) -> Arc<Order> {
         let recent = &self.recent[source];
         if let Some(order) = recent.load_full().filter(|order| order.plan().epoch() == pass) {
             return order;

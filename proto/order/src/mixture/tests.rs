@@ -248,3 +248,24 @@ const FOUND: [(u32, u64); 12] = [
     (0, 29),
     (2, 6),
 ];
+
+#[test]
+fn places_tell_the_next_draw_of_each_source() {
+    let sources = [(view(1, &[3, 4]), 1.0), (view(2, &[9, 2, 8]), 2.5)];
+    let mixture = Mixture::new(sources, 5, samples(40)).unwrap();
+    for epoch in 0..3 {
+        let order = order(&mixture, epoch, "window:2");
+        let mut draws = Draws::default();
+        order.fill(0..order.len(), &mut draws);
+        for position in 0..order.len() {
+            let at = usize::try_from(position).unwrap();
+            let source = draws.sources[at] as usize;
+            let (pass, within) = order.places(position)[source];
+            assert_eq!(pass, draws.passes[at]);
+            assert_eq!(order.pass(source, pass).sample_at(within), draws.samples[at]);
+        }
+        // At the end they are those of the next epoch's begin.
+        let next = MixedOrder::new(order.plan().next_epoch(), &mixture).unwrap();
+        assert_eq!(order.places(order.len()), next.places(0));
+    }
+}

@@ -4,17 +4,18 @@
 //! takes no search and no table. A node computes it too, from the key alone.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::{DatasetShape, Permutation};
+use crate::{DatasetShape, Error, Permutation};
 
-/// The shards that hold a declared sample, as stretches of consecutive shards.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The shards that hold a declared sample, as stretches of consecutive shards. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DeclaredShards {
-    runs: Box<[Run]>,
+    runs: Arc<[Run]>,
     count: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Run {
     first: u32,
     /// The shards of all runs before it.
@@ -40,6 +41,33 @@ impl DeclaredShards {
         Self { runs: runs.into(), count }
     }
 
+    /// From stretches of shards in ascending order, as [`runs`](Self::runs) returns them.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for a stretch without shards, and for one that begins at or before the end
+    /// of the one before it.
+    pub fn from_runs(stretches: impl IntoIterator<Item = Range<u32>>) -> Result<Self, Error> {
+        let (mut runs, mut count, mut end) = (Vec::new(), 0, None);
+        for stretch in stretches {
+            let refused = |problem| Err(Error::Shape { problem, entry: runs.len() });
+            if stretch.is_empty() {
+                return refused("hold no shard");
+            }
+            if end.is_some_and(|end| stretch.start <= end) {
+                return refused("overlap");
+            }
+            runs.push(Run { first: stretch.start, before: count });
+            count += stretch.end - stretch.start;
+            end = Some(stretch.end);
+        }
+        Ok(Self { runs: runs.into(), count })
+    }
+
+    /// The number after the last shard; 0 without shards.
+    pub fn end(&self) -> u32 {
+        self.runs.last().map_or(0, |run| run.first + (self.count - run.before))
+    }
+
     /// The number of shards.
     pub fn len(&self) -> u32 {
         self.count
@@ -63,7 +91,7 @@ impl DeclaredShards {
     }
 
     /// The number of a declared shard.
-    fn index_of(&self, shard: u32) -> Option<u32> {
+    pub(super) fn index_of(&self, shard: u32) -> Option<u32> {
         let place = self.runs.partition_point(|run| run.first <= shard).checked_sub(1)?;
         let run = self.runs[place];
         let end = self.runs.get(place + 1).map_or(self.count, |next| next.before);
@@ -72,28 +100,62 @@ impl DeclaredShards {
     }
 }
 
+/// The orders of a pass and of the next one, as they are told to others: by keys, not by lists.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ShardKeys {
+    /// The shards of a pass.
+    pub declared: DeclaredShards,
+    /// Shards of a window, at least 1.
+    pub width: u32,
+    /// Keys of the pass and of the next one. `None`: shards come as they are declared.
+    pub keys: Option<[u128; 2]>,
+}
+
+impl ShardKeys {
+    /// The number of windows of a pass.
+    pub fn windows(&self) -> u32 {
+        self.declared.len().div_ceil(self.width)
+    }
+
+    /// The orders of both passes.
+    ///
+    /// # Panics
+    /// If `width` is 0.
+    pub fn orders(&self) -> [ShardOrder; 2] {
+        let keys = self.keys.map_or([None; 2], |keys| keys.map(Some));
+        keys.map(|key| ShardOrder::new(self.declared.clone(), key, self.width))
+    }
+}
+
 /// The order of the declared shards in one pass, in windows of some shards each.
 #[derive(Debug, Clone)]
 pub struct ShardOrder {
     declared: DeclaredShards,
-    shuffled: Permutation,
+    /// Absent if shards come as they are declared.
+    shuffled: Option<Permutation>,
     width: u32,
 }
 
 impl ShardOrder {
     /// The order that belongs to `key`, in windows of `width` shards; the last may have fewer.
+    /// Without a key, shards come as they are declared.
     ///
     /// # Panics
     /// If `width` is 0.
-    pub fn new(declared: DeclaredShards, key: u128, width: u32) -> Self {
+    pub fn new(declared: DeclaredShards, key: Option<u128>, width: u32) -> Self {
         assert!(width > 0, "a window has shards");
-        let shuffled = Permutation::new(declared.len().into(), key);
+        let shuffled = key.map(|key| Permutation::new(declared.len().into(), key));
         Self { declared, shuffled, width }
     }
 
     /// The declared shards.
     pub fn declared(&self) -> &DeclaredShards {
         &self.declared
+    }
+
+    /// Shards of a window.
+    pub(super) fn width(&self) -> u32 {
+        self.width
     }
 
     /// The number of windows.
@@ -120,13 +182,15 @@ impl ShardOrder {
     /// The place of a shard in the order; `None` if the shard is not declared.
     pub(super) fn place_of(&self, shard: u32) -> Option<u32> {
         let index = self.declared.index_of(shard)?;
-        let place = self.shuffled.position_of(index.into());
+        let Some(shuffled) = &self.shuffled else { return Some(index) };
+        let place = shuffled.position_of(index.into());
         Some(u32::try_from(place).expect("below a u32 count"))
     }
 
     /// The shard at a place of the order.
     pub(super) fn at(&self, place: u32) -> u32 {
-        let index = self.shuffled.at(place.into());
+        let Some(shuffled) = &self.shuffled else { return self.declared.at(place) };
+        let index = shuffled.at(place.into());
         self.declared.at(u32::try_from(index).expect("below a u32 count"))
     }
 
@@ -155,6 +219,8 @@ mod tests {
             assert_eq!(declared.len() as usize, listed.len());
             assert!(declared.runs().flatten().eq(listed.iter().copied()));
             assert!((0..declared.len()).map(|index| declared.at(index)).eq(listed.iter().copied()));
+            assert_eq!(declared.end(), listed.last().map_or(0, |last| last + 1));
+            assert_eq!(DeclaredShards::from_runs(declared.runs()).as_ref(), Ok(&declared));
             for shard in 0..50 {
                 let index = listed.binary_search(&shard).ok();
                 assert_eq!(declared.index_of(shard).map(|index| index as usize), index);
@@ -163,9 +229,23 @@ mod tests {
     }
 
     #[test]
+    fn runs_that_are_empty_or_overlap_are_refused() {
+        for (runs, says) in [
+            (vec![3..3], "hold no shard"),
+            (vec![0..2, 1..4], "overlap"),
+            (vec![0..2, 2..4], "overlap"),
+            (vec![5..7, 1..2], "overlap"),
+        ] {
+            let refused = DeclaredShards::from_runs(runs).unwrap_err();
+            assert!(refused.to_string().contains(says), "{refused}");
+        }
+        assert!(DeclaredShards::from_runs([]).unwrap().is_empty());
+    }
+
+    #[test]
     fn each_shard_is_in_the_window_that_lists_it() {
         let shape = DatasetShape::from_rows([3, 0, 2, 1, 0, 0, 4, 4, 1]).unwrap();
-        let order = ShardOrder::new(DeclaredShards::of(&shape), 17, 4);
+        let order = ShardOrder::new(DeclaredShards::of(&shape), Some(17), 4);
         assert_eq!(order.windows(), 2);
         let mut seen: Vec<u32> = Vec::new();
         for window in 0..2 {

@@ -215,6 +215,25 @@ fn a_plan_is_refused_for_another_view_or_order_version() {
 /// The order itself, pinned. If this fails, jobs that are under way can't resume with this build:
 /// either the change was a mistake, or it is a decision and `ORDER_VERSION` must rise with it.
 #[test]
+fn shard_keys_tell_the_window_of_each_position_in_both_passes() {
+    for (shape, order) in cases() {
+        let Some(keys) = order.shard_keys() else {
+            assert_eq!(order.plan().shuffle(), Shuffle::Global);
+            continue;
+        };
+        let next = Order::new(order.plan().next_epoch(), order.view()).unwrap();
+        for (pass, told) in [order, next].iter().zip(keys.orders()) {
+            let keys = pass.shard_keys().unwrap();
+            for (position, &sample) in (0..).zip(&samples(pass)) {
+                let window = told.window_of(shape.shard_of(sample).unwrap());
+                assert_eq!(window, Some(pass.window_at(position, &keys)), "{}", pass.plan());
+            }
+            assert_eq!(pass.window_at(pass.len(), &keys), told.windows());
+        }
+    }
+}
+
+#[test]
 fn the_order_of_version_1_never_changes() {
     assert_eq!(ORDER_VERSION, 1);
     let uneven = DatasetShape::from_rows((0..200).map(|shard| 50 + shard * 7 % 31)).unwrap();

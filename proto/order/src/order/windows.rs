@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::shards::{DeclaredShards, ShardOrder};
+use super::shards::{DeclaredShards, ShardKeys, ShardOrder};
 use crate::plan::KeyUse;
 use crate::{Permutation, PlanId, View};
 
@@ -33,7 +33,7 @@ impl Windows {
     /// The windows of `width` shards of `plan`, a plan of `view`.
     pub(super) fn new(plan: PlanId, view: View, width: u32) -> Self {
         let declared = DeclaredShards::of(view.shape());
-        let order = ShardOrder::new(declared, plan.key(KeyUse::Shards), width);
+        let order = ShardOrder::new(declared, Some(plan.key(KeyUse::Shards)), width);
         let shards: Vec<u32> = (0..order.declared().len()).map(|place| order.at(place)).collect();
         let mut starts = Vec::with_capacity(shards.len() + 1);
         let mut position = 0;
@@ -70,6 +70,18 @@ impl Windows {
         window.positions.start + window.rows.position_of(row - window.positions.start)
     }
 
+    /// The orders of this pass and the next.
+    pub(super) fn keys(&self) -> ShardKeys {
+        let keys = [self.plan, self.plan.next_epoch()].map(|plan| plan.key(KeyUse::Shards));
+        let (declared, width) = (self.order.declared().clone(), self.order.width());
+        ShardKeys { declared, width, keys: Some(keys) }
+    }
+
+    /// The number of the window at a position.
+    pub(super) fn number_at(&self, position: u64) -> u32 {
+        self.order.window_at(self.place_at(position))
+    }
+
     /// The positions of the window that holds `shard`, empty if the shard is not selected.
     pub(super) fn positions_of(&self, shard: u32) -> Range<u64> {
         match self.order.window_of(shard) {
@@ -83,7 +95,7 @@ impl Windows {
 
     /// The shards of the window at `position` and of all later ones, in order of use.
     pub(super) fn shards_from(&self, position: u64) -> &[u32] {
-        let window = self.order.window_at(self.place_at(position));
+        let window = self.number_at(position);
         &self.shards[self.places(window).start..]
     }
 
@@ -107,7 +119,7 @@ impl Windows {
     }
 
     fn window_at(&self, position: u64) -> Window {
-        self.window(self.order.window_at(self.place_at(position)))
+        self.window(self.number_at(position))
     }
 
     fn sample_in(&self, window: &Window, position: u64) -> u64 {
