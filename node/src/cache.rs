@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use larder_base::{Error, ErrorKind, ShardId, SnapshotId, limits};
 use larder_dataset::{BlockRead, BlocksRead, FillPlan, Get, Leaf, Manifest, RegionPlan};
 use larder_extent::{ExtentError, Layout, PartSpec, Region};
-use larder_store::{Budget, FillPermit, KeepWhatYouHave};
+use larder_store::{Budget, FillPermit, Foreseen, KeepWhatYouHave};
 
 use crate::clock;
 use crate::dataset::Dataset;
@@ -48,7 +48,7 @@ pub(crate) use larder_store::HolderId;
 pub(crate) use lease::Leased;
 pub(crate) use queue::Priority;
 pub(crate) use queue::{Pushed, Queue, Queued};
-pub(crate) use show::{Counter, Counters, Usage};
+pub(crate) use show::{Counter, Counters, Inventory, Usage};
 pub(crate) use state::{FailedRead, Failure};
 
 /// The unit of eviction. The shards of a snapshot are one group, and the leaves of its manifest are
@@ -141,6 +141,17 @@ impl Cache {
             }
             Err(larder_store::CannotEvict::NotResident) => true,
         }
+    }
+
+    /// Replaces what is known of the future: which requests may take the room of which shards.
+    pub(crate) fn foresee(&self, foreseen: Foreseen<ShardId>) {
+        let before = self.lock().store.foresee(foreseen);
+        drop(before);
+    }
+
+    /// Asks clients to release a shard that is to be evicted.
+    pub(crate) fn ask_back(&self, id: ShardId) {
+        self.recall(id);
     }
 
     /// Evicts a shard because its bytes are wrong. The next request fills it again. While a client
@@ -288,6 +299,15 @@ fn block_parts(read: &BlocksRead) -> impl Iterator<Item = PartSpec> {
         cut.map(move |range| PartSpec { region, range })
     };
     read.blocks.iter().flat_map(parts)
+}
+
+/// Returns the bytes of the budget that a shard takes.
+///
+/// # Panics
+/// The dataset has no such shard.
+pub(crate) fn extent_bytes(manifest: &Manifest, shard: u32) -> u64 {
+    let layout = shard_layout(manifest, shard);
+    layout.map_or_else(|_| manifest.shard(shard).bytes, |layout| layout.total_bytes())
 }
 
 /// Returns the layout of a shard's extent.

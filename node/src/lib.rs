@@ -4,6 +4,7 @@
 //! - [`node`]: assembles and starts the parts. Start reading here.
 //! - `membership`: the cluster and its record, and the owners of shards that follow from it.
 //!   `driver` is the shell around this node's agent; `replication` copies replicas here.
+//! - `plans`: the read orders that loaders announced; `prefetch` fetches what they need soonest.
 //! - `catalog`: the open datasets, and the prefixes that they must lie under.
 //! - `cache`: the shards in memory, their holders and eviction, and the fills in flight.
 //! - `fill`: reads shards and single rows from the origin, and shards from other nodes.
@@ -23,6 +24,8 @@ mod fill;
 mod leaves;
 mod membership;
 pub mod node;
+mod plans;
+mod prefetch;
 mod replication;
 mod serve;
 mod shared;

@@ -26,6 +26,8 @@ use crate::driver;
 use crate::fill::{Filler, Maker, Peers, ReadThrough, Reader, TransferThrottle};
 use crate::leaves::Leaves;
 use crate::membership::{Cluster, Placements};
+use crate::plans::ReadPlans;
+use crate::prefetch::Prefetcher;
 use crate::replication::Copier;
 use crate::serve::{Listeners, Servers, io_error};
 use crate::shared::Shared;
@@ -97,6 +99,7 @@ impl Node {
         let part = driver::start(&shared, weighed(me, &shared)?);
         let (part, refused) = part.map(|part| (part.task, part.refused)).unzip();
         Copier::start(&shared);
+        Prefetcher::start(&shared);
         Ok(Self { shared, servers, addresses, part, refused, runtime })
     }
 
@@ -178,6 +181,7 @@ fn share(
         leaves,
         peers,
         counters,
+        plans: ReadPlans::default(),
         throttle,
         placements,
         cluster,

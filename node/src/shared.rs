@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::fill::{Peers, ReadThrough, TransferThrottle};
 use crate::leaves::Leaves;
 use crate::membership::{Cluster, Placements};
+use crate::plans::ReadPlans;
 
 /// The parts of a node that its servers use. One per node, behind an `Arc`.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) peers: Arc<Peers>,
     /// Counts of fills since the start.
     pub(crate) counters: Arc<Counters>,
+    /// In which order loaders read.
+    pub(crate) plans: ReadPlans,
     /// The throttle of background transfers.
     pub(crate) throttle: Arc<TransferThrottle>,
     /// Which node owns which shards, as far as this node knows.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use larder_base::{ShardId, SnapshotId};
 use larder_extent::PageSize;
-use larder_store::{ShardView, Tally};
+use larder_store::{Held, ShardView, Tally};
 
 use super::{Cache, Group};
 use crate::cache::{Failure, InFlightFill};
@@ -31,7 +31,32 @@ pub(crate) struct Usage {
     pub(crate) page_size: Option<PageSize>,
 }
 
+/// The memory of a node, and the shards in it.
+#[derive(Debug, Default)]
+pub(crate) struct Inventory {
+    /// The budget.
+    pub(crate) limit_bytes: u64,
+    /// Bytes that no shard takes.
+    pub(crate) free_bytes: u64,
+    /// Evicted shards that a process still maps.
+    pub(crate) mapped_orphan_bytes: u64,
+    /// Shards, manifests and leaves, in no order.
+    pub(crate) held: Vec<Held<ShardId>>,
+}
+
 impl Cache {
+    /// Returns the memory and what is in it.
+    pub(crate) fn inventory(&self) -> Inventory {
+        let (now, state) = (clock::now(), self.lock());
+        let store = &state.store;
+        Inventory {
+            limit_bytes: store.budget().limit_bytes(),
+            free_bytes: store.budget().free_bytes(),
+            mapped_orphan_bytes: store.mapped_orphan_bytes(now),
+            held: store.held(now).collect(),
+        }
+    }
+
     /// Returns the memory in use, by state.
     pub(crate) fn usage(&self) -> Usage {
         let state = self.lock();
@@ -117,6 +142,8 @@ pub(crate) struct Counters {
     pub(crate) peer_bytes: Counter,
     /// Rows read by range because their shard is not kept.
     pub(crate) rows_by_range: Counter,
+    /// Bytes of shards that were fetched before a reader asked.
+    pub(crate) prefetched_bytes: Counter,
     /// Shards evicted to make room, or because they were found corrupt.
     pub(crate) evictions: Counter,
     /// The bytes of those shards.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use larder_base::{ShardId, SnapshotId};
 use tokio::task;
 
-use crate::cache::shard_layout;
+use crate::cache::extent_bytes;
 use crate::dataset::Dataset;
 use crate::membership::Placements;
 use crate::shared::Shared;
@@ -83,18 +83,20 @@ impl Survey {
                 match (rank, here.contains(&id)) {
                     (Some(0), is_here) => {
                         if asked_first.insert(id) && !is_here {
-                            let bytes = takes(dataset, index);
+                            let bytes = extent_bytes(dataset.manifest(), index);
                             survey.promised = survey.promised.saturating_add(bytes);
                         }
                     }
                     (_, true) => {
-                        let (snapshot, bytes) = (dataset.snapshot(), takes(dataset, index));
+                        let (snapshot, bytes) =
+                            (dataset.snapshot(), extent_bytes(dataset.manifest(), index));
                         survey.spare.push(Spare { id, snapshot, bytes, first: owners[0] });
                     }
                     (Some(_), false) if survey.lacking.len() < LACKING_MAX => {
                         let others = owners.iter().filter(|&&owner| usize::from(owner) != own);
                         survey.owners.extend(others);
-                        let (dataset, bytes) = (Arc::clone(dataset), takes(dataset, index));
+                        let (dataset, bytes) =
+                            (Arc::clone(dataset), extent_bytes(dataset.manifest(), index));
                         survey.lacking.insert(id, Lacking { dataset, index, bytes });
                     }
                     (_, false) => {}
@@ -105,13 +107,6 @@ impl Survey {
         survey.spare.retain(|spare| !asked_first.contains(&spare.id));
         survey
     }
-}
-
-/// Returns the bytes of the budget that a shard takes.
-fn takes(dataset: &Dataset, index: u32) -> u64 {
-    let manifest = dataset.manifest();
-    let layout = shard_layout(manifest, index);
-    layout.map_or_else(|_| manifest.shard(index).bytes, |layout| layout.total_bytes())
 }
 
 #[cfg(test)]

@@ -22,14 +22,14 @@ use larder_wire::control::{
     IntroduceRequest, IntroduceResponse, LastUses, ListDatasetsRequest, ListDatasetsResponse,
     ListFailuresRequest, ListFailuresResponse, ListLastUsesRequest, ListShardsRequest,
     ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest, OpenDatasetResponse,
-    Ring, snapshot_id,
+    Ring, TellPlansRequest, TellPlansResponse, snapshot_id,
 };
 use larder_wire::status::to_status;
 use tonic::{Request, Response, Status};
 
 use super::Context;
 use crate::membership::Placements;
-use crate::on_thread;
+use crate::{clock, on_thread};
 
 /// Answers control calls.
 #[derive(Debug)]
@@ -87,6 +87,15 @@ impl Node for Service {
             data_address: context.data_address.clone(),
             ticket: Bytes::copy_from_slice(context.ticket.as_bytes()),
         }))
+    }
+
+    async fn tell_plans(&self, request: Request<TellPlansRequest>) -> Answer<TellPlansResponse> {
+        let TellPlansRequest { plans, node_id } = request.into_inner();
+        let shared = &self.0.shared;
+        let shards_of = |snapshot| Some(shared.catalog.get(snapshot)?.manifest().shard_count());
+        let told = shared.plans.tell(plans, node_id.is_empty(), shards_of, clock::now());
+        told.map_err(to_status)?;
+        Ok(Response::new(TellPlansResponse {}))
     }
 
     async fn list_datasets(

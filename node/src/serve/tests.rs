@@ -123,6 +123,7 @@ impl TestNode {
             cache,
             read_through,
             counters,
+            plans: crate::plans::ReadPlans::default(),
             throttle: Arc::default(),
             peers: Arc::new(Peers::new("n1", Arc::clone(&placements))),
             placements,

@@ -437,6 +437,35 @@ pub const FILLS_UNREPORTED_MAX: usize = 4096;
 /// the queue full gets "resource exhausted" and reads by range or elsewhere.
 pub const FILL_QUEUE_MAX: usize = 4_096;
 
+/// Read plans of one process: loaders that live at once, and each dataset of a mixture.
+pub const READ_PLANS_OF_CLIENT_MAX: usize = 16;
+
+/// Read plans that a node holds, those that other nodes passed on included: 1,024 loaders in jobs
+/// of four datasets.
+pub const READ_PLANS_MAX: usize = 4_096;
+
+/// Memory for all of them. Plans with many stretches of shards take more than others.
+pub const READ_PLANS_BYTES_MAX: usize = 1 << 20;
+
+/// Stretches of consecutive shards of a read plan, so that a request of one plan fits its limit.
+pub const READ_PLAN_RUNS_MAX: usize = 6_000;
+
+/// Bytes of the name of a job.
+pub const JOB_NAME_BYTES_MAX: usize = 64;
+
+/// How often a client tells its plans, and a node passes them on.
+pub const READ_PLAN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time after which a plan ends that was not told again.
+pub const READ_PLAN_LIFETIME: Duration = Duration::from_secs(5);
+
+/// Uses of shards that a node looks ahead, in 16 MiB. Later ones count as later than all.
+pub const FORESEEN_USES_MAX: usize = 1_000_000;
+
+/// Shards that a node fetches ahead at once. Fewer than its fills, so that readers that wait find a
+/// worker.
+pub const PREFETCHES_MAX: usize = FILLS_IN_FLIGHT_MAX / 2;
+
 /// Shards being filled at once. The budget admits their memory; this limit keeps the workers from
 /// being spread thinly, which would lengthen each fill.
 pub const FILLS_IN_FLIGHT_MAX: usize = 16;

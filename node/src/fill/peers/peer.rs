@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use larder_base::{ShardId, SnapshotId, Ticket, data_address, limits};
 use larder_wire::control::node_client::NodeClient;
-use larder_wire::control::{self, IntroduceRequest, ListLastUsesRequest};
+use larder_wire::control::{self, IntroduceRequest, ListLastUsesRequest, TellPlansRequest};
 use larder_wire::data::{Part, ReadPart};
 use larder_wire::status::from_status;
 use tokio::sync::Semaphore;
@@ -27,6 +27,8 @@ pub(crate) struct Peer {
     /// A permit is held while a part is read, which bounds the connections.
     turns: Semaphore,
     state: Mutex<State>,
+    /// The connection over which it is told read plans.
+    plans: tokio::sync::Mutex<Option<NodeClient<Channel>>>,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +50,8 @@ impl Peer {
     pub(super) fn new(id: &str, control: &str, own_id: &str) -> Self {
         let [id, control, own_id] = [id, control, own_id].map(str::to_owned);
         let turns = Semaphore::new(limits::PEER_CONNECTIONS_MAX);
-        Self { id, control, own_id, turns, state: Mutex::default() }
+        let plans = tokio::sync::Mutex::default();
+        Self { id, control, own_id, turns, state: Mutex::default(), plans }
     }
 
     /// Creates a peer with a known data address.
@@ -177,6 +180,23 @@ impl Peer {
             }
         }
         Ok(())
+    }
+
+    /// Tells it read plans. If that fails, the next message makes up for it.
+    pub(crate) async fn tell_plans(&self, plans: TellPlansRequest) {
+        let telling = async {
+            let mut client = self.plans.lock().await;
+            if client.is_none() {
+                *client = Some(self.call().await?);
+            }
+            let told = client.as_mut().expect("connected").tell_plans(plans).await;
+            told.map_err(|status| Missed::from(from_status(status)))
+        };
+        let told = time::timeout(limits::READ_PLAN_INTERVAL, telling).await;
+        if let Err(missed) = told.unwrap_or(Err(Missed::Silent)) {
+            tracing::debug!(peer = %self.id, %missed, "it was not told the read plans");
+            *self.plans.lock().await = None;
+        }
     }
 
     /// Connects to its control plane.

@@ -218,6 +218,55 @@ pub struct ExceptionsChunk {
     #[prost(bytes = "bytes", tag = "2")]
     pub chunk: ::prost::bytes::Bytes,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TellPlansRequest {
+    /// A client tells those of its process, at most 16. A node passes on those that its own clients
+    /// told it.
+    #[prost(message, repeated, tag = "1")]
+    pub plans: ::prost::alloc::vec::Vec<ReadPlan>,
+    /// The node that passes plans on. Empty: a client tells its own plans.
+    #[prost(string, tag = "2")]
+    pub node_id: ::prost::alloc::string::String,
+}
+/// The order in which one loader uses the shards of a snapshot in this pass and the next, and its
+/// place in that order. An order is told by its key, from which any shard's place follows.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReadPlan {
+    /// 16 random bytes that name the loader.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub reader: ::prost::bytes::Bytes,
+    /// 32 bytes. It need not be open on the node.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub snapshot: ::prost::bytes::Bytes,
+    /// A name of the job for people, at most 64 bytes.
+    #[prost(string, tag = "3")]
+    pub job: ::prost::alloc::string::String,
+    /// The number of the pass, for people.
+    #[prost(uint64, tag = "4")]
+    pub pass: u64,
+    /// The shards of a pass: the first shard of each stretch of consecutive shards, and their
+    /// number. Stretches ascend, and between two lies at least one shard. At most 6,000 stretches.
+    #[prost(uint32, repeated, tag = "5")]
+    pub shards: ::prost::alloc::vec::Vec<u32>,
+    /// Shards of a window, at least 1. The last window of a pass may have fewer.
+    #[prost(uint32, tag = "6")]
+    pub window_shards: u32,
+    /// Two keys of 16 bytes, little-endian: of this pass and of the next. Empty: shards come in
+    /// their own order. proto/order/src/order/shards.rs derives the order from a key.
+    #[prost(bytes = "bytes", tag = "7")]
+    pub keys: ::prost::bytes::Bytes,
+    /// The window of the oldest batch that is in use, and of the newest that is being fetched. From
+    /// the number of windows on, they count in the next pass.
+    #[prost(uint32, tag = "8")]
+    pub first_window: u32,
+    #[prost(uint32, tag = "9")]
+    pub last_window: u32,
+    /// Windows a second over the last minute, above 0. Absent: not known yet.
+    #[prost(double, optional, tag = "10")]
+    pub rate: ::core::option::Option<f64>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TellPlansResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct IntroduceRequest {
     /// The name of the calling node in the ring. The answering node only logs it.
@@ -818,6 +867,33 @@ pub mod node_client {
                 .insert(GrpcMethod::new("larder.v1.Node", "ListFailures"));
             self.inner.unary(req, path, codec).await
         }
+        /// Announces in which order loaders read shards, and how far they are. The node keeps the
+        /// shards that are needed soonest, and fetches those that are missing ahead of their use. A
+        /// plan ends five seconds after it was last told.
+        ///
+        /// INVALID_ARGUMENT: a plan breaks one of the rules below, or the node holds too many. None of
+        /// the plans in the request is used then. Reads go on.
+        pub async fn tell_plans(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TellPlansRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TellPlansResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/larder.v1.Node/TellPlans");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("larder.v1.Node", "TellPlans"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Tells another node of the ring how to read shards from this node instead of the origin.
         pub async fn introduce(
             &mut self,
@@ -949,6 +1025,19 @@ pub mod node_server {
             request: tonic::Request<super::ListFailuresRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListFailuresResponse>,
+            tonic::Status,
+        >;
+        /// Announces in which order loaders read shards, and how far they are. The node keeps the
+        /// shards that are needed soonest, and fetches those that are missing ahead of their use. A
+        /// plan ends five seconds after it was last told.
+        ///
+        /// INVALID_ARGUMENT: a plan breaks one of the rules below, or the node holds too many. None of
+        /// the plans in the request is used then. Reads go on.
+        async fn tell_plans(
+            &self,
+            request: tonic::Request<super::TellPlansRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TellPlansResponse>,
             tonic::Status,
         >;
         /// Tells another node of the ring how to read shards from this node instead of the origin.
@@ -1418,6 +1507,49 @@ pub mod node_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListFailuresSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Node/TellPlans" => {
+                    #[allow(non_camel_case_types)]
+                    struct TellPlansSvc<T: Node>(pub Arc<T>);
+                    impl<T: Node> tonic::server::UnaryService<super::TellPlansRequest>
+                    for TellPlansSvc<T> {
+                        type Response = super::TellPlansResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TellPlansRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::tell_plans(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TellPlansSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -1,0 +1,153 @@
+//! Fetches shards before their readers ask, and recalls those that must leave for them.
+//!
+//! ```text
+//! plans ──▶ future: the uses of this node's shards ──▶ MIN ──▶ shards to fetch, and to give up
+//!                                                              │            │
+//!                                      fills, soonest first ◀──┘            └──▶ the store: a fetch
+//!                                                                   may take their room, and no other
+//! ```
+//!
+//! The future is computed anew when a loader enters a window, and every few seconds otherwise. Both
+//! lists are carried out as early as there is room. What is given up and mapped by clients is
+//! recalled first.
+//!
+//! Thread rule: one tokio task, which computes on a blocking thread and takes at most one part in a
+//! hundred of a core. Non-goals: the plans themselves (`plans`), and the books of memory.
+
+mod future;
+mod pass_on;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use larder_base::limits;
+use larder_membership::agent::Pulled;
+use larder_store::Foreseen;
+use tokio::task::{self, JoinSet};
+use tokio::time;
+
+use crate::cache::Priority;
+use crate::clock;
+use crate::replication::ensure_resident;
+use crate::shared::Shared;
+use future::{Due, Future, Situation};
+
+/// How often the future is computed if nothing changes.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The shortest time between two computations.
+const REST_MIN: Duration = Duration::from_millis(10);
+
+/// Computations take at most one part in this many of the time.
+const SHARE: u32 = 100;
+
+/// How soon a fetch without room is tried again. Clients may return recalled maps meanwhile.
+const ROOM_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The state of the task.
+pub(crate) struct Prefetcher {
+    shared: Arc<Shared>,
+    future: Future,
+    /// The shards to fetch that no fill brings yet, soonest first.
+    due: VecDeque<Due>,
+    fetching: JoinSet<(Due, Pulled)>,
+    /// The last fetch found no room.
+    lacks_room: bool,
+    /// When to compute next, and the time before which that must not be.
+    look_at: Instant,
+    rests_until: Instant,
+}
+
+impl Prefetcher {
+    /// Starts the task, and the one that passes plans on. They end when the node stops.
+    pub(crate) fn start(shared: &Arc<Shared>) {
+        let prefetcher = Self {
+            shared: Arc::clone(shared),
+            future: Future::default(),
+            due: VecDeque::new(),
+            fetching: JoinSet::new(),
+            lacks_room: false,
+            look_at: clock::now(),
+            rests_until: clock::now(),
+        };
+        let stopping = shared.stopping.clone();
+        let work = async move { stopping.run_until_cancelled_owned(prefetcher.run()).await };
+        shared.runtime.spawn(work);
+        pass_on::start(shared);
+    }
+
+    async fn run(mut self) {
+        loop {
+            let until_look = self.look_at.saturating_duration_since(clock::now());
+            tokio::select! {
+                () = self.shared.plans.changed() => self.look_at = self.rests_until,
+                () = time::sleep(until_look) => self.look().await,
+                Some(ended) = self.fetching.join_next() => self.ended(ended.ok()),
+                () = time::sleep(ROOM_INTERVAL), if self.lacks_room => {
+                    self.lacks_room = false;
+                    self.feed();
+                }
+            }
+        }
+    }
+
+    /// Computes the future, and begins to carry it out.
+    async fn look(&mut self) {
+        let begun = clock::now();
+        let jobs = self.shared.plans.jobs(begun);
+        if jobs.is_empty() {
+            (self.future, self.due) = (Future::default(), VecDeque::new());
+            self.shared.cache.foresee(Foreseen::default());
+        } else {
+            let (shared, mut future) = (Arc::clone(&self.shared), std::mem::take(&mut self.future));
+            let look = move || {
+                let situation = Situation::of(&shared);
+                let looked = future.look(&shared.catalog, &jobs, &situation, begun);
+                (future, looked)
+            };
+            let Ok((future, looked)) = task::spawn_blocking(look).await else { return };
+            self.future = future;
+            self.shared.cache.foresee(looked.foreseen);
+            looked.recalled.into_iter().for_each(|id| self.shared.cache.ask_back(id));
+            (self.due, self.lacks_room) = (looked.due, false);
+            self.feed();
+        }
+        let now = clock::now();
+        let rest = now.saturating_duration_since(begun) * SHARE;
+        self.rests_until = now + rest.max(REST_MIN);
+        self.look_at = self.rests_until.max(now + INTERVAL);
+    }
+
+    /// Begins as many fetches as may be under way.
+    fn feed(&mut self) {
+        while !self.lacks_room && self.fetching.len() < limits::PREFETCHES_MAX {
+            let Some(due) = self.due.pop_front() else { return };
+            let shared = Arc::clone(&self.shared);
+            self.fetching.spawn_on(
+                async move {
+                    let bringing =
+                        ensure_resident(&shared, &due.dataset, due.shard, Priority::Prefetch);
+                    let pulled = bringing.await;
+                    (due, pulled)
+                },
+                &self.shared.runtime,
+            );
+        }
+    }
+
+    /// Goes on after a fetch.
+    fn ended(&mut self, ended: Option<(Due, Pulled)>) {
+        match ended {
+            Some((due, Pulled::Verified)) => self.shared.counters.prefetched_bytes.add(due.bytes),
+            Some((due, Pulled::NoRoom)) => {
+                let place = self.due.partition_point(|other| other.deadline < due.deadline);
+                self.due.insert(place, due);
+                self.lacks_room = true;
+            }
+            // A reader may still come for it, and is told why it fails.
+            Some((_, Pulled::Gone | Pulled::Failed)) | None => self.look_at = self.rests_until,
+        }
+        self.feed();
+    }
+}
