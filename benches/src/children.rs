@@ -2,6 +2,7 @@
 //! process.
 
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -69,17 +70,30 @@ pub(crate) struct Node {
 impl Node {
     /// Starts `larder-node` of the same build; `env` has the settings of its origin.
     pub(crate) fn start(origin: &str, env: &[(String, String)]) -> Result<Self, Error> {
+        let ports = ["--listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0"];
+        Self::start_as("bench", 4 << 30, &ports, origin, env)
+    }
+
+    /// Starts it with a name, memory in bytes and further options.
+    fn start_as(
+        name: &str,
+        memory: u64,
+        more: &[&str],
+        origin: &str,
+        env: &[(String, String)],
+    ) -> Result<Self, Error> {
         let folder = tempfile::tempdir()?;
         let program = std::env::current_exe()?.with_file_name("larder-node");
         let mut command = Command::new(&program);
         command
-            .args(["-o", "json", "--exit-with-stdin", "--node-id", "bench", "--memory", "4GiB"])
-            .args(["--listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0"])
+            .args(["-o", "json", "--exit-with-stdin", "--node-id", name])
+            .args(["--memory", &memory.to_string()])
+            .args(more)
             .args(["--origin", origin])
             .arg("--socket")
             .arg(folder.path().join("run/larder.sock"))
             .envs(env.iter().cloned())
-            .env("RUST_LOG", "error");
+            .env("RUST_LOG", std::env::var("BENCH_LOG").unwrap_or("error".into()));
         let server = Server::start(&mut command)
             .map_err(|error| format!("{} (is it built?): {error}", program.display()))?;
         let ready: Value = serde_json::from_str(&server.line)?;
@@ -123,6 +137,42 @@ impl Node {
             }
         }
         Err(format!("{} does not become resident", data.display()).into())
+    }
+}
+
+/// Nodes of one ring over an origin.
+pub(crate) struct Ring {
+    nodes: Vec<Node>,
+}
+
+impl Ring {
+    /// Starts so many nodes with so much memory each.
+    pub(crate) fn start(
+        origin: &str,
+        env: &[(String, String)],
+        count: usize,
+        memory: u64,
+    ) -> Result<Self, Error> {
+        let free = (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0"));
+        let free = free.collect::<Result<Vec<_>, _>>()?;
+        let ports: Vec<String> = free
+            .iter()
+            .map(|port| Ok(port.local_addr()?.to_string()))
+            .collect::<Result<_, Error>>()?;
+        drop(free);
+        let member = |index: usize| format!("node-{index}=http://{}", ports[2 * index]);
+        let members: Vec<String> = (0..count).map(member).collect();
+        let start = |index: usize| {
+            let mut more =
+                vec!["--listen", &*ports[2 * index], "--data-listen", &*ports[2 * index + 1]];
+            more.extend(members.iter().flat_map(|member| ["--member", member]));
+            Node::start_as(&format!("node-{index}"), memory, &more, origin, env)
+        };
+        Ok(Self { nodes: (0..count).map(start).collect::<Result<_, _>>()? })
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        self.nodes[0].address()
     }
 }
 

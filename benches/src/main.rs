@@ -11,6 +11,7 @@
 mod bare;
 mod children;
 mod cold;
+mod larger;
 mod loader;
 mod local;
 mod matrix;
@@ -63,6 +64,8 @@ enum Part {
     Policy,
     /// The manifest of a petabyte
     Manifest,
+    /// What data larger than memory costs at the origin, counted
+    Larger,
     /// Needs garage, an S3 server: see benches/README.md
     Cold,
 }
@@ -104,6 +107,9 @@ fn run(args: &Args) -> Result<(), Error> {
     }
     if matches!(args.only, None | Some(Part::Manifest)) {
         petabyte::measure(&mut report)?;
+    }
+    if args.only == Some(Part::Larger) {
+        larger::measure(&mut report)?;
     }
     match (args.only, larder_tests::garage::find()) {
         (Some(Part::Cold) | None, Ok(_)) => cold::measure(&mut report)?,

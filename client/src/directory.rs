@@ -19,6 +19,7 @@ mod inspect;
 mod of_host;
 mod operate;
 mod owners;
+mod plans;
 mod proximity;
 mod refresh;
 mod same_cluster;

@@ -17,6 +17,7 @@
 //! that began it. Non-goals: the source of rows (the loader gets a function that reads them),
 //! devices and frameworks.
 
+mod announce;
 mod batch;
 mod builder;
 mod caller_buffers;
@@ -40,6 +41,7 @@ use crate::{
     Device, DeviceWay, Error, ErrorKind, Pump,
     sampler::{self, EpochDigest, LoaderState, PassName, PlanId, Shuffle},
 };
+use announce::{Announced, Reading};
 use epoch::{Ahead, Progress, Start};
 use fetch::BatchFetcher;
 use pass::{Job, Pass};
@@ -83,15 +85,25 @@ pub struct Loader {
     job: Job,
     /// The values of the current epoch.
     start: Start,
+    /// Absent if the nodes are not told how far it is.
+    announced: Option<Arc<Announced>>,
 }
 
 impl Loader {
-    fn new(job: Job, fetcher: Arc<BatchFetcher>, ahead: Ahead) -> Result<Self, Error> {
+    fn new(
+        job: Job,
+        fetcher: Arc<BatchFetcher>,
+        ahead: Ahead,
+        announced: impl FnOnce(&Arc<Pass>) -> Option<Arc<Announced>>,
+    ) -> Result<Self, Error> {
         let pass = Arc::new(job.pass(LoaderState::new(job.plan(0), 0))?);
         let progress = Progress::at_start(&pass, LoaderStats::default());
         let published = Arc::new(ArcSwap::from_pointee(progress));
         let (resumed, slowest) = (Arc::default(), Arc::default());
-        Ok(Self { job, start: Start { pass, resumed, ahead, fetcher, published, slowest } })
+        let reading = Reading::new(Arc::clone(&pass));
+        let announced = announced(&pass);
+        let start = Start { pass, resumed, ahead, fetcher, reading, published, slowest };
+        Ok(Self { job, start, announced })
     }
 
     /// Begins an epoch (0, 1, 2, ...) and starts to fetch. It begins at the [resumed](Self::resume)
@@ -192,6 +204,7 @@ impl Loader {
             None => Arc::new(self.job.pass(LoaderState::new(self.job.plan(epoch), 0))?),
         };
         self.turn_to(pass);
+        self.announced.iter().for_each(Announced::start);
         Ok(self.start.clone())
     }
 
@@ -281,6 +294,8 @@ impl Loader {
 
     fn turn_to(&mut self, pass: Arc<Pass>) {
         let progress = Progress::at_start(&pass, self.stats());
+        self.start.reading = Reading::new(Arc::clone(&pass));
+        self.announced.iter().for_each(|announced| announced.turn_to(&self.start.reading));
         self.start.pass = pass;
         self.start.published = Arc::new(ArcSwap::from_pointee(progress));
     }

@@ -32,6 +32,7 @@ const PLAN_BYTES: usize = 256;
 pub(crate) struct ReadPlans {
     state: Mutex<State>,
     changed: Notify,
+    own_changed: Notify,
 }
 
 #[derive(Debug)]
@@ -136,6 +137,9 @@ impl ReadPlans {
         drop(state);
         if is_news {
             self.changed.notify_one();
+            if is_of_client {
+                self.own_changed.notify_one();
+            }
         }
         Ok(())
     }
@@ -143,6 +147,11 @@ impl ReadPlans {
     /// Waits until a plan comes, or a loader enters another window.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
+    }
+
+    /// Waits until an own client brings a plan, or its loader enters another window.
+    pub(crate) async fn own_changed(&self) {
+        self.own_changed.notified().await;
     }
 
     /// Returns the plans that clients of this node told it.

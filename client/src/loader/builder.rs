@@ -7,6 +7,7 @@ use larder_dataset::Manifest;
 
 use super::{
     Loader, ShuffleMode,
+    announce::Announced,
     content::Content,
     epoch::Ahead,
     fetch::{BatchFetcher, Decoding, Gather, Look, Mapped, SnapshotRows},
@@ -69,6 +70,8 @@ pub struct LoaderBuilder {
     locality: Option<Locality>,
     rank_hosts: RankHosts,
     quiet: bool,
+    job: String,
+    unannounced: bool,
 }
 
 impl LoaderBuilder {
@@ -102,6 +105,8 @@ impl LoaderBuilder {
             locality: None,
             rank_hosts: RankHosts::default(),
             quiet: false,
+            job: String::new(),
+            unannounced: false,
         }
     }
 
@@ -206,6 +211,18 @@ impl LoaderBuilder {
         Self { quiet: true, ..self }
     }
 
+    /// Names the job in listings of the nodes, by at most 64 bytes. Loaders with different names
+    /// never count as ranks of one job.
+    pub fn job(self, name: impl Into<String>) -> Self {
+        Self { job: name.into(), ..self }
+    }
+
+    /// Tells the nodes nothing of the order. They then keep the shards that they have, and fetch
+    /// nothing ahead. The variable `LARDER_PLANS=off` does so for all loaders of a process.
+    pub fn unannounced(self) -> Self {
+        Self { unannounced: true, ..self }
+    }
+
     /// Builds the loader. Asks the cluster for its memory if the shuffle is `auto`, and on rank 0.
     /// Reads no row.
     ///
@@ -237,9 +254,14 @@ impl LoaderBuilder {
         let snapshot = |Source { leaves, gather, look, mapped, .. }: Source| {
             SnapshotRows::new(leaves, gather, look, mapped, &layout)
         };
-        let snapshots = self.sources.into_iter().map(snapshot).collect::<Result<_, _>>()?;
+        let sources = self.sources;
+        let snapshots = sources.iter().cloned().map(snapshot).collect::<Result<_, _>>()?;
         let fetcher = Arc::new(BatchFetcher { snapshots, layout, buffers, decoding });
-        let mut loader = Loader::new(job, fetcher, ahead)?;
+        let announced = |pass: &_| {
+            let announces = !self.unannounced;
+            announces.then(|| Announced::new(&self.job, &sources, pass)).flatten()
+        };
+        let mut loader = Loader::new(job, fetcher, ahead, announced)?;
         self.resume.map_or(Ok(()), |state| loader.resume(state))?;
         Ok(loader)
     }
@@ -376,6 +398,12 @@ impl LoaderBuilder {
                 .hint("ranks count from 0"));
         }
         let lane = self.lane()?;
+        if self.job.len() > limits::JOB_NAME_BYTES_MAX {
+            let (bytes, max) = (self.job.len(), limits::JOB_NAME_BYTES_MAX);
+            return Err(invalid(format!(
+                "the name of the job has {bytes} bytes; at most {max} fit"
+            )));
+        }
         let limit = limits::PREFETCH_DEPTH_MAX;
         if !(1..=limit).contains(&self.prefetch) {
             let found = self.prefetch;

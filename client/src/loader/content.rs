@@ -1,6 +1,6 @@
 //! The samples that an epoch iterates: those of one view, or of several views in a mixture.
 
-use std::{mem, ops::Range};
+use std::{mem, ops::Range, sync::Arc};
 
 use larder_decode::Draw;
 
@@ -17,8 +17,24 @@ pub(super) enum Content {
 /// The order of one epoch.
 #[derive(Debug)]
 pub(super) enum Sequence {
-    One(Order),
+    One(Arc<Order>),
     Mixed(MixedOrder),
+}
+
+/// A place in the passes over one source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SourcePlace {
+    /// The number of the pass.
+    pub(super) pass: u64,
+    /// The position in the order of that pass.
+    pub(super) position: u64,
+}
+
+impl SourcePlace {
+    /// The place before it in this pass, or the first one.
+    pub(super) fn before(self) -> Self {
+        Self { position: self.position.saturating_sub(1), ..self }
+    }
 }
 
 /// The samples of a batch.
@@ -45,7 +61,7 @@ impl Content {
     /// The order of a plan. The plan must be of this content.
     pub(super) fn sequence(&self, plan: PlanId) -> Result<Sequence, sampler::Error> {
         match self {
-            Self::One(view) => Order::new(plan, view).map(Sequence::One),
+            Self::One(view) => Order::new(plan, view).map(Arc::new).map(Sequence::One),
             Self::Mixed(mixture) => MixedOrder::new(plan, mixture).map(Sequence::Mixed),
         }
     }
@@ -64,6 +80,25 @@ impl Sequence {
         match self {
             Self::One(order) => order.len(),
             Self::Mixed(order) => order.len(),
+        }
+    }
+
+    /// The place in each source of what comes at a position.
+    pub(super) fn places(&self, position: u64) -> Vec<SourcePlace> {
+        match self {
+            Self::One(order) => vec![SourcePlace { pass: order.plan().epoch(), position }],
+            Self::Mixed(order) => {
+                let places = order.places(position).into_iter();
+                places.map(|(pass, position)| SourcePlace { pass, position }).collect()
+            }
+        }
+    }
+
+    /// The order of a pass over a source: one of [`places`](Self::places).
+    pub(super) fn order(&self, source: usize, pass: u64) -> Arc<Order> {
+        match self {
+            Self::One(order) => Arc::clone(order),
+            Self::Mixed(order) => order.pass(source, pass),
         }
     }
 

@@ -5,6 +5,7 @@ use std::{fmt, mem, sync::Arc, task::Poll, time::Duration};
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
+    announce::Reading,
     batch::{Batch, OnHost},
     caller_buffers::CallerBuffers,
     fetch::{BatchFetcher, BatchMemory, Choice, Fetch},
@@ -78,6 +79,8 @@ pub(super) struct Start {
     pub(super) resumed: Arc<ArcSwapOption<Pass>>,
     pub(super) ahead: Ahead,
     pub(super) fetcher: Arc<BatchFetcher>,
+    /// How far `pass` is, for the nodes.
+    pub(super) reading: Arc<Reading>,
     /// The progress of `pass`. Its epoch writes it, the loader reads it.
     pub(super) published: Arc<ArcSwap<Progress>>,
     pub(super) slowest: Arc<Slowest>,
@@ -140,8 +143,9 @@ impl<P: Fetch> Epoch<P> {
         let (progress, cancel) = (**start.published.load(), CancelToken::new());
         let given = buffers.as_ref().map(CallerBuffers::given);
         let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
-        let cancelled = cancel.clone();
+        let (cancelled, reading) = (cancel.clone(), Arc::clone(&start.reading));
         let fetch = move |batch| {
+            reading.begins(batch);
             let fetch = |samples: &_| {
                 let choice = match &given {
                     None => Choice::Any,
@@ -215,6 +219,7 @@ impl<P: BatchMemory> Epoch<P> {
             hops: batch.sources().hops(),
             longest: batch.longest_wait().cloned(),
         });
+        self.start.reading.handed_out(self.handed_out);
         self.handed_out += 1;
         self.progress.state = batch.state();
         self.publish();
@@ -239,6 +244,7 @@ impl<P: BatchMemory> Iterator for Epoch<P> {
             None if !self.prefetch.failed() => {
                 // Also on a rank without a share of the last batch.
                 self.progress.state = self.start.pass.state_at_end();
+                self.start.reading.ended();
                 self.publish();
             }
             Some(Err(_)) | None => {}

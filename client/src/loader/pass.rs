@@ -1,7 +1,7 @@
 //! One pass over the declared samples on one rank: the samples of each batch, and the position of
 //! the job after it. Pure: no rows, no threads.
 
-use std::{fmt, num::NonZeroU32, sync::Arc};
+use std::{fmt, num::NonZeroU32, ops::Range, sync::Arc};
 
 use super::{
     content::{Content, Samples, Sequence},
@@ -96,6 +96,24 @@ impl Pass {
 
     pub(super) fn name(&self) -> PassName {
         PassName::new(self.plan(), self.divider.as_deref().map(Divider::id))
+    }
+
+    /// The order of the samples of all ranks.
+    pub(super) fn sequence(&self) -> &Sequence {
+        &self.sequence
+    }
+
+    /// The position at which the pass begins.
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// The positions of all ranks in a batch of this rank and lane.
+    ///
+    /// # Panics
+    /// There is no such batch.
+    pub(super) fn positions(&self, batch: u64) -> Range<u64> {
+        self.batches.batch(self.lane.batch(batch)).expect("a batch of this pass")
     }
 
     pub(super) fn count(&self) -> u64 {

@@ -124,8 +124,20 @@ impl Future {
             Some(plan.uses(indices.iter().copied().zip(shards)))
         });
         let uses = joined(uses, limits::FORESEEN_USES_MAX);
+        let memory = memory.saturating_sub(self.reserve(jobs));
         let schedule = schedule(memory, &table.shards, &uses);
-        self.looked(&table, &schedule, situation.memory.free_bytes, now)
+        self.looked(&table, &schedule, memory, situation.memory.free_bytes, now)
+    }
+
+    /// The room that fetches take until the shards given up for them have left: that of a window.
+    /// Without it, a window that is entered would wait until clients returned maps of the last one.
+    fn reserve(&self, jobs: &[ReadJob]) -> u64 {
+        let window = |job: &ReadJob| {
+            let shards = &self.owned.get(&job.snapshot)?.shards;
+            let bytes: u64 = shards.iter().map(|&(_, bytes)| bytes).sum();
+            Some(bytes / u64::from(job.keys.windows().max(1)))
+        };
+        jobs.iter().filter_map(window).max().unwrap_or(0)
     }
 
     /// Learns which shards of the planned snapshots this node owns.
@@ -161,7 +173,8 @@ impl Future {
                     continue;
                 }
             };
-            let asked = self.recalls.get(&one.id);
+            // A shard that was leased again since then was returned.
+            let asked = self.recalls.get(&one.id).filter(|asked| one.last_used <= **asked);
             let is_overdue =
                 asked.is_some_and(|asked| now.saturating_duration_since(*asked) > RECALL_PATIENCE);
             let shard = &mut table.shards[index as usize];
@@ -173,14 +186,26 @@ impl Future {
         memory
     }
 
-    /// Translates a schedule, and chooses the maps to recall.
-    fn looked(&mut self, table: &Table, schedule: &Schedule, free: u64, now: Instant) -> Looked {
+    /// Translates a schedule for so much memory, and chooses the maps to recall.
+    fn looked(
+        &mut self,
+        table: &Table,
+        schedule: &Schedule,
+        memory: u64,
+        free: u64,
+        now: Instant,
+    ) -> Looked {
         let mut looked = Looked::default();
+        let bytes_of = |shard: u32| table.shards[shard as usize].bytes;
+        let held = table.shards.iter().filter(|shard| shard.is_held).map(|shard| shard.bytes);
+        let given_up = schedule.given_up.iter().map(|&shard| bytes_of(shard));
+        let kept = held.sum::<u64>().saturating_sub(given_up.sum());
+        let room = memory.saturating_sub(kept);
         let mut due_bytes = 0_u64;
         for fetch in &schedule.fetches {
             let shard = table.shards[fetch.shard as usize];
             let is_new = looked.foreseen.fetches.insert(table.ids[fetch.shard as usize]);
-            if shard.is_held || !is_new {
+            if shard.is_held || !is_new || due_bytes.saturating_add(shard.bytes) > room {
                 continue;
             }
             if let Some((snapshot, number)) = table.names[fetch.shard as usize] {
@@ -194,17 +219,16 @@ impl Future {
         let (leased, unused): (Vec<u32>, Vec<u32>) =
             schedule.given_up.iter().partition(|shard| table.leased.contains(shard));
         for &shard in &unused {
-            room = room.saturating_add(table.shards[shard as usize].bytes);
+            room = room.saturating_add(bytes_of(shard));
         }
         for shard in leased {
             if room >= due_bytes {
                 break;
             }
             let id = table.ids[shard as usize];
-            room = room.saturating_add(table.shards[shard as usize].bytes);
-            if self.recalls.insert(id, now).is_none() {
-                looked.recalled.push(id);
-            }
+            room = room.saturating_add(bytes_of(shard));
+            looked.recalled.push(id);
+            self.recalls.entry(id).or_insert(now);
         }
         let given_up = schedule.given_up.iter().map(|&shard| table.ids[shard as usize]);
         looked.foreseen.given_up = given_up.collect();

@@ -15,6 +15,9 @@ use crate::shared::Shared;
 /// Nodes that are told at once.
 const TOLD_AT_ONCE: usize = 16;
 
+/// News is passed on so many times as often as what is known, at most.
+const NEWS_SHARE: u32 = 20;
+
 /// Bytes of the plans of one message. A longer plan goes alone.
 const MESSAGE_BYTES: usize = limits::CONTROL_REQUEST_BYTES_MAX / 2;
 
@@ -28,7 +31,10 @@ async fn run(shared: Arc<Shared>) {
     loop {
         let placements = shared.placements.load_full();
         let members = placements.ring().members();
-        time::sleep(shared.plans.interval(members.len())).await;
+        // A loader that entered a window is news.
+        let interval = shared.plans.interval(members.len());
+        time::sleep(interval / NEWS_SHARE).await;
+        let _ = time::timeout(interval, shared.plans.own_changed()).await;
         let messages = messages(shared.plans.own(clock::now()), &shared.config.node_id);
         if messages.is_empty() {
             continue;

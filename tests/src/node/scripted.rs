@@ -324,6 +324,13 @@ impl Node for Says {
         unscripted()
     }
 
+    async fn tell_plans(
+        &self,
+        _: Request<schema::TellPlansRequest>,
+    ) -> Answer<schema::TellPlansResponse> {
+        unscripted()
+    }
+
     async fn list_datasets(
         &self,
         _: Request<schema::ListDatasetsRequest>,

@@ -467,6 +467,13 @@ impl node_server::Node for Control {
         Err(Status::unimplemented("nodes ask this of nodes"))
     }
 
+    async fn tell_plans(
+        &self,
+        _: Request<schema::TellPlansRequest>,
+    ) -> Result<Response<schema::TellPlansResponse>, Status> {
+        Ok(Response::new(schema::TellPlansResponse {}))
+    }
+
     async fn get_ring(
         &self,
         _: Request<schema::GetRingRequest>,

@@ -55,6 +55,8 @@ pub struct Held<K> {
     pub bytes: u64,
     /// Whether a client leases it.
     pub is_leased: bool,
+    /// When it was last used, or when its fill began.
+    pub last_used: Instant,
     /// Whether it is being filled.
     pub is_filling: bool,
     /// Whether it leaves when another shard needs its room, because its groups are idle.
@@ -128,9 +130,14 @@ where
     pub fn held(&self, now: Instant) -> impl Iterator<Item = Held<K>> {
         self.entries.iter().map(move |(&id, entry)| {
             let is_filling = entry.state.filling().is_some();
+            let last_used = match &entry.state {
+                State::Filling(filling) => filling.since,
+                State::Resident(resident) => resident.last_used,
+            };
             let usage = self.groups.usage(&entry.groups);
             let is_idle = !is_filling && usage.is_some_and(|usage| self.policy.is_idle(usage, now));
-            Held { id, bytes: entry.bytes, is_leased: entry.is_leased(), is_filling, is_idle }
+            let (bytes, is_leased) = (entry.bytes, entry.is_leased());
+            Held { id, bytes, is_leased, last_used, is_filling, is_idle }
         })
     }
 
