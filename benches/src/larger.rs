@@ -72,7 +72,7 @@ pub(crate) fn measure(report: &mut Report) -> Result<(), Error> {
 
 fn cases() -> Vec<Case> {
     let window = |shards| Shuffle::Window { shards: std::num::NonZeroU32::new(shards).expect("1") };
-    let pace = Duration::from_secs(4);
+    let pace = Duration::from_secs(std::env::var("PACE").map_or(4, |p| p.parse().unwrap()));
     let mut cases = Vec::new();
     for has_plans in [false, true] {
         let plans = if has_plans { "plans" } else { "no plans" };

@@ -21,6 +21,9 @@ use tokio::sync::Notify;
 /// Loaders of one order that are at most this many windows apart are ranks of one job.
 const RANKS_APART_MAX: u32 = 2;
 
+/// A loader that said nothing for longer than this may stand still.
+const ADVANCE_MAX: Duration = Duration::from_secs(2);
+
 /// Most windows a second. A faster loader reads windows of a few rows, which no plan helps.
 const RATE_MAX: f64 = 1e6;
 
@@ -244,16 +247,13 @@ impl Loader {
 
     /// Where it should be by now.
     fn advanced(&self, now: Instant) -> Self {
-        let age = now.saturating_duration_since(self.heard).as_secs_f64();
-        let windows = self.rate.map_or(0.0, |rate| rate * age);
+        let age = now.saturating_duration_since(self.heard).min(ADVANCE_MAX);
+        let windows = self.rate.map_or(0.0, |rate| rate * age.as_secs_f64());
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
         let windows = windows as u32;
-        let end = self.keys.windows();
-        let mut advanced = self.clone();
-        advanced.first_window = self.first_window.saturating_add(windows).min(end);
-        advanced.last_window = self.last_window.saturating_add(windows).min(end.saturating_mul(2));
-        advanced.own = None;
-        advanced
+        let first = self.first_window.saturating_add(windows).min(self.keys.windows());
+        let last = first + (self.last_window - self.first_window);
+        Self { first_window: first, last_window: last, own: None, ..self.clone() }
     }
 
     /// Sorts the loaders of a job side by side, the slowest first.

@@ -101,7 +101,6 @@ impl Prefetcher {
             self.shared.cache.foresee(Foreseen::default());
         } else {
             let (shared, mut future) = (Arc::clone(&self.shared), std::mem::take(&mut self.future));
-            let jobs2 = jobs.clone();
             let look = move || {
                 let situation = Situation::of(&shared);
                 let looked = future.look(&shared.catalog, &jobs, &situation, begun);
@@ -109,7 +108,6 @@ impl Prefetcher {
             };
             let Ok((future, looked)) = task::spawn_blocking(look).await else { return };
             self.future = future;
-            tracing::warn!(jobs = ?jobs2.iter().map(|j| (j.slowest, j.fastest, j.rate)).collect::<Vec<_>>(), due = looked.due.len(), given_up = looked.foreseen.given_up.len(), recalled = looked.recalled.len(), fetching = self.fetching.len(), left = self.due.len(), took = ?(clock::now() - begun), lacks = self.lacks_room, "LOOK");
             self.shared.cache.foresee(looked.foreseen);
             looked.recalled.into_iter().for_each(|id| self.shared.cache.ask_back(id));
             (self.due, self.lacks_room) = (looked.due, false);

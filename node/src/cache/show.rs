@@ -36,8 +36,6 @@ pub(crate) struct Usage {
 pub(crate) struct Inventory {
     /// The budget.
     pub(crate) limit_bytes: u64,
-    /// Bytes that no shard takes.
-    pub(crate) free_bytes: u64,
     /// Evicted shards that a process still maps.
     pub(crate) mapped_orphan_bytes: u64,
     /// Shards, manifests and leaves, in no order.
@@ -51,7 +49,6 @@ impl Cache {
         let store = &state.store;
         Inventory {
             limit_bytes: store.budget().limit_bytes(),
-            free_bytes: store.budget().free_bytes(),
             mapped_orphan_bytes: store.mapped_orphan_bytes(now),
             held: store.held(now).collect(),
         }

@@ -126,7 +126,7 @@ impl Future {
         let uses = joined(uses, limits::FORESEEN_USES_MAX);
         let memory = memory.saturating_sub(self.reserve(jobs));
         let schedule = schedule(memory, &table.shards, &uses);
-        self.looked(&table, &schedule, memory, situation.memory.free_bytes, now)
+        self.looked(&table, &schedule, memory, now)
     }
 
     /// The room that fetches take until the shards given up for them have left: that of a window.
@@ -187,14 +187,7 @@ impl Future {
     }
 
     /// Translates a schedule for so much memory, and chooses the maps to recall.
-    fn looked(
-        &mut self,
-        table: &Table,
-        schedule: &Schedule,
-        memory: u64,
-        free: u64,
-        now: Instant,
-    ) -> Looked {
+    fn looked(&mut self, table: &Table, schedule: &Schedule, memory: u64, now: Instant) -> Looked {
         let mut looked = Looked::default();
         let bytes_of = |shard: u32| table.shards[shard as usize].bytes;
         let held = table.shards.iter().filter(|shard| shard.is_held).map(|shard| shard.bytes);
@@ -215,18 +208,9 @@ impl Future {
                 due_bytes = due_bytes.saturating_add(bytes);
             }
         }
-        let mut room = free;
-        let (leased, unused): (Vec<u32>, Vec<u32>) =
-            schedule.given_up.iter().partition(|shard| table.leased.contains(shard));
-        for &shard in &unused {
-            room = room.saturating_add(bytes_of(shard));
-        }
-        for shard in leased {
-            if room >= due_bytes {
-                break;
-            }
-            let id = table.ids[shard as usize];
-            room = room.saturating_add(bytes_of(shard));
+        // All of them, so that a reader who comes first finds room too.
+        for shard in schedule.given_up.iter().filter(|shard| table.leased.contains(shard)) {
+            let id = table.ids[*shard as usize];
             looked.recalled.push(id);
             self.recalls.entry(id).or_insert(now);
         }
