@@ -17,7 +17,6 @@
 //! that began it. Non-goals: the source of rows (the loader gets a function that reads them),
 //! devices and frameworks.
 
-mod announce;
 mod batch;
 mod builder;
 mod caller_buffers;
@@ -41,8 +40,7 @@ use crate::{
     Device, DeviceWay, Error, ErrorKind, Pump,
     sampler::{self, EpochDigest, LoaderState, PassName, PlanId, Shuffle},
 };
-use announce::{Announced, Reading};
-use epoch::{Ahead, Progress, Start};
+use epoch::{Ahead, Announced, Progress, Reading, Start};
 use fetch::BatchFetcher;
 use pass::{Job, Pass};
 

@@ -9,6 +9,7 @@
 //! Thread rule: `open` is async and may take minutes (it indexes an unindexed prefix). The other
 //! functions lock for microseconds. Non-goal: knowing the users of a dataset.
 
+pub(crate) mod leaves;
 mod open_budget;
 mod queue;
 #[cfg(test)]

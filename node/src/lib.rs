@@ -3,8 +3,9 @@
 //! - [`config`]: the settings as typed, and as validated.
 //! - [`node`]: assembles and starts the parts. Start reading here.
 //! - `membership`: the cluster and its record, and the owners of shards that follow from it.
-//!   `driver` is the shell around this node's agent; `replication` copies replicas here.
-//! - `plans`: the read orders that loaders announced; `prefetch` fetches what they need soonest.
+//!   `driver` is the shell around this node's agent.
+//! - `plans`: the read orders that loaders announced.
+//! - `background`: fetches the shards that announced plans need soonest, and copies replicas here.
 //! - `catalog`: the open datasets, and the prefixes that they must lie under.
 //! - `cache`: the shards in memory, their holders and eviction, and the fills in flight.
 //! - `fill`: reads shards and single rows from the origin, and shards from other nodes.
@@ -15,18 +16,16 @@
 //! variable of a fill in flight. Non-goals: placement (clients route), durability (the origin holds
 //! the data).
 
+mod background;
 mod cache;
 mod catalog;
 pub mod config;
 mod dataset;
 mod driver;
 mod fill;
-mod leaves;
 mod membership;
 pub mod node;
 mod plans;
-mod prefetch;
-mod replication;
 mod serve;
 mod shared;
 #[cfg(test)]

@@ -19,16 +19,16 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::background::prefetch::Prefetcher;
+use crate::background::replication::Copier;
 use crate::cache::{Cache, Counters};
 use crate::catalog::Catalog;
+use crate::catalog::leaves::Leaves;
 use crate::config::{Config, Memory};
 use crate::driver;
 use crate::fill::{Filler, Maker, Peers, ReadThrough, Reader, TransferThrottle};
-use crate::leaves::Leaves;
 use crate::membership::{Cluster, Placements};
 use crate::plans::ReadPlans;
-use crate::prefetch::Prefetcher;
-use crate::replication::Copier;
 use crate::serve::{Listeners, Servers, io_error};
 use crate::shared::Shared;
 

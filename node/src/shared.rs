@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Counters};
 use crate::catalog::Catalog;
+use crate::catalog::leaves::Leaves;
 use crate::config::Config;
 use crate::fill::{Peers, ReadThrough, TransferThrottle};
-use crate::leaves::Leaves;
 use crate::membership::{Cluster, Placements};
 use crate::plans::ReadPlans;
 

@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Awaited, Cache, Counters, Found, Priority, Waited};
 use crate::catalog::Catalog;
+use crate::catalog::leaves::Leaves;
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::fill::{Filler, Maker, Peers, ReadThrough, Reader};
-use crate::leaves::Leaves;
 use crate::membership::Placements;
 
 /// Longer than any wait of a passing test, so that a failing test ends.

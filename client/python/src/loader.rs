@@ -48,6 +48,7 @@ pub(crate) struct Settings {
     locality: Option<Py<Locality>>,
     rank_hosts: String,
     quiet: bool,
+    job: String,
 }
 
 /// Height, width, the name of a crop and its bounds, and whether rows are mirrored and gray.
@@ -66,7 +67,8 @@ impl Settings {
             .worker(self.worker, self.workers)
             .last(last(&self.last).or_raise(py)?)
             .rank_hosts(rank_hosts(&self.rank_hosts).or_raise(py)?)
-            .prefetch(self.prefetch);
+            .prefetch(self.prefetch)
+            .job(&self.job);
         let builder = if self.quiet { builder.quiet() } else { builder };
         let mut builder = if self.skip_bad { builder.skip_bad() } else { builder };
         for (name, row) in &self.images {

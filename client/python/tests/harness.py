@@ -9,10 +9,16 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
+
+#: The secret of the nodes of a cluster.
+TOKEN = "a-secret-of-the-tests"
+
+#: Seconds in which a ring must have changed.
+HANG_SECONDS = 60
 
 ROOT = Path(__file__).resolve().parents[3]
 BINARIES = Path(os.environ.get("LARDER_TEST_BINARIES", ROOT / "target/debug"))
@@ -131,3 +137,30 @@ def ring(folder: Path, *names: str, origin: str) -> Iterator[list[Node]]:
             nodes.append(Node(home, origin=origin, listen=listen, members=members))
             running.callback(nodes[-1].stop)
         yield nodes
+
+
+@contextmanager
+def member(home: Path, *more: str, memory: str = "256MiB") -> Iterator[Node]:
+    """A node that founds a cluster, or joins one."""
+    home.mkdir()
+    cluster = ["--state", str(home / "state"), "--token", TOKEN, *more]
+    node = Node(home, origin="s3://data", memory=memory, more=cluster)
+    try:
+        yield node
+    finally:
+        node.stop()
+
+
+def active_nodes(cluster: str) -> list[str]:
+    """The ids of the nodes that own shards."""
+    tool = [BINARIES / "larder", "--cluster", cluster, "ring", "status", "-o", "json"]
+    nodes = json.loads(subprocess.check_output(tool))["nodes"]
+    return [node["node"] for node in nodes if node["state"] == "active"]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait for a change of the ring."""
+    deadline = time.monotonic() + HANG_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -17,15 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import larder
-from harness import BINARIES, Node, S3Server, ring
+from harness import BINARIES, HANG_SECONDS, TOKEN, S3Server, active_nodes, member, ring
 from test_formats import tar_samples, texts, write_tar, write_tars
 from test_parquet import write_many
-
-#: The secret of the nodes of a cluster.
-TOKEN = "a-secret-of-the-tests"
-
-#: Seconds in which a ring must have changed.
-HANG_SECONDS = 60
 
 #: The rows of a column of bytes, and its name.
 Written = tuple[str, list[bytes]]
@@ -62,18 +56,6 @@ def test_rows_come_from_a_peer(
             assert texts(ds[:][name]) == rows
 
 
-@contextmanager
-def member(home: Path, *more: str) -> Iterator[Node]:
-    """A node that founds a cluster, or joins one."""
-    home.mkdir()
-    cluster = ["--state", str(home / "state"), "--token", TOKEN, *more]
-    node = Node(home, origin="s3://data", more=cluster)
-    try:
-        yield node
-    finally:
-        node.stop()
-
-
 def test_ring_changes_while_it_reads(
     written: tuple[str, str, list[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,9 +82,7 @@ def test_ring_changes_while_it_reads(
         epochs_until(lambda: True)
 
         def has_joined() -> bool:
-            said = subprocess.check_output([*larder_cli, "ring", "status", "-o", "json"])
-            states = [node["state"] for node in json.loads(said)["nodes"]]
-            return states == ["active", "active"]
+            return len(active_nodes(first.address)) == 2
 
         with member(tmp_path / "second", "--join", first.address.removeprefix("http://")):
             epochs_until(has_joined)

@@ -7,9 +7,8 @@ use larder_dataset::Manifest;
 
 use super::{
     Loader, ShuffleMode,
-    announce::Announced,
     content::Content,
-    epoch::Ahead,
+    epoch::{Ahead, Announced},
     fetch::{BatchFetcher, Decoding, Gather, Look, Mapped, SnapshotRows},
     layout::{self, Decode, Layout, invalid},
     locality::Divider,
@@ -259,7 +258,9 @@ impl LoaderBuilder {
         let fetcher = Arc::new(BatchFetcher { snapshots, layout, buffers, decoding });
         let announced = |pass: &_| {
             let announces = !self.unannounced;
-            announces.then(|| Announced::new(&self.job, &sources, pass)).flatten()
+            let read = sources.iter();
+            let read = read.map(|one| (one.cluster.clone(), one.manifest().snapshot()));
+            announces.then(|| Announced::new(&self.job, read, pass)).flatten()
         };
         let mut loader = Loader::new(job, fetcher, ahead, announced)?;
         self.resume.map_or(Ok(()), |state| loader.resume(state))?;

@@ -1,11 +1,12 @@
 //! The iterator over the batches of one epoch, and its progress.
 
+mod announce;
+
 use std::{fmt, mem, sync::Arc, task::Poll, time::Duration};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
-    announce::Reading,
     batch::{Batch, OnHost},
     caller_buffers::CallerBuffers,
     fetch::{BatchFetcher, BatchMemory, Choice, Fetch},
@@ -19,6 +20,8 @@ use crate::{
     process,
     sampler::{EpochDigest, LoaderState, PassName, PlanId},
 };
+
+pub(super) use announce::{Announced, Reading};
 
 /// The progress of an epoch, without batches that are only fetched ahead.
 #[derive(Debug, Clone, Copy)]

@@ -24,11 +24,18 @@
 //! assert_eq!(schedule.fetches, fetches);
 //! ```
 //!
-//! Thread rule: pure functions of plain data. Non-goals: clocks, networks, and the books of the
-//! cache, which `larder-store` keeps.
+//! An [`Outlook`] turns this into what a node does now: the fetches that it has room for, and the
+//! maps that clients are to return. [`jobs`] joins the loaders of a job, which announce it each.
+//!
+//! Thread rule: pure functions of plain data; `now` is handed in. Non-goals: networks, and the
+//! books of the cache, which `larder-store` keeps.
 
+mod jobs;
+mod outlook;
 mod plan;
 mod schedule;
 
+pub use jobs::{Job, Loader, jobs};
+pub use outlook::{Due, InMemory, Looked, Otherwise, Outlook, OwnShard, Reads};
 pub use plan::{Plan, joined};
 pub use schedule::{Fetch, Schedule, Shard, Use, schedule};

@@ -87,7 +87,7 @@ struct AfterUnlock {
 impl Cache {
     /// Returns the state of each of `shards`, in their order. Absent shards begin to be filled if
     /// they are admitted. Takes the lock once if all are resident. The caller made sure that they
-    /// may be looked for ([`Leaves::ready`](crate::leaves::Leaves::ready)).
+    /// may be looked for ([`Leaves::ready`](crate::catalog::leaves::Leaves::ready)).
     ///
     /// # Panics
     /// The dataset has no such shard.

@@ -25,6 +25,8 @@ pub(crate) struct Usage {
     pub(crate) filling: Tally,
     /// Evicted shards that a process may still map.
     pub(crate) orphaned: Tally,
+    /// Shards evicted so far because they were given up.
+    pub(crate) given_up_count: u64,
     /// Fills that no worker has begun.
     pub(crate) queued: usize,
     /// The page size of the latest extent.
@@ -63,6 +65,7 @@ impl Cache {
             resident: budget.resident(),
             filling: budget.filling(),
             orphaned: budget.orphaned(),
+            given_up_count: state.store.given_up_count(),
             queued: state.queue.len(),
             page_size: state.page_size,
         }

@@ -9,10 +9,10 @@ use larder_membership::agent::{Pulled, Shard};
 use larder_membership::record::Dataset as Described;
 
 use super::planning::open;
+use crate::background::replication::{ensure_resident, failed, give_way};
 use crate::cache::Priority;
 use crate::clock;
 use crate::membership::Cluster;
-use crate::replication::{ensure_resident, failed, give_way};
 use crate::shared::Shared;
 
 /// The part of the cache that concerns the agent.

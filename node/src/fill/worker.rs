@@ -15,8 +15,8 @@ use super::maker::{Source, Stored, cannot_be_made};
 use super::peer_source::PeerSource;
 use super::{Maker, Reader};
 use crate::cache::{Cache, Counters, GaveUp, InFlightFill, Job, ShardPlan, Working, extent_error};
+use crate::catalog::leaves::Leaves;
 use crate::fill::{ByteSink, GetParts, ObjectRange, Peers, TransferThrottle};
-use crate::leaves::Leaves;
 
 /// The state that the workers share.
 pub(crate) struct Filler {

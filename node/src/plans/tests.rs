@@ -44,7 +44,7 @@ fn loaders_in_step_are_one_job_and_distant_ones_are_others() {
 }
 
 #[test]
-fn plan_advances_by_its_rate_and_ends_five_seconds_after_it_was_told() {
+fn plan_advances_by_its_rate_and_ends_after_five_seconds() {
     let (plans, now) = (ReadPlans::default(), clock::now());
     plans.tell(vec![plan(1, 4, 5)], true, any, now).unwrap();
     let later = |ms| now + Duration::from_millis(ms);

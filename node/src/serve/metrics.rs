@@ -12,6 +12,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use super::{Activity, Context};
 use crate::cache::{Counters, Usage};
+use crate::clock;
 use crate::membership::Standing;
 
 /// A metric: its name, its meaning, and a function that reads it.
@@ -45,6 +46,9 @@ const FILLED: &[Metric<Counters>] = &[
         c.peer_bytes.get()
     }),
     ("larder_rows_by_range_total", "rows read by range", |c| c.rows_by_range.get()),
+    ("larder_prefetched_bytes_total", "bytes of shards fetched before a reader asked", |c| {
+        c.prefetched_bytes.get()
+    }),
     ("larder_evicted_shards_total", "shards let go of", |c| c.evictions.get()),
     ("larder_evicted_bytes_total", "bytes of shards let go of", |c| c.evicted_bytes.get()),
     ("larder_corrupt_shards_total", "shards found corrupt in memory", |c| c.corrupt_shards.get()),
@@ -53,6 +57,9 @@ const FILLED: &[Metric<Counters>] = &[
 const GAUGES: &[Metric<Context>] = &[
     ("larder_leases", "shards held by clients on this host", |c| c.clients.leases()),
     ("larder_gathers_in_progress", "gathers being answered", |c| c.activity.gathering.get()),
+    ("larder_plans", "jobs whose read plans are known", |c| {
+        c.shared.plans.jobs(clock::now()).len() as u64
+    }),
     ("larder_datasets_open", "datasets open", |c| c.shared.catalog.list().len() as u64),
     ("larder_ring_version", "version of the ring in use", |c| {
         c.shared.placements.load().ring().version()
@@ -80,6 +87,7 @@ const AGREED: &[Metric<Standing>] = &[
 ];
 
 const ROWS: &str = "larder_rows_total";
+const GIVEN_UP: &str = "larder_given_up_shards_total";
 const MEMORY: &str = "larder_memory_bytes";
 const SHARDS: &str = "larder_shards";
 const CONNECTIONS: &str = "larder_connections";
@@ -99,6 +107,7 @@ fn describe() {
     SERVED.iter().for_each(|&(name, what, _)| describe_counter!(name, what));
     FILLED.iter().for_each(|&(name, what, _)| describe_counter!(name, what));
     describe_counter!(ROWS, "rows sent, by source: memory, or origin when they were waited for");
+    describe_counter!(GIVEN_UP, "shards let go of for others that were needed sooner");
     describe_gauge!(MEMORY, "bytes that shards take, by state");
     describe_gauge!(SHARDS, "shards that take memory, by state");
     describe_gauge!(CONNECTIONS, "connections, by plane: data or socket");
@@ -120,6 +129,8 @@ pub(crate) fn render(context: &Context) -> String {
     for (name, _, get) in FILLED {
         counter!(*name, "node" => node.clone()).absolute(get(filled));
     }
+    let given_up = context.shared.cache.usage().given_up_count;
+    counter!(GIVEN_UP, "node" => node.clone()).absolute(given_up);
     let rows = [("memory", &served.rows_memory), ("origin", &served.rows_origin)];
     for (source, rows) in rows {
         counter!(ROWS, "node" => node.clone(), "source" => source).absolute(rows.get());

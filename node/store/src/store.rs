@@ -37,6 +37,8 @@ pub struct Store<K, G, F, R> {
     budget: Budget,
     policy: KeepWhatYouHave,
     foreseen: Foreseen<K>,
+    /// Shards that were evicted because they were given up.
+    given_up_count: u64,
     quota_bytes: u64,
     /// Before this time it is not worth looking for something to evict.
     look_again: Option<Instant>,
@@ -133,6 +135,7 @@ where
             budget,
             policy,
             foreseen: Foreseen::default(),
+            given_up_count: 0,
             quota_bytes,
             look_again: None,
             serials: Serials::default(),
@@ -288,6 +291,7 @@ where
             Some(entry.bytes)
         };
         let chosen = self.foreseen.make_room(needed, bytes_of);
+        self.given_up_count += chosen.len() as u64;
         chosen.into_iter().filter_map(|id| self.let_go(id, now)).collect()
     }
 

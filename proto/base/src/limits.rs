@@ -450,6 +450,9 @@ pub const READ_PLANS_BYTES_MAX: usize = 1 << 20;
 /// Stretches of consecutive shards of a read plan, so that a request of one plan fits its limit.
 pub const READ_PLAN_RUNS_MAX: usize = 6_000;
 
+/// Jobs of read plans that a node lists.
+pub const READ_JOBS_SHOWN_MAX: usize = 256;
+
 /// Bytes of the name of a job.
 pub const JOB_NAME_BYTES_MAX: usize = 64;
 

@@ -16,13 +16,15 @@ pub enum Shuffle {
     /// Samples in their own order.
     None,
     /// Shards in random order, and rows in random order within each `shards` consecutive ones. Each
-    /// shard is used in one stretch of the epoch, so a dataset larger than memory is read once.
+    /// shard is used in one stretch of the epoch. Loaders tell the nodes this order. So of
+    /// a dataset larger than memory, an epoch reads the part that does not fit once, in whole
+    /// shards.
     Window {
         /// Shards of a window.
         shards: NonZeroU32,
     },
     /// All samples in random order. Every batch touches shards everywhere: for datasets that fit
-    /// into the cluster.
+    /// into the cluster. Otherwise each row of a shard that is not in memory is a request.
     Global,
 }
 
@@ -32,8 +34,9 @@ impl Shuffle {
     /// `dataset_bytes` are the bytes of all shards, `cluster_bytes` the sum of the nodes' memory
     /// budgets, `shard_bytes` those of a typical shard. It *fits* with a quarter to spare, because
     /// a ring fills its fullest node to about 1.24 times the mean. A window takes
-    /// [`WINDOW_SHARDS_DEFAULT`] shards, or as many as fill a quarter of the cluster if that is
-    /// less (at least one): the window in use and the next one being filled then take half.
+    /// [`WINDOW_SHARDS_DEFAULT`] shards, or as many as fill an eighth of the cluster if that is
+    /// less (at least one). The window in use and the next one then take a quarter, and no node of
+    /// many has too little room for its part of them.
     ///
     /// All processes of a job must come to the same answer: let one decide, or compare the
     /// [`PlanId`](super::PlanId), which carries it.
@@ -41,7 +44,7 @@ impl Shuffle {
         if dataset_bytes.saturating_add(dataset_bytes / 4) <= cluster_bytes {
             return Self::Global;
         }
-        let affordable = u32::try_from(cluster_bytes / 4 / shard_bytes.max(1)).unwrap_or(u32::MAX);
+        let affordable = u32::try_from(cluster_bytes / 8 / shard_bytes.max(1)).unwrap_or(u32::MAX);
         let shards = NonZeroU32::new(affordable).unwrap_or(NonZeroU32::MIN);
         Self::Window { shards: shards.min(WINDOW_SHARDS_DEFAULT) }
     }
@@ -71,15 +74,15 @@ mod tests {
     #[test]
     fn auto_is_global_only_if_the_dataset_fits_with_reserve() {
         assert_eq!(Shuffle::auto(8 * GIB, 10 * GIB, 64 * MIB), Shuffle::Global);
-        assert_eq!(Shuffle::auto(9 * GIB, 10 * GIB, 64 * MIB), window(40));
+        assert_eq!(Shuffle::auto(9 * GIB, 10 * GIB, 64 * MIB), window(20));
         assert_eq!(Shuffle::auto(u64::MAX, u64::MAX, 64 * MIB), Shuffle::Global);
         assert_eq!(Shuffle::auto(0, 0, 0), Shuffle::Global);
     }
 
     #[test]
-    fn auto_window_fits_twice_into_half_the_cluster() {
+    fn auto_window_fits_twice_into_a_quarter_of_the_cluster() {
         assert_eq!(Shuffle::auto(1 << 50, 1 << 40, 64 * MIB), window(64));
-        assert_eq!(Shuffle::auto(1 << 50, GIB, 64 * MIB), window(4));
+        assert_eq!(Shuffle::auto(1 << 50, GIB, 64 * MIB), window(2));
         assert_eq!(Shuffle::auto(1 << 50, 0, 64 * MIB), window(1));
         assert_eq!(Shuffle::auto(1 << 50, 1 << 40, 0), window(64));
     }

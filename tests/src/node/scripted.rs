@@ -225,6 +225,20 @@ fn unscripted<T>() -> Result<T, Status> {
     Err(Status::unimplemented("not in the script"))
 }
 
+fn job() -> schema::ReadJob {
+    schema::ReadJob {
+        job: "resnet".to_owned(),
+        snapshot: vec![1; 32].into(),
+        uri: "s3://bucket/images".to_owned(),
+        pass: 3,
+        windows: 40,
+        slowest_window: 11,
+        fastest_window: 12,
+        loaders: 8,
+        rate: Some(0.25),
+    }
+}
+
 #[tonic::async_trait]
 impl Node for Says {
     async fn describe(
@@ -264,6 +278,8 @@ impl Node for Says {
             evicted_shards: 12,
             evicted_bytes: 13,
             recalls: 14,
+            prefetched_bytes: 15 << 20,
+            given_up_shards: 16,
         };
         Ok(Response::new(schema::NodeDescription {
             node_id: "a".to_owned(),
@@ -283,6 +299,7 @@ impl Node for Says {
             memory: Some(memory),
             counters: Some(counters),
             load: Some(load),
+            read_jobs: vec![job()],
         }))
     }
 

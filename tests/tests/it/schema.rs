@@ -47,6 +47,7 @@ const PRINTED: &[&str] = &[
     "NodeFigures",
     "PastChange",
     "PlanFigures",
+    "ReadJob",
     "TakeOverResponse",
 ];
 
@@ -72,11 +73,14 @@ const PRINTED_FIELDS: &[(&str, &str)] = &[
         "NodeDescription.uptime_ms",
         r#"rename = "uptime_seconds", serialize_with = "super::json::seconds""#,
     ),
+    ("NodeDescription.read_jobs", r#"rename = "jobs""#),
     ("NodeFigures.node_id", r#"rename = "node""#),
     ("PastChange.committed", r#"rename = "outcome", serialize_with = "super::json::outcome""#),
     ("PastChange.number", r#"rename = "change""#),
     ("PlanFigures.plan_id", r#"rename = "plan", serialize_with = "super::json::hex""#),
     ("PlanFigures.replicas", r#"skip_serializing_if = "Option::is_none""#),
+    ("ReadJob.rate", r#"rename = "windows_per_second""#),
+    ("ReadJob.snapshot", r#"serialize_with = "super::json::hex""#),
     ("TakeOverResponse.node_id", r#"rename = "coordinator""#),
 ];
 

@@ -65,6 +65,8 @@ class Settings(TypedDict):
     rank_hosts: _distributed.RankHosts
     #: Whether the native loader warns of nothing.
     quiet: bool
+    #: The name of the job in listings; may be empty.
+    job: str
 
 
 def settings_of(
@@ -79,6 +81,7 @@ def settings_of(
     bad: Bad = "error",
     prefetch: int | None = None,
     locality: Locality | None = None,
+    job: str = "",
 ) -> Settings:
     """Checks a user's arguments, and returns the settings of a loader without workers."""
     images, sounds = _decode.native(decode)
@@ -103,6 +106,7 @@ def settings_of(
         "locality": locality,
         "rank_hosts": _distributed.rank_hosts(coordinates),
         "quiet": False,
+        "job": job,
     }
 
 
@@ -526,6 +530,7 @@ class Loads:
         pin_memory: PinMemory = "auto",
         device: Any = None,
         device_way: DeviceWay = "auto",
+        job: str = "",
         **unknown: Never,
     ) -> Loader:
         """A loader of batches, each a dict of arrays: every sample once an epoch.
@@ -537,7 +542,7 @@ class Loads:
             shuffle: ``"global"`` shuffles all samples, ``"window:64"`` (or ``"window"``) those of
                 64 shards at a time, ``"none"`` nothing. ``"auto"`` takes ``"global"`` if the
                 dataset and a quarter more fit the memory of the nodes. Otherwise it takes a window
-                of 64 shards, or of as many as fill a quarter of that memory. Without nodes, and for
+                of 64 shards, or of as many as fill an eighth of that memory. Without nodes, and for
                 ranks on several hosts with a node of their own each, it takes ``"window:64"``. For
                 several ranks of a named cluster all its nodes must answer. :attr:`Loader.shuffle`
                 is the result. True is ``"auto"``, False ``"none"``.
@@ -591,6 +596,7 @@ class Loads:
                 copied from it. ``"direct"``: copied from the pages of the cache, if rows are
                 32 KiB or more or lie side by side; an error if the driver refuses that.
                 ``"auto"``: direct if possible, else staged.
+            job: a name for people, at most 64 bytes: ``larder node show`` lists what the job reads.
 
         Raises:
             InvalidArgument: an argument is outside its range, or does not fit another.
@@ -615,6 +621,7 @@ class Loads:
             bad=bad,
             prefetch=prefetch,
             locality=_locality.agreed(locality, self, coordinates, group),
+            job=job,
         )
         loader = Loader(
             _Source(

@@ -344,6 +344,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         rank, world_size, group: likewise; resolved here, not in a worker.
         prefetch: batches that each worker fetches ahead.
         locality: as for :meth:`larder.Dataset.loader`.
+        job: as for :meth:`larder.Dataset.loader`.
         batched: whether batches are delivered, or samples for the DataLoader to collate. For
             samples, the DataLoader's ``batch_size`` must be this one. Otherwise batches mix samples
             of different workers.
@@ -365,6 +366,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         bad: Bad = "error",
         prefetch: int = 2,
         locality: larder.Locality | bool = False,
+        job: str = "",
         batched: bool = True,
     ) -> None:
         coordinates = _distributed.resolve(rank, world_size, group)
@@ -379,6 +381,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             bad=bad,
             prefetch=prefetch,
             locality=_locality.agreed(locality, dataset, coordinates, group),
+            job=job,
         )
         self._plan = _Plan(dataset, coordinates, settings, last)
         self._batched = batched

@@ -1,12 +1,14 @@
 //! Describes a node at this moment.
 
 use bytes::Bytes;
+use larder_base::limits;
 use larder_extent::PageSize;
-use larder_wire::control::{Counters, Load, MemoryUse, NodeDescription};
+use larder_wire::control::{Counters, Load, MemoryUse, NodeDescription, ReadJob as ReadJobMessage};
 use larder_wire::data::PROTOCOL_VERSIONS;
 
 use crate::cache::Usage;
 use crate::clock;
+use crate::plans::ReadJob;
 use crate::serve::Context;
 use crate::serve::control::saturated;
 
@@ -34,7 +36,32 @@ pub(super) fn describe(context: &Context) -> NodeDescription {
         memory: Some(memory(context, &usage)),
         counters: Some(counters(context, &usage)),
         load: Some(load(context, &usage)),
+        read_jobs: read_jobs(context),
     }
+}
+
+fn read_jobs(context: &Context) -> Vec<ReadJobMessage> {
+    let jobs = context.shared.plans.jobs(clock::now());
+    let shown = jobs.into_iter().take(limits::READ_JOBS_SHOWN_MAX);
+    let message = |job: ReadJob| ReadJobMessage {
+        job: job.name.to_string(),
+        snapshot: Bytes::copy_from_slice(job.snapshot.as_bytes()),
+        uri: context
+            .shared
+            .catalog
+            .list()
+            .iter()
+            .find(|dataset| dataset.snapshot() == job.snapshot)
+            .map(|dataset| dataset.uri().to_string())
+            .unwrap_or_default(),
+        pass: job.pass,
+        windows: job.keys.windows(),
+        slowest_window: job.slowest,
+        fastest_window: job.fastest,
+        loaders: job.loaders,
+        rate: job.rate,
+    };
+    shown.map(message).collect()
 }
 
 fn memory(context: &Context, usage: &Usage) -> MemoryUse {
@@ -66,6 +93,8 @@ fn counters(context: &Context, usage: &Usage) -> Counters {
         evicted_shards: fills.evictions.get(),
         evicted_bytes: fills.evicted_bytes.get(),
         recalls: served.recalls.get(),
+        prefetched_bytes: fills.prefetched_bytes.get(),
+        given_up_shards: usage.given_up_count,
     }
 }
 

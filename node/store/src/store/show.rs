@@ -141,6 +141,11 @@ where
         })
     }
 
+    /// Returns how many shards were evicted so far because they were given up.
+    pub fn given_up_count(&self) -> u64 {
+        self.given_up_count
+    }
+
     /// Returns the bytes of orphans that are not expected to be free soon: some process maps them.
     pub fn mapped_orphan_bytes(&self, now: Instant) -> u64 {
         self.budget.orphaned().bytes.saturating_sub(self.orphans.leaving_bytes(now))

@@ -3,7 +3,7 @@
 pub struct DescribeRequest {}
 /// A node at this moment.
 #[derive(serde::Serialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodeDescription {
     /// The node's stable name in the ring.
     #[prost(string, tag = "1")]
@@ -64,6 +64,42 @@ pub struct NodeDescription {
     /// Why origin prefixes can't be read, by the node's last look. Each names its prefix.
     #[prost(string, repeated, tag = "17")]
     pub origin_faults: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The jobs whose read plans the node knows, at most 256 of them.
+    #[prost(message, repeated, tag = "18")]
+    #[serde(rename = "jobs")]
+    pub read_jobs: ::prost::alloc::vec::Vec<ReadJob>,
+}
+/// A job: loaders that go through the shards of a snapshot together.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReadJob {
+    /// Its name, as its loaders say. May be empty.
+    #[prost(string, tag = "1")]
+    pub job: ::prost::alloc::string::String,
+    /// The snapshot, 32 bytes, and the dataset's prefix. Empty: not open on this node.
+    #[prost(bytes = "bytes", tag = "2")]
+    #[serde(serialize_with = "super::json::hex")]
+    pub snapshot: ::prost::bytes::Bytes,
+    #[prost(string, tag = "3")]
+    pub uri: ::prost::alloc::string::String,
+    /// The number of its pass, and the windows of a pass.
+    #[prost(uint64, tag = "4")]
+    pub pass: u64,
+    #[prost(uint32, tag = "5")]
+    pub windows: u32,
+    /// The windows of its slowest and its fastest loader, from 0. From the number of windows on,
+    /// they count in the next pass.
+    #[prost(uint32, tag = "6")]
+    pub slowest_window: u32,
+    #[prost(uint32, tag = "7")]
+    pub fastest_window: u32,
+    /// Its loaders: ranks, and their workers.
+    #[prost(uint32, tag = "8")]
+    pub loaders: u32,
+    /// Windows a second over the last minute. Absent: not known yet.
+    #[prost(double, optional, tag = "9")]
+    #[serde(rename = "windows_per_second")]
+    pub rate: ::core::option::Option<f64>,
 }
 /// Bytes of the memory budget by use. resident + filling + orphaned never exceeds budget.
 #[derive(serde::Serialize)]
@@ -131,6 +167,12 @@ pub struct Counters {
     /// Requests to clients to drop a map.
     #[prost(uint64, tag = "14")]
     pub recalls: u64,
+    /// Bytes of shards fetched before a reader asked.
+    #[prost(uint64, tag = "15")]
+    pub prefetched_bytes: u64,
+    /// Shards evicted for others that were needed sooner. Part of evicted_shards.
+    #[prost(uint64, tag = "16")]
+    pub given_up_shards: u64,
 }
 /// Connections, leases and work of a node at this moment.
 #[derive(serde::Serialize)]

@@ -3,13 +3,13 @@
 //! ```text
 //! plans ──▶ future: the uses of this node's shards ──▶ MIN ──▶ shards to fetch, and to give up
 //!                                                              │            │
-//!                                      fills, soonest first ◀──┘            └──▶ the store: a fetch
-//!                                                                   may take their room, and no other
+//!                         fills, soonest first ◀───────────────┘            │
+//!                         the store: a fetch may take their room, no other ◀┘
 //! ```
 //!
 //! The future is computed anew when a loader enters a window, and every few seconds otherwise. Both
-//! lists are carried out as early as there is room. What is given up and mapped by clients is
-//! recalled first.
+//! lists are carried out as early as there is room. Shards that are given up and mapped by clients
+//! are recalled first.
 //!
 //! Thread rule: one tokio task, which computes on a blocking thread and takes at most one part in a
 //! hundred of a core. Non-goals: the plans themselves (`plans`), and the books of memory.
@@ -22,16 +22,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_base::limits;
+use larder_foresight::Looked;
 use larder_membership::agent::Pulled;
 use larder_store::Foreseen;
 use tokio::task::{self, JoinSet};
 use tokio::time;
 
+use crate::background::replication::ensure_resident;
 use crate::cache::Priority;
 use crate::clock;
-use crate::replication::ensure_resident;
+use crate::dataset::Dataset;
 use crate::shared::Shared;
-use future::{Due, Future, Situation};
+use future::{Future, Situation};
 
 /// How often the future is computed if nothing changes.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -44,6 +46,17 @@ const SHARE: u32 = 100;
 
 /// How soon a fetch without room is tried again. Clients may return recalled maps meanwhile.
 const ROOM_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A shard to fetch.
+#[derive(Debug)]
+struct Due {
+    dataset: Arc<Dataset>,
+    /// Its number in the dataset.
+    shard: u32,
+    bytes: u64,
+    /// When it is needed, in milliseconds from the computation.
+    deadline: u64,
+}
 
 /// The state of the task.
 pub(crate) struct Prefetcher {
@@ -106,11 +119,18 @@ impl Prefetcher {
                 let looked = future.look(&shared.catalog, &jobs, &situation, begun);
                 (future, looked)
             };
-            let Ok((future, looked)) = task::spawn_blocking(look).await else { return };
+            let Ok((future, (looked, datasets))) = task::spawn_blocking(look).await else { return };
             self.future = future;
-            self.shared.cache.foresee(looked.foreseen);
-            looked.recalled.into_iter().for_each(|id| self.shared.cache.ask_back(id));
-            (self.due, self.lacks_room) = (looked.due, false);
+            let Looked { fetches, given_up, due, recalled } = looked;
+            self.shared.cache.foresee(Foreseen { fetches, given_up: given_up.into() });
+            recalled.into_iter().for_each(|id| self.shared.cache.ask_back(id));
+            let due = due.into_iter().map(|due| Due {
+                dataset: Arc::clone(&datasets[due.reads]),
+                shard: due.number,
+                bytes: due.bytes,
+                deadline: due.deadline,
+            });
+            (self.due, self.lacks_room) = (due.collect(), false);
             self.feed();
         }
         let now = clock::now();

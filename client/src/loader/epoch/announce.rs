@@ -1,5 +1,5 @@
-//! Tells the nodes in which order a loader reads shards, and how far it is. They fetch what is
-//! needed soonest, and keep it.
+//! Tells the nodes in which order a loader reads shards, and how far it is. They fetch the shards
+//! that are needed soonest, and keep them.
 //!
 //! Thread rule: fetching threads write two numbers. A task of the client's runtime looks at them
 //! and tells a node once a second, and soon after the loader entered another window. It ends with
@@ -23,13 +23,13 @@ use larder_base::{ErrorKind, SnapshotId, limits};
 use larder_wire::control::ReadPlan;
 use tokio::time;
 
-use super::{
-    builder::Source,
-    content::{Sequence, SourcePlace},
-    pass::Pass,
-};
 use crate::{
-    Cluster, process,
+    Cluster,
+    loader::{
+        content::{Sequence, SourcePlace},
+        pass::Pass,
+    },
+    process,
     process::PerProcess,
     runtime,
     sampler::{ShardKeys, Shuffle},
@@ -45,7 +45,7 @@ const RATE_SECONDS: usize = 60;
 const RATE_AFTER: Duration = Duration::from_millis(200);
 
 /// What a loader announces.
-pub(super) struct Announced {
+pub(in crate::loader) struct Announced {
     job: String,
     sources: Box<[AnnouncedSource]>,
     reading: ArcSwap<Reading>,
@@ -63,7 +63,7 @@ struct AnnouncedSource {
 }
 
 /// How far a loader is in a pass.
-pub(super) struct Reading {
+pub(in crate::loader) struct Reading {
     pass: Arc<Pass>,
     /// The first position that was not handed out, and the end of those whose fetch has begun.
     oldest: AtomicU64,
@@ -71,24 +71,24 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) fn new(pass: Arc<Pass>) -> Arc<Self> {
+    pub(in crate::loader) fn new(pass: Arc<Pass>) -> Arc<Self> {
         let start = pass.start();
         let (oldest, newest) = (AtomicU64::new(start), AtomicU64::new(start));
         Arc::new(Self { pass, oldest, newest })
     }
 
     /// Notes that a batch is being fetched.
-    pub(super) fn begins(&self, batch: u64) {
+    pub(in crate::loader) fn begins(&self, batch: u64) {
         self.newest.fetch_max(self.pass.positions(batch).end, Release);
     }
 
     /// Notes that a batch was handed out.
-    pub(super) fn handed_out(&self, batch: u64) {
+    pub(in crate::loader) fn handed_out(&self, batch: u64) {
         self.oldest.fetch_max(self.pass.positions(batch).end, Release);
     }
 
     /// Notes that the pass is over.
-    pub(super) fn ended(&self) {
+    pub(in crate::loader) fn ended(&self) {
         self.oldest.fetch_max(self.pass.sequence().len(), Release);
     }
 
@@ -100,17 +100,21 @@ impl Reading {
 
 impl Announced {
     /// What a loader of these sources announces. `None` without nodes, and if the user wants none.
-    pub(super) fn new(job: &str, sources: &[Source], pass: &Arc<Pass>) -> Option<Arc<Self>> {
+    pub(in crate::loader) fn new(
+        job: &str,
+        sources: impl Iterator<Item = (Option<Arc<Cluster>>, SnapshotId)>,
+        pass: &Arc<Pass>,
+    ) -> Option<Arc<Self>> {
         if env::var("LARDER_PLANS").is_ok_and(|plans| plans == "off") {
             return None;
         }
-        let source = |(number, source): (usize, &Source)| {
-            let (cluster, snapshot) = (source.cluster.clone()?, source.manifest().snapshot());
+        let source = |(number, (cluster, snapshot)): (usize, (Option<Arc<Cluster>>, _))| {
+            let cluster = cluster?;
             let mut reader = [0; 16];
             fastrand::fill(&mut reader);
             Some(AnnouncedSource { cluster, snapshot, number, reader })
         };
-        let sources: Box<[_]> = sources.iter().enumerate().filter_map(source).collect();
+        let sources: Box<[_]> = sources.enumerate().filter_map(source).collect();
         (!sources.is_empty()).then(|| {
             let reading = ArcSwap::new(Reading::new(Arc::clone(pass)));
             Arc::new(Self { job: job.to_owned(), sources, reading, task: PerProcess::new() })
@@ -118,12 +122,12 @@ impl Announced {
     }
 
     /// Goes over to another pass.
-    pub(super) fn turn_to(&self, reading: &Arc<Reading>) {
+    pub(in crate::loader) fn turn_to(&self, reading: &Arc<Reading>) {
         self.reading.store(Arc::clone(reading));
     }
 
     /// Starts the task in this process. Without a runtime nothing is announced.
-    pub(super) fn start(self: &Arc<Self>) {
+    pub(in crate::loader) fn start(self: &Arc<Self>) {
         let _ = self.task.try_get(|_| runtime::spawn(announce(Arc::downgrade(self))));
     }
 }
