@@ -131,7 +131,9 @@ impl<K: Copy + Eq + Hash> Outlook<K> {
             let uses = reads.plans.iter().map(|plan| plan.uses(shards.iter().copied()));
             uses.collect::<Vec<_>>()
         };
-        let uses = joined(reads.iter().zip(&indices).flat_map(of_snapshot), uses_max);
+        let mut uses = joined(reads.iter().zip(&indices).flat_map(of_snapshot), uses_max);
+        // Where not all fit that are needed at once, those stay that are here.
+        uses.sort_by_key(|one| (one.time.start, !table.shards[one.shard as usize].is_held));
         let schedule = schedule(memory, &table.shards, &uses);
         self.looked(&table, &schedule, memory, now)
     }

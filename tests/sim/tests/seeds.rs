@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use larder_sim::{ALL, Report, find, run};
+use larder_sim::{ALL, PLAN_BUGS, Report, find, find_plans, run, run_plans};
 
 /// Seeds for each planted bug, and how many bugs they show at least. The others take `make sim`.
 const BUG_SEEDS: (u64, usize) = (100, 60);
@@ -57,4 +57,26 @@ fn planted_bugs_are_found() {
     let (seeds, found_min) = if is_full() { BUG_SEEDS_FULL } else { BUG_SEEDS };
     let found = wrong(count, |index| find(at(index), 0..seeds));
     assert!(found.len() >= found_min, "only {} of {count} planted bugs found", found.len());
+}
+
+#[test]
+fn no_seed_of_plans_breaks_a_check() {
+    let seeds = if is_full() { 3_000 } else { 300 };
+    let mut reads = [0; 3];
+    for seed in 0..seeds {
+        let report = run_plans(seed, None);
+        assert_eq!(report.violation, None, "{report:?}");
+        assert_eq!(run_plans(seed, None), report, "a seed repeats exactly");
+        reads.iter_mut().zip(report.reads).for_each(|(sum, more)| *sum += more);
+    }
+    let [from_memory, fetched_ahead, by_range] = reads;
+    assert!(fetched_ahead > from_memory / 10, "{reads:?}");
+    assert!(by_range < from_memory / 10, "{reads:?}");
+}
+
+#[test]
+fn planted_bugs_of_plans_are_all_found() {
+    for bug in PLAN_BUGS {
+        assert!(find_plans(bug, 0..200).is_some(), "{bug:?} was not found");
+    }
 }

@@ -48,7 +48,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("client/python", &["larder-client"]),
     ("tests/cuda", &[]),
     ("tests/origin", &[]),
-    ("tests/sim", &["larder-base", "larder-membership", "larder-rebalance"]),
+    (
+        "tests/sim",
+        &[
+            "larder-base",
+            "larder-foresight",
+            "larder-membership",
+            "larder-order",
+            "larder-rebalance",
+            "larder-store",
+        ],
+    ),
 ];
 
 /// A package, and the only folders with libraries that may name it.
