@@ -43,7 +43,7 @@ run-doctests = true
 endif
 TEST_ENV = LARDER_ETCD_SERVER=$(abspath $(ETCD)) LARDER_TEST_PYTHON=$(abspath $(PY))
 
-.PHONY: help sim demo test test-quick test-full check fmt bench bench-cold bench-python bench-peers bench-formats bench-package deny advisories clean-venv python pytest pytest-torch pytest-other pytest-free-threaded wheel test-wheel test-first-hour
+.PHONY: help sim demo test test-quick test-full check fmt bench bench-cold bench-larger bench-python bench-peers bench-formats bench-package deny advisories clean-venv python pytest pytest-torch pytest-other pytest-free-threaded wheel test-wheel test-first-hour
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -149,6 +149,10 @@ fmt: $(READY) ## format
 bench: ## figures as ratios to a baseline of the same run: a table, and JSON under target/bench
 	$(CARGO) build --locked --release -p larder-node -p larder-benches
 	$(BUILD)/release/larder-benches --out target/bench $(BENCH_ARGS)
+
+bench-larger: ## data larger than memory against the tests' S3 server: requests and bytes, counted
+	$(CARGO) build --locked --release -p larder-node -p larder-cli -p larder-benches
+	$(BUILD)/release/larder-benches --only larger --out target/bench-larger $(BENCH_ARGS)
 
 bench-cold: $(GARAGE) ## cold epochs over garage, a real S3 server, beside plain GETs (builds garage: about 15 minutes)
 	$(CARGO) build --locked --release -p larder-node -p larder-benches

@@ -93,7 +93,7 @@ impl Node {
             .arg("--socket")
             .arg(folder.path().join("run/larder.sock"))
             .envs(env.iter().cloned())
-            .env("RUST_LOG", std::env::var("BENCH_LOG").unwrap_or("error".into()));
+            .env("RUST_LOG", "error");
         let server = Server::start(&mut command)
             .map_err(|error| format!("{} (is it built?): {error}", program.display()))?;
         let ready: Value = serde_json::from_str(&server.line)?;

@@ -1,105 +1,126 @@
 //! Epochs of data larger than memory: nodes and jobs against an S3 server that counts requests and
 //! bytes. `make bench-larger`.
 //!
-//! Jobs run in this process, at a pace. What counts is what they cause at the origin in epochs 2 to
-//! 5, beside the bound for any cache. Counts do not depend on the machine.
+//! Jobs run in this process, at a pace. What they cause at the origin in epochs 2 to 5 counts,
+//! beside the bound for any cache. Counts do not depend on the machine.
 //!
 //! Non-goals: rates of a warm node (see the other parts).
 
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use larder_client::Dataset;
+use larder_base::limits;
 use larder_client::sampler::{Last, Shuffle};
+use larder_client::{Dataset, Loader};
 use larder_origin::{Options, S3Server};
 
 use crate::Error;
 use crate::children::Ring;
 use crate::matrix::{Random, npy_header};
 use crate::measure::seconds;
-use crate::report::Report;
+use crate::report::{Larger, Report};
 
 /// An image of 224 x 224 x 3, beside a label of 8 bytes.
 const IMAGE_BYTES: usize = 150_528;
 const SAMPLES: usize = 2048;
 const BATCH: u32 = 32;
 const URI: &str = "s3://data/images";
+/// 158 shards.
+const SHARD_BYTES: u64 = 2 << 20;
 
 /// The first epoch is not counted.
-const EPOCHS: u64 = 5;
+const EPOCHS: u32 = 5;
+/// The shortest time of an epoch of a job of speed 1.
+const PACE: Duration = Duration::from_secs(8);
 
 /// What is measured.
+#[derive(Clone)]
 struct Case {
-    name: String,
     nodes: usize,
     /// Memory of all nodes beside the bytes of all shards.
     memory: f64,
-    shard_bytes: u64,
     shuffle: Shuffle,
-    /// Seed, and the shortest time of an epoch.
-    jobs: Vec<(u64, Duration)>,
+    jobs: Vec<Job>,
     /// Whether loaders tell the nodes their plans.
     has_plans: bool,
+    /// Bytes a second of the origin beside those that a job of speed 1 reads.
+    origin: Option<f64>,
 }
 
-/// Counts of the epochs that count, beside the data of one epoch.
-struct Counted {
-    fetched: f64,
+/// A job: its seed, how often it reads an epoch while a job of speed 1 reads one, and its ranks.
+#[derive(Clone, Copy)]
+struct Job {
+    seed: u64,
+    speed: f64,
+    ranks: u32,
+}
+
+/// The data, and what filling all its shards takes.
+struct Data {
+    bytes: f64,
     gets: f64,
-    epoch_seconds: f64,
 }
 
 pub(crate) fn measure(report: &mut Report) -> Result<(), Error> {
     let folder = tempfile::Builder::new().prefix("larder-bench-").tempdir_in("/dev/shm")?;
     let server = S3Server::start(folder.path(), &Options::default())?;
     write(&server.create_bucket("data")?)?;
-    println!("\ndata larger than memory: what one epoch fetches of the data, GETs, seconds");
-    println!("  {:<60}{:>10}{:>10}{:>10}", "", "fetched", "GETs", "epoch");
+    index(&server)?;
+    let data = weigh(&server)?;
+    println!("\ndata larger than memory: what an epoch of a job causes at the origin");
+    println!("  {:<52}{:>10}{:>10}{:>10}{:>10}", "", "fetched", "GETs", "of bound", "seconds");
     for case in cases() {
-        if std::env::var("BENCH_CASE").is_ok_and(|c| !case.name.contains(&c)) {
-            continue;
-        }
-        index(&server, case.shard_bytes)?;
-        let Counted { fetched, gets, epoch_seconds } = count(&server, &case)?;
-        println!("  {:<60}{fetched:>10.3}{gets:>10.0}{epoch_seconds:>10.2}", case.name);
-        report.add_shares(&case.name, &[("fetched of the data", fetched), ("GETs", gets)]);
+        report.add_larger(count(folder.path(), &server, &data, &case)?);
     }
     Ok(())
 }
 
 fn cases() -> Vec<Case> {
-    let window = |shards| Shuffle::Window { shards: std::num::NonZeroU32::new(shards).expect("1") };
-    let pace = Duration::from_secs(std::env::var("PACE").map_or(4, |p| p.parse().unwrap()));
+    let window =
+        |shards: u32| Shuffle::Window { shards: NonZeroU32::MIN.saturating_add(shards - 1) };
+    let job = |seed, speed| Job { seed, speed, ranks: 1 };
+    let one = |nodes, memory, has_plans| Case {
+        nodes,
+        memory,
+        shuffle: window(6),
+        jobs: vec![job(1, 1.0)],
+        has_plans,
+        origin: None,
+    };
     let mut cases = Vec::new();
-    for has_plans in [false, true] {
-        let plans = if has_plans { "plans" } else { "no plans" };
-        for nodes in [1, 2] {
-            for memory in [0.25, 0.5, 0.75] {
-                cases.push(Case {
-                    name: format!("1 job, {nodes} nodes, c {memory}, {plans}"),
-                    nodes,
-                    memory,
-                    shard_bytes: 2 << 20,
-                    shuffle: window(8),
-                    jobs: vec![(1, pace)],
-                    has_plans,
-                });
-            }
-        }
-        cases.push(Case {
-            name: format!("2 jobs, 1 node, c 0.5, {plans}"),
-            nodes: 1,
-            memory: 0.5,
-            shard_bytes: 2 << 20,
-            shuffle: window(4),
-            jobs: vec![(1, pace), (2, pace * 3 / 2)],
-            has_plans,
-        });
+    for nodes in [1, 2] {
+        cases.push(one(nodes, 0.5, false));
+        cases.extend([0.25, 0.5, 0.75].map(|memory| one(nodes, memory, true)));
     }
+    for has_plans in [false, true] {
+        let jobs = vec![job(1, 1.0), job(2, 0.6)];
+        cases.push(Case { jobs, shuffle: window(3), ..one(1, 0.5, has_plans) });
+    }
+    cases.push(Case { jobs: vec![Job { ranks: 8, ..job(1, 1.0) }], ..one(2, 0.5, true) });
+    cases.push(Case { origin: Some(0.5), ..one(1, 0.5, true) });
+    for has_plans in [false, true] {
+        cases.push(Case { memory: 1.2, ..one(1, 0.5, has_plans) });
+    }
+    cases.push(Case { shuffle: Shuffle::Global, ..one(1, 0.5, true) });
     cases
+}
+
+impl Case {
+    fn title(&self) -> String {
+        let (jobs, nodes) = (self.jobs.len(), self.nodes);
+        let ranks = self.jobs[0].ranks;
+        let ranks = if ranks > 1 { format!(" of {ranks} ranks") } else { String::new() };
+        let origin = self.origin.map_or_else(String::new, |rate| format!(", origin at {rate}"));
+        let plans = if self.has_plans { "plans" } else { "no plans" };
+        format!(
+            "{jobs} jobs{ranks}, {nodes} nodes, c {}, {}, {plans}{origin}",
+            self.memory, self.shuffle
+        )
+    }
 }
 
 /// Writes images and labels.
@@ -117,11 +138,10 @@ fn write(bucket: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Indexes the data anew, with shards of this size.
-fn index(server: &S3Server, shard_bytes: u64) -> Result<(), Error> {
+fn index(server: &S3Server) -> Result<(), Error> {
     let program = std::env::current_exe()?.with_file_name("larder");
     let mut command = Command::new(&program);
-    command.args(["dataset", "index", URI, "--shard-bytes", &shard_bytes.to_string()]);
+    command.args(["dataset", "index", URI, "--shard-bytes", &SHARD_BYTES.to_string()]);
     let indexed = command.envs(server.env()).output();
     let indexed =
         indexed.map_err(|error| format!("{} (is it built?): {error}", program.display()))?;
@@ -131,69 +151,96 @@ fn index(server: &S3Server, shard_bytes: u64) -> Result<(), Error> {
     Err(String::from_utf8_lossy(&indexed.stderr).into())
 }
 
-fn count(server: &S3Server, case: &Case) -> Result<Counted, Error> {
-    let bytes = (SAMPLES * (IMAGE_BYTES + 8)) as f64;
-    let memory = (bytes * case.memory / case.nodes as f64) as u64;
+/// Returns the bytes of all shards, and the GETs that fill them.
+fn weigh(server: &S3Server) -> Result<Data, Error> {
+    let ring = Ring::start("s3://data", &server.env(), 1, 1 << 30)?;
+    let snapshot = Dataset::open(URI, Some(ring.address()))?.whole_manifest()?;
+    let shards =
+        snapshot.leaves.iter().flat_map(|leaf| leaf.shards().map(move |shard| (leaf, shard)));
+    let gets = shards.map(|(leaf, shard)| {
+        snapshot.manifest.fill_plan(leaf, shard, limits::FILL_PART_BYTES).gets.len() as u64
+    });
+    Ok(Data { bytes: float(snapshot.manifest.total_bytes()), gets: float(gets.sum()) })
+}
+
+fn count(folder: &Path, server: &S3Server, data: &Data, case: &Case) -> Result<Larger, Error> {
+    let narrow = case.origin.map(|share| {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "above zero")]
+        let rate = (data.bytes / PACE.as_secs_f64() * share) as u64;
+        S3Server::start(folder, &Options { rate: Some(rate), ..Options::default() })
+    });
+    let narrow = narrow.transpose()?;
+    let server = narrow.as_ref().unwrap_or(server);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "above zero")]
+    let memory = (data.bytes * case.memory) as u64 / case.nodes as u64;
     let ring = Ring::start("s3://data", &server.env(), case.nodes, memory)?;
-    let barrier = Arc::new(Barrier::new(case.jobs.len() + 1));
-    let jobs: Vec<_> = case
-        .jobs
-        .iter()
-        .map(|&(seed, pace)| {
-            let (barrier, address) = (Arc::clone(&barrier), ring.address().to_owned());
-            let (shuffle, has_plans) = (case.shuffle, case.has_plans);
-            thread::spawn(move || -> Result<f64, Error> {
-                let dataset = Dataset::open(URI, Some(&address))?;
-                let loader = dataset.loader().batch_size(BATCH).seed(seed).last(Last::Uneven);
-                let loader = loader.shuffle(shuffle).quiet();
-                let mut loader = if has_plans { loader } else { loader.unannounced() }.build()?;
-                let mut total = 0.0;
-                for epoch in 0..EPOCHS {
-                    if epoch == 1 {
-                        barrier.wait();
-                        barrier.wait();
-                    }
-                    let (took, done) = seconds(|| run(&mut loader, epoch, pace));
-                    done?;
-                    total += if epoch > 0 { took } else { 0.0 };
-                }
-                #[expect(clippy::cast_precision_loss, reason = "few epochs")]
-                Ok(total / (EPOCHS - 1) as f64)
-            })
-        })
-        .collect();
-    barrier.wait();
-    server.reset_counts();
-    barrier.wait();
-    let mut longest = 0.0_f64;
-    for job in jobs {
-        longest = longest.max(job.join().map_err(|_| "a job panicked")??);
-    }
-    let counts = server.counts();
-    if let Ok(pattern) = std::env::var("BENCH_METRICS") {
-        let out =
-            Command::new("curl").arg("-s").arg(format!("{}/metrics", ring.address())).output()?;
-        for line in String::from_utf8_lossy(&out.stdout)
-            .lines()
-            .filter(|l| !l.starts_with('#') && pattern.split(',').any(|p| l.contains(p)))
-        {
-            println!("    {line}");
+    let readers: u32 = case.jobs.iter().map(|job| job.ranks).sum();
+    let begin = Arc::new(Barrier::new(readers as usize + 1));
+    let mut reading = Vec::new();
+    for &job in &case.jobs {
+        for rank in 0..job.ranks {
+            let (case, address) = (case.clone(), ring.address().to_owned());
+            let begin = Arc::clone(&begin);
+            reading.push(thread::spawn(move || read(&case, job, rank, &address, &begin)));
         }
     }
-    let epochs = (EPOCHS - 1) as f64 * case.jobs.len() as f64;
-    Ok(Counted {
-        fetched: counts.bytes_sent as f64 / bytes / epochs,
-        gets: counts.object_reads as f64 / epochs,
+    begin.wait();
+    server.reset_counts();
+    begin.wait();
+    let mut longest = 0.0_f64;
+    for one in reading {
+        longest = longest.max(one.join().map_err(|_| "a job panicked")??);
+    }
+    let counts = server.counts();
+    let epochs = float(case.jobs.len() as u64) * f64::from(EPOCHS - 1);
+    let (fetched, gets) = (float(counts.bytes_sent), float(counts.object_reads));
+    Ok(Larger {
+        case: case.title(),
+        fetched: fetched / data.bytes / epochs,
+        gets: gets / epochs,
+        gets_of_bound: gets / epochs / (data.gets * (1.0 - case.memory).max(0.0)),
         epoch_seconds: longest,
     })
 }
 
-/// Reads an epoch in at least this time.
-fn run(loader: &mut larder_client::Loader, epoch: u64, pace: Duration) -> Result<(), Error> {
-    let step = pace / u32::try_from(SAMPLES)?.div_ceil(BATCH);
+/// Reads as one rank of a job. Returns the mean time of the epochs that count.
+fn read(case: &Case, job: Job, rank: u32, address: &str, begin: &Barrier) -> Result<f64, Error> {
+    // Each rank has its own dataset, as each process has.
+    let dataset = Dataset::open(URI, Some(address))?;
+    let loader = dataset.loader().seed(job.seed).last(Last::Uneven).rank(rank, job.ranks);
+    let loader = loader.batch_size(BATCH / job.ranks).shuffle(case.shuffle).quiet();
+    let mut loader = if case.has_plans { loader } else { loader.unannounced() }.build()?;
+    let step = PACE.div_f64(job.speed) / u32::try_from(SAMPLES)?.div_ceil(BATCH);
+    let mut total = 0.0;
+    for epoch in 0..EPOCHS {
+        if epoch == 1 {
+            begin.wait();
+            begin.wait();
+        }
+        let (took, done) = seconds(|| run(&mut loader, epoch.into(), step));
+        done?;
+        total += if epoch > 0 { took } else { 0.0 };
+    }
+    Ok(total / f64::from(EPOCHS - 1))
+}
+
+/// Reads an epoch, a batch in each step of time at most.
+fn run(loader: &mut Loader, epoch: u64, step: Duration) -> Result<(), Error> {
+    let mut late = Duration::ZERO;
     for batch in loader.epoch(epoch)? {
         std::hint::black_box(batch?.len());
-        thread::sleep(step);
+        let (took, ()) = seconds(|| pause(step.saturating_sub(late)));
+        late = Duration::from_secs_f64(took).saturating_sub(step.saturating_sub(late));
     }
     Ok(())
+}
+
+fn pause(time: Duration) {
+    #[expect(clippy::disallowed_methods, reason = "the pace of a job is what is simulated")]
+    thread::sleep(time);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+fn float(count: u64) -> f64 {
+    count as f64
 }

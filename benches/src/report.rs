@@ -17,6 +17,7 @@ pub(crate) struct Report {
     times: Vec<Times>,
     shares: Vec<Shares>,
     policy: Vec<Policy>,
+    larger: Vec<Larger>,
     not_measured: Vec<String>,
 }
 
@@ -56,6 +57,18 @@ pub(crate) struct Policy {
     pub(crate) epoch_time: f64,
 }
 
+/// What one epoch of a job causes at the origin, counted.
+#[derive(Debug, Serialize)]
+pub(crate) struct Larger {
+    pub(crate) case: String,
+    /// Bytes beside those of the data.
+    pub(crate) fetched: f64,
+    pub(crate) gets: f64,
+    /// GETs beside those that fill the shards which memory can't hold.
+    pub(crate) gets_of_bound: f64,
+    pub(crate) epoch_seconds: f64,
+}
+
 #[derive(Debug, Serialize)]
 struct Figure {
     title: String,
@@ -92,6 +105,7 @@ impl Report {
             times: Vec::new(),
             shares: Vec::new(),
             policy: Vec::new(),
+            larger: Vec::new(),
             not_measured: Vec::new(),
         }
     }
@@ -147,6 +161,15 @@ impl Report {
     /// Adds a simulated policy.
     pub(crate) fn add_policy(&mut self, figure: Policy) {
         self.policy.push(figure);
+    }
+
+    /// Adds counts of data larger than memory, and prints them.
+    pub(crate) fn add_larger(&mut self, figure: Larger) {
+        let Larger { case, fetched, gets, gets_of_bound, epoch_seconds } = &figure;
+        println!(
+            "  {case:<52}{fetched:>10.3}{gets:>10.0}{gets_of_bound:>10.2}{epoch_seconds:>10.2}"
+        );
+        self.larger.push(figure);
     }
 
     /// Notes a missing figure and the reason.

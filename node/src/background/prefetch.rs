@@ -38,6 +38,9 @@ use future::{Future, Situation};
 /// How often the future is computed if nothing changes.
 const INTERVAL: Duration = Duration::from_secs(5);
 
+/// How soon a new ring is noticed.
+const RING_INTERVAL: Duration = Duration::from_millis(250);
+
 /// The shortest time between two computations.
 const REST_MIN: Duration = Duration::from_millis(10);
 
@@ -67,6 +70,8 @@ pub(crate) struct Prefetcher {
     fetching: JoinSet<(Due, Pulled)>,
     /// The last fetch found no room.
     lacks_room: bool,
+    /// The version of the ring at the last computation.
+    ring_version: u64,
     /// When to compute next, and the time before which that must not be.
     look_at: Instant,
     rests_until: Instant,
@@ -81,6 +86,7 @@ impl Prefetcher {
             due: VecDeque::new(),
             fetching: JoinSet::new(),
             lacks_room: false,
+            ring_version: 0,
             look_at: clock::now(),
             rests_until: clock::now(),
         };
@@ -92,10 +98,17 @@ impl Prefetcher {
 
     async fn run(mut self) {
         loop {
+            if self.ring_version != self.ring_in_use() {
+                self.look_at = self.rests_until;
+            }
             let until_look = self.look_at.saturating_duration_since(clock::now());
             tokio::select! {
                 () = self.shared.plans.changed() => self.look_at = self.rests_until,
-                () = time::sleep(until_look) => self.look().await,
+                () = time::sleep(until_look.min(RING_INTERVAL)) => {
+                    if self.look_at <= clock::now() {
+                        self.look().await;
+                    }
+                }
                 Some(ended) = self.fetching.join_next() => self.ended(ended.ok()),
                 () = time::sleep(ROOM_INTERVAL), if self.lacks_room => {
                     self.lacks_room = false;
@@ -105,9 +118,14 @@ impl Prefetcher {
         }
     }
 
+    fn ring_in_use(&self) -> u64 {
+        self.shared.placements.load().ring().version()
+    }
+
     /// Computes the future, and begins to carry it out.
     async fn look(&mut self) {
         let begun = clock::now();
+        self.ring_version = self.ring_in_use();
         let jobs = self.shared.plans.jobs(begun);
         if jobs.is_empty() {
             (self.future, self.due) = (Future::default(), VecDeque::new());

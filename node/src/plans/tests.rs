@@ -76,7 +76,8 @@ fn only_plans_of_own_clients_are_passed_on() {
 #[test]
 fn plan_that_breaks_a_rule_is_refused_whole_with_its_value() {
     let (plans, now) = (ReadPlans::default(), clock::now());
-    let wrong: [(fn(&mut ReadPlan), &str); 12] = [
+    type Spoil = fn(&mut ReadPlan);
+    let wrong: [(Spoil, &str); 12] = [
         (|plan| plan.reader = Bytes::from_static(&[1; 15]), "15 bytes, not 16"),
         (|plan| plan.snapshot = Bytes::new(), "snapshot has 0 bytes"),
         (|plan| plan.job = "j".repeat(65), "65 bytes; at most 64"),

@@ -34,6 +34,9 @@ pub struct Options {
     pub counts_port: Option<u16>,
     /// The delay before each answer, like that of a distant store.
     pub latency: Duration,
+    /// Bytes a second of all answers with objects together, like a store behind a narrow line. `None`:
+    /// as fast as it can.
+    pub rate: Option<u64>,
 }
 
 /// A running S3 server. Stops when dropped.
@@ -54,7 +57,7 @@ impl S3Server {
     /// When the directory is not there or the port is taken.
     pub fn start(directory: impl AsRef<Path>, options: &Options) -> io::Result<Self> {
         let directory = directory.as_ref().canonicalize()?;
-        let service = Arc::new(Service::new(&directory, options.latency)?);
+        let service = Arc::new(Service::new(&directory, options.latency, options.rate)?);
         let listener = listen(options.port)?;
         let counts_listener = options.counts_port.map(listen).transpose()?;
         let address = listener.local_addr()?;

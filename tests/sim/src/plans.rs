@@ -162,6 +162,7 @@ impl World {
             } else {
                 self.nodes[node].is_up = true;
             }
+            self.nodes.iter_mut().for_each(SimNode::look_again);
         }
         if self.random.u32(..200) == 0 {
             let loader = self.random.usize(..self.loaders.len());

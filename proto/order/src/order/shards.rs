@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn runs_that_are_empty_or_overlap_are_refused() {
         for (runs, says) in [
-            (vec![3..3], "hold no shard"),
+            (vec![0..1, 3..3], "hold no shard"),
             (vec![0..2, 1..4], "overlap"),
             (vec![0..2, 2..4], "overlap"),
             (vec![5..7, 1..2], "overlap"),

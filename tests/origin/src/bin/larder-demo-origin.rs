@@ -28,6 +28,9 @@ struct Arguments {
     /// Milliseconds added before each answer, as a far store would.
     #[arg(long, default_value_t = 0)]
     latency_ms: u64,
+    /// Bytes a second of all objects together, as behind a narrow line; 0: as fast as it can.
+    #[arg(long, default_value_t = 0)]
+    rate: u64,
     /// First write a data set of this many samples to s3://demo/images (0: none).
     #[arg(long, default_value_t = 0)]
     samples: u64,
@@ -71,6 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             port: arguments.port,
             counts_port: Some(0),
             latency: Duration::from_millis(arguments.latency_ms),
+            rate: (arguments.rate > 0).then_some(arguments.rate),
         },
     )?;
     let started = Started {

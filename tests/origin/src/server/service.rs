@@ -14,6 +14,7 @@ use hyper::{Method, Request, Response};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, HttpError, StdError};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::counts::Counters;
 use crate::credentials::Valid;
@@ -28,10 +29,13 @@ pub(super) struct Service {
     pub(super) counters: Arc<Counters>,
     plan: Mutex<Option<FaultPlan>>,
     latency: Duration,
+    rate: Option<u64>,
+    /// When the line is free again.
+    line_free: Mutex<Option<Instant>>,
 }
 
 impl Service {
-    pub(super) fn new(directory: &Path, latency: Duration) -> io::Result<Self> {
+    pub(super) fn new(directory: &Path, latency: Duration, rate: Option<u64>) -> io::Result<Self> {
         let mut builder = S3ServiceBuilder::new(Objects::new(directory)?);
         let credentials = Valid::default();
         builder.set_auth(credentials.clone());
@@ -42,11 +46,28 @@ impl Service {
             counters: Arc::new(Counters::default()),
             plan: Mutex::new(None),
             latency,
+            rate,
+            line_free: Mutex::new(None),
         })
     }
 
     pub(super) fn set_plan(&self, plan: Option<FaultPlan>) {
         *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = plan;
+    }
+
+    /// Waits until these bytes have crossed the line, behind those of earlier answers.
+    async fn take_the_line(&self, bytes: u64) {
+        let Some(rate) = self.rate else { return };
+        #[expect(clippy::cast_precision_loss, reason = "a rate is never so exact")]
+        let took = Duration::from_secs_f64(bytes as f64 / rate as f64);
+        let until = {
+            let mut free = self.line_free.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            let until = free.unwrap_or(now).max(now) + took;
+            *free = Some(until);
+            until
+        };
+        tokio::time::sleep_until(until).await;
     }
 
     /// Answers a request, or hands a script to the connection and never returns.
@@ -64,6 +85,7 @@ impl Service {
             return Ok(self.counted(response));
         };
         self.counters.object_read(&read.object, read.range.clone());
+        self.take_the_line(read.range.end - read.range.start).await;
         let Some(injection) = self.fault_for(&read) else {
             return Ok(self.counted(response));
         };

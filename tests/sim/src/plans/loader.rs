@@ -46,8 +46,8 @@ impl SimLoader {
         pace: Duration,
         now: Instant,
     ) -> Self {
-        let declared = [0..shards];
-        let declared = DeclaredShards::from_runs(declared).expect("one stretch of shards");
+        let declared =
+            DeclaredShards::from_runs(std::iter::once(0..shards)).expect("one stretch of shards");
         let mut loader = Self {
             id,
             host,

@@ -67,6 +67,11 @@ impl SimNode {
         self.has_news = true;
     }
 
+    /// The ring has changed.
+    pub(super) fn look_again(&mut self) {
+        self.has_news = true;
+    }
+
     /// Whether its last look knew that a loader is at this place.
     pub(super) fn knows(&self, loader: u64, place: (u64, u32), now: Instant) -> bool {
         let Some(told) = self.plans.get(&loader) else { return false };
