@@ -24,8 +24,9 @@
 //! assert_eq!(schedule.fetches, fetches);
 //! ```
 //!
-//! An [`Outlook`] turns this into what a node does now: the fetches that it has room for, and the
-//! maps that clients are to return. [`jobs`] joins the loaders of a job, which announce it each.
+//! An [`Outlook`] turns this into the next steps of a node: the fetches that it has room for, and
+//! the maps that clients are to return. [`jobs`] joins the loaders of a job, which announce it
+//! each.
 //!
 //! Thread rule: pure functions of plain data; `now` is handed in. Non-goals: networks, and the
 //! books of the cache, which `larder-store` keeps.

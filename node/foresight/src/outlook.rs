@@ -1,4 +1,4 @@
-//! From plans and the shards in memory to what a node does now.
+//! From plans and the shards in memory to the next steps of a node.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;

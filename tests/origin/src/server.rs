@@ -34,8 +34,8 @@ pub struct Options {
     pub counts_port: Option<u16>,
     /// The delay before each answer, like that of a distant store.
     pub latency: Duration,
-    /// Bytes a second of all answers with objects together, like a store behind a narrow line. `None`:
-    /// as fast as it can.
+    /// Bytes a second of all answers with objects together, like a store behind a narrow line.
+    /// `None`: as fast as it can.
     pub rate: Option<u64>,
 }
 
