@@ -7,7 +7,7 @@ use larder_base::{BootId, Error, ErrorKind, Ticket, head, limits};
 use super::{Kind, WireError, codec, header};
 
 /// The protocol versions of this build.
-pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 2..=2;
+pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 3..=3;
 
 /// Optional parts of the protocol, a bit each. A connection uses those that both sides have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
