@@ -174,6 +174,11 @@ impl Ring {
     pub(crate) fn address(&self) -> &str {
         self.nodes[0].address()
     }
+
+    /// The process of the first node.
+    pub(crate) fn pid(&self) -> u32 {
+        self.nodes[0].pid()
+    }
 }
 
 /// The places of samples.

@@ -21,7 +21,7 @@ use larder_origin::{Options, S3Server};
 use crate::Error;
 use crate::children::Ring;
 use crate::matrix::{Random, npy_header};
-use crate::measure::seconds;
+use crate::measure::{alternate, begin, seconds};
 use crate::report::{Larger, Report};
 
 /// An image of 224 x 224 x 3, beside a label of 8 bytes.
@@ -34,6 +34,8 @@ const SHARD_BYTES: u64 = 2 << 20;
 
 /// The first epoch is not counted.
 const EPOCHS: u32 = 5;
+/// Epochs of a round of data that fits.
+const WARM_EPOCHS: u64 = 8;
 /// The shortest time of an epoch of a job of speed 1.
 const PACE: Duration = Duration::from_secs(8);
 
@@ -76,7 +78,7 @@ pub(crate) fn measure(report: &mut Report) -> Result<(), Error> {
     for case in cases() {
         report.add_larger(count(folder.path(), &server, &data, &case)?);
     }
-    Ok(())
+    warm(report, &server)
 }
 
 fn cases() -> Vec<Case> {
@@ -86,7 +88,8 @@ fn cases() -> Vec<Case> {
     let one = |nodes, memory, has_plans| Case {
         nodes,
         memory,
-        shuffle: window(6),
+        // At most an eighth of memory.
+        shuffle: window(if memory < 0.5 { 4 } else { 6 }),
         jobs: vec![job(1, 1.0)],
         has_plans,
         origin: None,
@@ -102,11 +105,12 @@ fn cases() -> Vec<Case> {
     }
     cases.push(Case { jobs: vec![Job { ranks: 8, ..job(1, 1.0) }], ..one(2, 0.5, true) });
     cases.push(Case { origin: Some(0.5), ..one(1, 0.5, true) });
-    for has_plans in [false, true] {
-        cases.push(Case { memory: 1.2, ..one(1, 0.5, has_plans) });
-    }
     cases.push(Case { shuffle: Shuffle::Global, ..one(1, 0.5, true) });
     cases
+}
+
+fn window(shards: u32) -> Shuffle {
+    Shuffle::Window { shards: NonZeroU32::MIN.saturating_add(shards - 1) }
 }
 
 impl Case {
@@ -201,6 +205,34 @@ fn count(folder: &Path, server: &S3Server, data: &Data, case: &Case) -> Result<L
         gets_of_bound: gets / epochs / (data.gets * (1.0 - case.memory).max(0.0)),
         epoch_seconds: longest,
     })
+}
+
+/// Warm epochs of data that fits, as fast as they go: without plans, and with them.
+fn warm(report: &mut Report, server: &S3Server) -> Result<(), Error> {
+    let ring = Ring::start("s3://data", &server.env(), 1, 1 << 30)?;
+    let loader = || -> Result<_, Error> {
+        let dataset = Dataset::open(URI, Some(ring.address()))?;
+        let loader = dataset.loader().batch_size(BATCH).shuffle(window(6));
+        Ok(loader.quiet())
+    };
+    let (mut without, mut with) = (loader()?.unannounced().build()?, loader()?.build()?);
+    let round = |loader: &mut Loader| {
+        let begun = begin(Some(ring.pid()));
+        let mut bytes = 0;
+        for epoch in 0..WARM_EPOCHS {
+            for batch in loader.epoch(epoch)? {
+                let batch = batch?;
+                let tensors = batch.tensors().map(|tensor| std::hint::black_box(tensor.bytes()));
+                bytes += tensors.map(<[u8]>::len).sum::<usize>();
+            }
+        }
+        Ok::<_, Error>(begun.end(bytes))
+    };
+    let results =
+        alternate(report.rounds(), &mut [&mut || round(&mut without), &mut || round(&mut with)])?;
+    let title = format!("{WARM_EPOCHS} warm epochs in windows of 6 shards");
+    report.add(&title, "GiB/s", &["plans off", "plans on"], &results);
+    Ok(())
 }
 
 /// Reads as one rank of a job. Returns the mean time of the epochs that count.

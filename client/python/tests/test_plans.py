@@ -1,9 +1,11 @@
-"""Nodes know what jobs read next, and jobs get the right rows whatever the nodes do."""
+"""Nodes know the order in which jobs read, and jobs get the right rows whatever the nodes do."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 
 import larder
 import plan_job
-from harness import TOKEN, S3Server, active_nodes, member, wait_until
+from harness import BINARIES, TOKEN, Node, S3Server, active_nodes, member, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,32 @@ class Job:
         said, _ = self.process.communicate(timeout=300)
         assert self.process.returncode == 0
         return int(said.split()[-1]) + 1
+
+
+def test_shards_that_do_not_fit_come_whole_and_ahead(
+    planned: str, s3: S3Server, tmp_path: Path
+) -> None:
+    """With memory for half of the data. Single rows would take some 320 GETs an epoch."""
+    node = Node(tmp_path, origin="s3://data", memory="21MiB")
+    loader = larder.open(planned, cluster=node.address).loader(
+        8, seed=3, shuffle="window:4", job="half"
+    )
+    epochs, gets = 4, 0
+    for epoch in range(epochs):
+        before = s3.counts()["object_reads"]
+        for batch in loader:
+            np.testing.assert_array_equal(batch["row"], plan_job.rows(batch.samples))
+            time.sleep(0.02)
+        gets += s3.counts()["object_reads"] - before if epoch > 0 else 0
+    assert gets < 160 * (epochs - 1)
+    tool = [BINARIES / "larder", "--cluster", node.address, "node", "show", tmp_path.name]
+    said = json.loads(subprocess.check_output([*tool, "-o", "json"]))
+    (job,) = said["jobs"]
+    assert (job["job"], job["windows"], job["loaders"]) == ("half", 20, 1)
+    assert said["counters"]["prefetched_bytes"] > 0
+    assert said["counters"]["given_up_shards"] > 0
+    assert "half: s3://data/planned" in subprocess.check_output(tool, text=True)
+    node.stop()
 
 
 def test_rows_are_right_while_nodes_die_and_join(
