@@ -509,7 +509,7 @@ fn auto_shuffle_follows_cluster_memory_when_all_nodes_answer() {
     assert_eq!(whole.bytes, manifest.total_bytes());
     let auto = |memory, world| shuffle::resolve_auto(whole, memory, world);
     assert_eq!(auto(memory(1 << 20, 2), 4).unwrap(), Shuffle::Global);
-    assert_eq!(auto(memory(4000, 2), 4).unwrap().to_string(), "window:2");
+    assert_eq!(auto(memory(4000, 2), 4).unwrap().to_string(), "window:1");
     assert_eq!(auto(None, 4).unwrap(), window);
     assert_eq!(auto(memory(1 << 20, 1), 1).unwrap(), Shuffle::Global);
     assert_eq!(auto(memory(0, 0), 1).unwrap(), window);

@@ -157,10 +157,10 @@ fn version_mismatch_error_has_both_ranges() {
     let stranger = Hello { versions: 7..=9, ..hello() };
     let error = HelloOk::answer(&stranger, BootId::from_bytes([0; 16]), "a").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::VersionMismatch);
-    assert!(error.message().contains("7 to 9") && error.message().contains("2 to 2"), "{error}");
+    assert!(error.message().contains("7 to 9") && error.message().contains("3 to 3"), "{error}");
     let newer = Hello { versions: 1..=9, ..hello() };
     let ok = HelloOk::answer(&newer, BootId::from_bytes([0; 16]), "a").unwrap();
-    assert_eq!(ok.version, 2);
+    assert_eq!(ok.version, 3);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn answer_beyond_the_offer_is_refused() {
     ok.limits.gather_rows_max += 1;
     assert!(ok.check(&hello()).is_err());
     ok.limits.gather_rows_max -= 1;
-    ok.version = 3;
+    ok.version = 4;
     assert!(ok.check(&hello()).is_err());
 }
 
