@@ -149,11 +149,6 @@ impl Cache {
         drop(before);
     }
 
-    /// Asks clients to release a shard that is to be evicted.
-    pub(crate) fn ask_back(&self, id: ShardId) {
-        self.recall(id);
-    }
-
     /// Evicts a shard because its bytes are wrong. The next request fills it again. While a client
     /// maps it, its rows are read from the origin instead.
     pub(crate) fn discard(&self, id: ShardId) {
@@ -193,7 +188,8 @@ impl Cache {
         }
     }
 
-    fn recall(&self, id: ShardId) {
+    /// Asks clients to release a shard that is to be evicted.
+    pub(crate) fn recall(&self, id: ShardId) {
         if let Some(recall) = self.recall.get() {
             recall(id);
         }

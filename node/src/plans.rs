@@ -95,13 +95,13 @@ impl ReadPlans {
         let mut is_news = false;
         for (id, mut one) in told {
             let before = state.loaders.get(&id);
-            if let Some(before) = before {
-                // Most plans are told again with another place only.
-                if before.loader.keys == one.loader.keys {
-                    one.loader.keys = Arc::clone(&before.loader.keys);
-                }
-                // What a client tells is newer than what comes by another node.
-                one.own = one.own.or_else(|| before.own.clone());
+            if before.is_some_and(|before| before.own.is_some() && one.own.is_none()) {
+                // The client's own word is newer than one that another node passes on.
+                continue;
+            }
+            // Most plans are told again with another place only.
+            if let Some(before) = before.filter(|before| before.loader.keys == one.loader.keys) {
+                one.loader.keys = Arc::clone(&before.loader.keys);
             }
             is_news |= before.is_none_or(|before| before.place() != one.place());
             state.loaders.insert(id, one);

@@ -1,10 +1,10 @@
 //! Tells a node the read plans of this process's loaders.
 
-use larder_base::{Advice, limits};
+use larder_base::{ErrorKind, limits};
 use larder_wire::control::{ReadPlan, TellPlansRequest};
 
 use super::{Cluster, answers::within};
-use crate::{Error, process};
+use crate::Error;
 
 impl Cluster {
     /// Tells the node of this host, else any node that answers. It passes plans on to the others.
@@ -24,11 +24,9 @@ impl Cluster {
             let told = within(&member.control, limits::OWNER_SILENT_TIMEOUT, call).await;
             match told {
                 Ok(_) => return Ok(()),
-                Err(error) if error.advice() == Advice::TryNextNode => {
-                    member.health.fail(process::uptime());
-                    failed = Err(error);
-                }
-                Err(error) => return Err(error),
+                Err(error) if error.kind() == ErrorKind::InvalidArgument => return Err(error),
+                // Reads find out by themselves whether it is down.
+                Err(error) => failed = Err(error),
             }
         }
         failed

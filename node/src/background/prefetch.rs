@@ -47,6 +47,9 @@ const REST_MIN: Duration = Duration::from_millis(10);
 /// Computations take at most one part in this many of the time.
 const SHARE: u32 = 100;
 
+/// How soon a failed fetch is tried again.
+const FAILED_INTERVAL: Duration = Duration::from_secs(1);
+
 /// How soon a fetch without room is tried again. Clients may return recalled maps meanwhile.
 const ROOM_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -125,7 +128,7 @@ impl Prefetcher {
     /// Computes the future, and begins to carry it out.
     async fn look(&mut self) {
         let begun = clock::now();
-        self.ring_version = self.ring_in_use();
+        (self.ring_version, self.look_at) = (self.ring_in_use(), begun + INTERVAL);
         let jobs = self.shared.plans.jobs(begun);
         if jobs.is_empty() {
             (self.future, self.due) = (Future::default(), VecDeque::new());
@@ -141,7 +144,7 @@ impl Prefetcher {
             self.future = future;
             let Looked { fetches, given_up, due, recalled } = looked;
             self.shared.cache.foresee(Foreseen { fetches, given_up: given_up.into() });
-            recalled.into_iter().for_each(|id| self.shared.cache.ask_back(id));
+            recalled.into_iter().for_each(|id| self.shared.cache.recall(id));
             let due = due.into_iter().map(|due| Due {
                 dataset: Arc::clone(&datasets[due.reads]),
                 shard: due.number,
@@ -184,7 +187,10 @@ impl Prefetcher {
                 self.lacks_room = true;
             }
             // A reader may still come for it, and is told why it fails.
-            Some((_, Pulled::Gone | Pulled::Failed)) | None => self.look_at = self.rests_until,
+            Some((_, Pulled::Gone | Pulled::Failed)) | None => {
+                let again = self.rests_until.max(clock::now() + FAILED_INTERVAL);
+                self.look_at = self.look_at.min(again);
+            }
         }
         self.feed();
     }

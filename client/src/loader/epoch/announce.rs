@@ -32,7 +32,7 @@ use crate::{
     process,
     process::PerProcess,
     runtime,
-    sampler::{ShardKeys, Shuffle},
+    sampler::{Order, PlanId, ShardKeys, Shuffle},
 };
 
 /// How often the task looks for another window.
@@ -146,9 +146,8 @@ async fn announce(announced: Weak<Announced>) {
 /// What the task remembers.
 #[derive(Default)]
 struct Teller {
-    /// By source and pass.
-    keys: HashMap<(usize, u64), Arc<ShardKeys>>,
-    /// The places of the last message, and when it was sent.
+    keys: HashMap<PlanId, Arc<ShardKeys>>,
+    /// Pass and windows of each source in the last message, and when it was sent.
     told: Vec<(u64, u32, u32)>,
     told_at: Option<Instant>,
     /// Windows since the begin of the job, by source, at the last seconds.
@@ -156,94 +155,104 @@ struct Teller {
     has_warned: bool,
 }
 
+/// How far a loader is in a source.
+struct Place {
+    pass: u64,
+    keys: Arc<ShardKeys>,
+    first_window: u32,
+    last_window: u32,
+    /// Windows since the begin of the job.
+    passed: f64,
+}
+
 impl Teller {
-    /// Tells the nodes what has changed, if that is due.
+    /// Tells the nodes where the loader is, if that is due.
     async fn look(&mut self, announced: &Announced) {
         let (now, reading) = (process::now(), announced.reading.load_full());
-        let (oldest, newest) = reading.place();
-        let sequence = reading.pass.sequence();
-        if sequence.plan().shuffle() == Shuffle::Global {
+        if reading.pass.sequence().plan().shuffle() == Shuffle::Global {
             // All shards are used at all times: there is nothing to plan.
             return;
         }
-        let (oldest, newest) = (sequence.places(oldest), sequence.places(newest));
-        let mut places = Vec::with_capacity(announced.sources.len());
-        for source in &announced.sources {
-            let (from, to) = (oldest[source.number], newest[source.number]);
-            let keys = self.keys(sequence, source.number, from.pass);
-            let first = window(sequence, source.number, from, &keys);
-            // A batch that runs into the next pass is in its first windows.
-            let last = match to.pass == from.pass {
-                true => window(sequence, source.number, to.before(), &keys),
-                false => {
-                    let ahead = self.keys(sequence, source.number, to.pass);
-                    let within = window(sequence, source.number, to.before(), &ahead);
-                    keys.windows().saturating_add(within)
-                }
-            };
-            let last = last.clamp(first, keys.windows().saturating_mul(2));
-            places.push((from, keys, first, last));
-        }
-        let told: Vec<_> =
-            places.iter().map(|(from, _, first, last)| (from.pass, *first, *last)).collect();
+        let numbers = announced.sources.iter().map(|source| source.number);
+        let places = self.places(&reading, numbers);
+        let told = |place: &Place| (place.pass, place.first_window, place.last_window);
+        let told: Vec<_> = places.iter().map(told).collect();
         let age = self.told_at.map(|at| now.saturating_duration_since(at));
         if told == self.told && age.is_some_and(|age| age < limits::READ_PLAN_INTERVAL) {
             return;
         }
-        let rates = self.rates(&places, sequence, announced, now);
-        let plans = announced.sources.iter().zip(&places).zip(rates);
-        let plans: Vec<_> = plans
-            .filter(|((_, (_, keys, ..)), _)| {
-                keys.declared.runs().count() <= limits::READ_PLAN_RUNS_MAX
-            })
-            .take(limits::READ_PLANS_OF_CLIENT_MAX)
-            .map(|((source, (from, keys, first, last)), rate)| {
-                (source, plan(&announced.job, source, from.pass, keys, (*first, *last), rate))
-            })
-            .collect();
+        let rates = self.rates(places.iter().map(|place| place.passed).collect(), now);
         (self.told, self.told_at) = (told, Some(now));
-        self.tell(plans).await;
+        let runs = |place: &Place| place.keys.declared.runs().count();
+        let plans = announced.sources.iter().zip(places).zip(rates);
+        let plans = plans.filter(|((_, place), _)| runs(place) <= limits::READ_PLAN_RUNS_MAX);
+        let plans = plans.take(limits::READ_PLANS_OF_CLIENT_MAX);
+        let plans = plans
+            .map(|((source, place), rate)| (source, place.to_plan(&announced.job, source, rate)));
+        self.tell(plans.collect()).await;
     }
 
-    /// The keys of a pass over a source.
-    fn keys(&mut self, sequence: &Sequence, source: usize, pass: u64) -> Arc<ShardKeys> {
+    /// The places in these sources.
+    fn places(&mut self, reading: &Reading, sources: impl Iterator<Item = usize>) -> Vec<Place> {
+        let (sequence, (oldest, newest)) = (reading.pass.sequence(), reading.place());
+        let (oldest, newest) = (sequence.places(oldest), sequence.places(newest));
+        sources.map(|source| self.place(sequence, source, oldest[source], newest[source])).collect()
+    }
+
+    /// The place of batches in use from one place of a source to another.
+    fn place(
+        &mut self,
+        sequence: &Sequence,
+        source: usize,
+        from: SourcePlace,
+        to: SourcePlace,
+    ) -> Place {
+        let order = sequence.order(source, from.pass);
+        let keys = self.keys(&order);
+        let first_window = order.window_at(from.position, &keys);
+        let last = to.before();
+        let last_window = if to.pass == from.pass {
+            order.window_at(last.position, &keys)
+        } else {
+            // A batch that runs into the next pass is in its first windows.
+            let ahead = sequence.order(source, to.pass);
+            let within = ahead.window_at(last.position, &self.keys(&ahead));
+            keys.windows().saturating_add(within)
+        };
+        let last_window = last_window.clamp(first_window, keys.windows().saturating_mul(2));
+        let share = float(from.position) / float(order.len().max(1));
+        let passed = (float(from.pass) + share) * f64::from(keys.windows());
+        Place { pass: from.pass, keys, first_window, last_window, passed }
+    }
+
+    fn keys(&mut self, order: &Order) -> Arc<ShardKeys> {
         if self.keys.len() > 4 * limits::READ_PLANS_OF_CLIENT_MAX {
             self.keys.clear();
         }
-        let keys = self.keys.entry((source, pass)).or_insert_with(|| {
-            let keys = sequence.order(source, pass).shard_keys();
-            Arc::new(keys.expect("a global order is not announced"))
+        let keys = self.keys.entry(order.plan()).or_insert_with(|| {
+            Arc::new(order.shard_keys().expect("a global order is not announced"))
         });
         Arc::clone(keys)
     }
 
-    /// Windows a second of each source, over the last minute.
-    fn rates(
-        &mut self,
-        places: &[(SourcePlace, Arc<ShardKeys>, u32, u32)],
-        sequence: &Sequence,
-        announced: &Announced,
-        now: Instant,
-    ) -> Vec<Option<f64>> {
-        let passed = places.iter().zip(&announced.sources).map(|((place, keys, ..), source)| {
-            let len = sequence.order(source.number, place.pass).len();
-            (float(place.pass) + float(place.position) / float(len.max(1)))
-                * f64::from(keys.windows())
-        });
-        let passed: Vec<f64> = passed.collect();
-        let first = self.passed.front().filter(|(_, first)| first.len() == passed.len());
-        let rates = first.map(|(since, first)| {
-            let seconds = now.saturating_duration_since(*since);
-            let rate = |(now, before): (&f64, &f64)| (now - before) / seconds.as_secs_f64();
-            let is_known = |rate: &f64| seconds >= RATE_AFTER && rate.is_finite() && *rate > 0.0;
-            passed.iter().zip(first).map(rate).map(|rate| Some(rate).filter(is_known)).collect()
-        });
-        let rates = rates.unwrap_or_else(|| vec![None; passed.len()]);
-        // After a resume elsewhere the old places mean nothing.
-        if self.passed.back().is_some_and(|(_, last)| last.iter().zip(&passed).any(|(a, b)| a > b))
-        {
+    /// Windows a second of each source, over the last minute. `passed` counts all windows so far.
+    fn rates(&mut self, passed: Vec<f64>, now: Instant) -> Vec<Option<f64>> {
+        let goes_back =
+            |(_, last): &(Instant, Vec<f64>)| last.iter().zip(&passed).any(|(a, b)| a > b);
+        if self.passed.back().is_some_and(goes_back) {
+            // After a resume elsewhere the old places mean nothing.
             self.passed.clear();
         }
+        let rates = match self.passed.front() {
+            None => vec![None; passed.len()],
+            Some((since, first)) => {
+                let time = now.saturating_duration_since(*since);
+                let rate = |(now, before): (&f64, &f64)| (now - before) / time.as_secs_f64();
+                let is_known = |rate: &f64| time >= RATE_AFTER && *rate > 0.0;
+                let rates = passed.iter().zip(first).map(rate);
+                rates.map(|rate| Some(rate).filter(is_known)).collect()
+            }
+        };
         let is_new = |(last, _): &(Instant, _)| now.saturating_duration_since(*last).as_secs() >= 1;
         if self.passed.back().is_none_or(is_new) {
             self.passed.push_back((now, passed));
@@ -279,36 +288,113 @@ impl Teller {
     }
 }
 
-/// The window of a place.
-fn window(sequence: &Sequence, source: usize, place: SourcePlace, keys: &ShardKeys) -> u32 {
-    sequence.order(source, place.pass).window_at(place.position, keys)
-}
-
-fn plan(
-    job: &str,
-    source: &AnnouncedSource,
-    pass: u64,
-    keys: &ShardKeys,
-    (first_window, last_window): (u32, u32),
-    rate: Option<f64>,
-) -> ReadPlan {
-    let runs = keys.declared.runs();
-    let both = keys.keys.iter().flatten().flat_map(|key| key.to_le_bytes());
-    ReadPlan {
-        reader: source.reader.to_vec().into(),
-        snapshot: source.snapshot.as_bytes().to_vec().into(),
-        job: job.to_owned(),
-        pass,
-        shards: runs.flat_map(|run| [run.start, run.end - run.start]).collect(),
-        window_shards: keys.width,
-        keys: both.collect::<Vec<u8>>().into(),
-        first_window,
-        last_window,
-        rate,
+impl Place {
+    fn to_plan(&self, job: &str, source: &AnnouncedSource, rate: Option<f64>) -> ReadPlan {
+        let runs = self.keys.declared.runs();
+        let both = self.keys.keys.iter().flatten().flat_map(|key| key.to_le_bytes());
+        ReadPlan {
+            reader: source.reader.to_vec().into(),
+            snapshot: source.snapshot.as_bytes().to_vec().into(),
+            job: job.to_owned(),
+            pass: self.pass,
+            shards: runs.flat_map(|run| [run.start, run.end - run.start]).collect(),
+            window_shards: self.keys.width,
+            keys: both.collect::<Vec<u8>>().into(),
+            first_window: self.first_window,
+            last_window: self.last_window,
+            rate,
+        }
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate needs few digits")]
 fn float(count: u64) -> f64 {
     count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::{
+        loader::{
+            content::Content,
+            pass::{Job, Lane},
+        },
+        sampler::{DatasetShape, Last, LoaderState, View},
+    };
+
+    /// Thirty samples in ten shards, in windows of two, read by two at a time.
+    fn job(seed: u64) -> Job {
+        let shape = DatasetShape::from_rows([3; 10]).unwrap();
+        let two = NonZeroU32::new(2).unwrap();
+        Job {
+            content: Content::One(View::all([7; 32], shape)),
+            seed,
+            shuffle: Shuffle::Window { shards: two },
+            batch_size: two,
+            world: NonZeroU32::MIN,
+            rank: 0,
+            lane: Lane { index: 0, count: NonZeroU32::MIN },
+            last: Last::Uneven,
+            divider: None,
+        }
+    }
+
+    fn reading(job: &Job, epoch: u64) -> Arc<Reading> {
+        let pass = job.pass(LoaderState::new(job.plan(epoch), 0)).unwrap();
+        Reading::new(Arc::new(pass))
+    }
+
+    fn told(teller: &mut Teller, reading: &Reading) -> (u64, u32, u32) {
+        let place = teller.places(reading, [0].into_iter()).pop().unwrap();
+        (place.pass, place.first_window, place.last_window)
+    }
+
+    #[test]
+    fn windows_are_those_from_the_oldest_batch_to_the_newest() {
+        let (job, mut teller) = (job(5), Teller::default());
+        let reading = reading(&job, 3);
+        assert_eq!(told(&mut teller, &reading), (3, 0, 0));
+        // A window has six samples, which are three batches.
+        (0..5).for_each(|batch| reading.begins(batch));
+        assert_eq!(told(&mut teller, &reading), (3, 0, 1));
+        (0..3).for_each(|batch| reading.handed_out(batch));
+        assert_eq!(told(&mut teller, &reading), (3, 1, 1));
+        (5..15).for_each(|batch| reading.begins(batch));
+        assert_eq!(told(&mut teller, &reading), (3, 1, 4));
+        reading.ended();
+        assert_eq!(told(&mut teller, &reading), (3, 5, 5), "the next pass has not begun");
+    }
+
+    #[test]
+    fn keys_are_those_of_the_pass_also_after_a_resume() {
+        let mut teller = Teller::default();
+        let mut keys = |seed, epoch| {
+            let reading = reading(&job(seed), epoch);
+            let place = teller.places(&reading, [0].into_iter()).pop().unwrap();
+            place.keys.keys.unwrap()
+        };
+        let [first, second] = keys(5, 0);
+        assert_eq!(keys(5, 1)[0], second);
+        assert_ne!(keys(6, 0)[0], first);
+    }
+
+    #[test]
+    fn rate_is_that_of_the_last_minute() {
+        let (mut teller, start) = (Teller::default(), process::now());
+        let mut rate = |second, passed| {
+            teller.rates(vec![passed], start + Duration::from_secs(second)).pop().unwrap()
+        };
+        assert_eq!(rate(0, 4.0), None);
+        assert_eq!(rate(1, 6.0), Some(2.0));
+        for second in 2..100_u32 {
+            rate(second.into(), 6.0 + f64::from(second - 1));
+        }
+        let last = rate(100, 105.0).unwrap();
+        assert!((last - 1.0).abs() < 1e-9, "{last}");
+        // The loader began anew elsewhere.
+        assert_eq!(rate(101, 0.0), None);
+    }
 }
