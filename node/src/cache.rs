@@ -200,6 +200,9 @@ impl Cache {
     fn bury(&self, evicted: state::EvictedShard) {
         self.counters.evictions.add(1);
         self.counters.evicted_bytes.add(evicted.handle.sealed.total_bytes());
+        if evicted.handle.came_ahead && !evicted.was_used {
+            self.counters.prefetched_unread_bytes.add(evicted.bytes);
+        }
         if let Some(told) = self.on_evicted.get() {
             told(evicted.id);
         }

@@ -297,6 +297,9 @@ impl Asking<'_> {
         if self.priority != Priority::Background {
             flight.hurry();
         }
+        if self.priority == Priority::Demand {
+            flight.await_by_reader();
+        }
         let place = Some((Arc::clone(self.cache), waiter));
         Found::InFlight(Awaited { flight, place })
     }

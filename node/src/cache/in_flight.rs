@@ -31,6 +31,8 @@ pub(crate) struct InFlightFill {
     /// checksum that a manifest pins, or with the digest of a peer that gave some of the bytes.
     withheld: AtomicBool,
     attempts: AtomicU32,
+    /// Set once a reader waits for the shard.
+    is_awaited: AtomicBool,
     /// Cancelled once a reader waits for the shard, or soon will.
     hurried: CancellationToken,
     /// The digest of all rows' checksums, as a peer says that gave some of the bytes.
@@ -79,6 +81,7 @@ impl InFlightFill {
             id,
             withheld: AtomicBool::new(false),
             attempts: AtomicU32::new(0),
+            is_awaited: AtomicBool::new(false),
             hurried: CancellationToken::new(),
             lent: Mutex::default(),
             workers: AtomicU32::new(0),
@@ -138,6 +141,16 @@ impl InFlightFill {
     /// From now on nothing more of it may be read before all of it is in and was compared.
     pub(crate) fn withhold(&self) {
         self.withheld.store(true, Ordering::Release);
+    }
+
+    /// Notes that a reader waits for the shard.
+    pub(crate) fn await_by_reader(&self) {
+        self.is_awaited.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if a reader waits for the shard, or did.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::Relaxed)
     }
 
     /// Notes that a reader waits for the shard, or soon will. From now on its fill is not

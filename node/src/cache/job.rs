@@ -102,7 +102,8 @@ impl Job {
         };
         let (page_size, sealed) = (sealed.page_size(), Arc::new(sealed));
         let now = clock::now();
-        let kept = ResidentShard::new(Arc::clone(&sealed));
+        let mut kept = ResidentShard::new(Arc::clone(&sealed));
+        kept.came_ahead = self.flight.is_hurried() && !self.flight.is_awaited();
         let completed = {
             let mut state = self.cache.lock();
             state.page_size = Some(page_size);

@@ -75,7 +75,10 @@ impl Cache {
                 Outcome::InFlight { waiter, .. } => self.lock().store.leave(waiter),
                 Outcome::NoRoom { reason: why, evicted } => {
                     reason = Some(why);
-                    evicted.into_iter().for_each(|shard| self.bury(shard));
+                    // A full node opens another dataset all the same: at the cost of a few shards.
+                    let may_go = |group: &Group| matches!(group, Group::Shards(_));
+                    let more = self.lock().store.evict_oldest(bytes, may_go, clock::now());
+                    evicted.into_iter().chain(more).for_each(|shard| self.bury(shard));
                 }
             }
         }

@@ -144,6 +144,8 @@ pub(crate) struct Counters {
     pub(crate) rows_by_range: Counter,
     /// Bytes of shards that were fetched before a reader asked.
     pub(crate) prefetched_bytes: Counter,
+    /// Those of them that were evicted before any read.
+    pub(crate) prefetched_unread_bytes: Counter,
     /// Shards evicted to make room, or because they were found corrupt.
     pub(crate) evictions: Counter,
     /// The bytes of those shards.

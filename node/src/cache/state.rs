@@ -32,13 +32,15 @@ pub(super) struct ResidentShard {
     pub(super) sealed: Arc<Sealed>,
     /// It is no longer handed out, and leaves with its last lease.
     pub(super) condemned: bool,
+    /// It was fetched before a reader asked.
+    pub(super) came_ahead: bool,
     /// The leaf in it, if it is one.
     pub(super) leaf: Option<Leaf>,
 }
 
 impl ResidentShard {
     pub(super) fn new(sealed: Arc<Sealed>) -> Self {
-        Self { sealed, condemned: false, leaf: None }
+        Self { sealed, condemned: false, came_ahead: false, leaf: None }
     }
 }
 

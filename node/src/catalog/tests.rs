@@ -86,6 +86,17 @@ fn dataset_is_not_opened_without_room_for_its_manifest() {
 }
 
 #[test]
+fn full_node_evicts_a_shard_for_another_manifest() {
+    let folder = Folder::new(8, 1024, 4096, false);
+    let fixture = CacheFixture::new(&folder, CacheFixture::extent_bytes(&folder, 4));
+    let mut in_use = crate::cache::InUse::new(&fixture.cache);
+    in_use.note(&fixture.dataset);
+    drop(fixture.get(0).unwrap());
+    fixture.cache.keep_manifest(SnapshotId::from_bytes([3; 32]), &[7; 100]).unwrap();
+    assert_eq!(fixture.counters.evictions.get(), 1);
+}
+
+#[test]
 fn links_lead_out_of_the_prefixes_only_on_a_private_node() {
     let (folder, fixture) = pantry();
     let elsewhere = tempfile::tempdir().unwrap();

@@ -49,6 +49,9 @@ const FILLED: &[Metric<Counters>] = &[
     ("larder_prefetched_bytes_total", "bytes of shards fetched before a reader asked", |c| {
         c.prefetched_bytes.get()
     }),
+    ("larder_prefetched_unread_bytes_total", "those of them that left before a read", |c| {
+        c.prefetched_unread_bytes.get()
+    }),
     ("larder_evicted_shards_total", "shards let go of", |c| c.evictions.get()),
     ("larder_evicted_bytes_total", "bytes of shards let go of", |c| c.evicted_bytes.get()),
     ("larder_corrupt_shards_total", "shards found corrupt in memory", |c| c.corrupt_shards.get()),

@@ -19,6 +19,8 @@ pub struct Orphan<K, H> {
     pub bytes: u64,
     /// The fill's or the resident shard's handle.
     pub handle: H,
+    /// Whether it was used since its fill was complete.
+    pub was_used: bool,
     /// The token to return when the bytes are free.
     pub token: OrphanToken,
 }

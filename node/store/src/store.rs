@@ -307,18 +307,19 @@ where
     /// Turns a resident shard without a lease into an orphan.
     fn let_go(&mut self, id: K, now: Instant) -> Option<Evicted<K, R>> {
         let entry = self.entries.remove(&id)?;
-        let State::Resident(Resident { handle, holders: 0, .. }) = entry.state else {
+        let State::Resident(Resident { handle, holders: 0, since, last_used }) = entry.state else {
             unreachable!("only resident shards without leases are let go");
         };
         self.budget.evict(entry.bytes);
         self.groups.depart(&entry.groups, entry.bytes);
-        Some(self.orphan(id, entry.bytes, handle, now))
+        let orphan = self.orphan(id, entry.bytes, handle, now);
+        Some(Orphan { was_used: last_used > since, ..orphan })
     }
 
     fn orphan<H>(&mut self, id: K, bytes: u64, handle: H, now: Instant) -> Orphan<K, H> {
         let record = Record { id, bytes, since: now };
         let token = self.orphans.add(self.serials.next(), record);
-        Orphan { id, bytes, handle, token }
+        Orphan { id, bytes, handle, was_used: false, token }
     }
 }
 
