@@ -177,7 +177,7 @@ def test_data_beyond_the_memory_is_told_once_a_loader(
         "the data (19 MiB) does not fit the cache of this host (12 MiB): each epoch reads the "
         "rest from the origin; {}LARDER_MEMORY=24MiB would hold it all from the cache's next start"
     )
-    assert warned(caplog) == [told.format("shuffle 'auto' is 'window:3'; ")]
+    assert warned(caplog) == [told.format("shuffle 'auto' is 'window:1'; ")]
     read = []
     for _ in range(3):
         assert len(list(loader)) == 10
