@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 
 use larder_base::{Error, ErrorKind, ShardId};
@@ -13,6 +14,9 @@ use super::{Cache, Group, Reclaimable};
 use crate::cache::{InFlightFill, Priority, Pushed, Queued, extent_error, shard_layout};
 use crate::clock;
 use crate::dataset::Dataset;
+
+/// How often a request without room is repeated while room is about to come free.
+const LOOKS_FOR_ROOM: usize = 4;
 
 /// The state of one requested shard.
 #[derive(Debug)]
@@ -82,6 +86,8 @@ struct AfterUnlock {
     unused: Vec<OrphanToken>,
     queued: usize,
     never_fits: Option<NoRoom>,
+    /// Room was made that is not free yet.
+    is_leaving: bool,
 }
 
 impl Cache {
@@ -106,10 +112,13 @@ impl Cache {
         }
         let group = Group::Shards(dataset.snapshot());
         let asking = Asking { cache: self, dataset, group, priority, now };
-        let (left_out, made_room) = asking.admit(missing, &mut found);
-        // If no process maps the evicted memory, it is free by now. Ask once more.
-        if made_room {
-            asking.admit(left_out, &mut found);
+        let (mut left_out, mut is_leaving) = asking.admit(missing, &mut found);
+        // If no process maps the evicted memory, this thread has freed it, or another is about to.
+        for _ in 0..LOOKS_FOR_ROOM {
+            if is_leaving {
+                (left_out, is_leaving) = asking.admit(left_out, &mut found);
+                thread::yield_now();
+            }
         }
         found
     }
@@ -207,7 +216,8 @@ impl Cache {
 }
 
 impl Asking<'_> {
-    /// Requests each shard from the store. Returns those without room, and whether any was evicted.
+    /// Requests each shard from the store. Returns those without room, and whether some is about to
+    /// come free.
     fn admit(&self, missing: Vec<Missing>, found: &mut [Found]) -> (Vec<Missing>, bool) {
         let mut aside = AfterUnlock::default();
         let mut left_out = Vec::new();
@@ -220,12 +230,12 @@ impl Asking<'_> {
                 }
             }
         }
-        let made_room = !aside.evicted.is_empty();
+        let is_leaving = aside.is_leaving;
         if let Some(reason) = &aside.never_fits {
             self.dataset.warn_never_kept(reason);
         }
         self.cache.put_away(aside);
-        (left_out, made_room)
+        (left_out, is_leaving)
     }
 
     /// Requests one shard. Returns `None` if there is no room for it.
@@ -254,6 +264,7 @@ impl Asking<'_> {
             }
             Outcome::NoRoom { reason, evicted } => {
                 aside.evicted.extend(evicted);
+                aside.is_leaving |= matches!(reason.why, Why::Leaving);
                 let never = matches!(reason.why, Why::LargerThanBudget { .. });
                 aside.never_fits = aside.never_fits.take().or(never.then_some(reason));
                 None

@@ -2,6 +2,8 @@
 //! instead of the origin, and stay until their dataset is closed.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use larder_base::{Error, ErrorKind, ShardId, SnapshotId};
 use larder_extent::{
@@ -13,6 +15,10 @@ use super::state::ResidentShard;
 use super::{Cache, Group, Reclaimable};
 use crate::cache::{InFlightFill, extent_error};
 use crate::clock;
+
+/// How often, and after which time, room for a manifest is looked for again.
+const ROOM_TRIES: u32 = 10;
+const ROOM_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Cache {
     /// Puts a manifest into a sealed extent that stays until
@@ -26,9 +32,16 @@ impl Cache {
         let bytes = manifest.len() as u64;
         let layout = Layout::new(&[Region::Blocks { bytes }]).map_err(extent_error)?;
         let (id, group) = (id_of(snapshot), Group::Manifest(snapshot));
-        let permit = match self.admit(id, group, layout.total_bytes())? {
-            Admission::Resident(sealed) => return Ok(sealed),
-            Admission::Admitted(permit) => permit,
+        let mut tries = 0;
+        let permit = loop {
+            match self.admit(id, group, layout.total_bytes()) {
+                Ok(Admission::Resident(sealed)) => return Ok(sealed),
+                Ok(Admission::Admitted(permit)) => break permit,
+                Err(why) if tries == ROOM_TRIES => return Err(why),
+                // A reader may still use a shard that was evicted for it.
+                Err(_) => thread::park_timeout(ROOM_INTERVAL),
+            }
+            tries += 1;
         };
         match filled(id_of(snapshot), layout, manifest) {
             Ok(sealed) => {

@@ -41,19 +41,16 @@ pub(super) fn describe(context: &Context) -> NodeDescription {
 }
 
 fn read_jobs(context: &Context) -> Vec<ReadJobMessage> {
-    let jobs = context.shared.plans.jobs(clock::now());
+    let (jobs, open) = (context.shared.plans.jobs(clock::now()), context.shared.catalog.list());
+    let uri = |snapshot| {
+        let dataset = open.iter().find(|dataset| dataset.snapshot() == snapshot);
+        dataset.map(|dataset| dataset.uri().to_string()).unwrap_or_default()
+    };
     let shown = jobs.into_iter().take(limits::READ_JOBS_SHOWN_MAX);
     let message = |job: ReadJob| ReadJobMessage {
         job: job.name.to_string(),
         snapshot: Bytes::copy_from_slice(job.snapshot.as_bytes()),
-        uri: context
-            .shared
-            .catalog
-            .list()
-            .iter()
-            .find(|dataset| dataset.snapshot() == job.snapshot)
-            .map(|dataset| dataset.uri().to_string())
-            .unwrap_or_default(),
+        uri: uri(job.snapshot),
         pass: job.pass,
         windows: job.keys.windows(),
         slowest_window: job.slowest,
