@@ -143,7 +143,7 @@ impl Cache {
         }
     }
 
-    /// Replaces what is known of the future: which requests may take the room of which shards.
+    /// Replaces the known future: which requests may take the room of which shards.
     pub(crate) fn foresee(&self, foreseen: Foreseen<ShardId>) {
         let before = self.lock().store.foresee(foreseen);
         drop(before);

@@ -83,7 +83,7 @@ impl Sequence {
         }
     }
 
-    /// The place in each source of what comes at a position.
+    /// The place in each source of the samples that follow a position.
     pub(super) fn places(&self, position: u64) -> Vec<SourcePlace> {
         match self {
             Self::One(order) => vec![SourcePlace { pass: order.plan().epoch(), position }],

@@ -120,7 +120,7 @@ impl<S: Copy + Ord> Job<S> {
         };
     }
 
-    /// What it reads from now on.
+    /// Its reads from now on.
     pub fn plan(&self) -> Plan {
         let (slowest, fastest, rate) = (self.slowest, self.fastest, self.rate);
         Plan { passes: self.keys.orders().to_vec(), slowest, fastest, rate }

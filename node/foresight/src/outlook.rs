@@ -59,7 +59,7 @@ pub enum Otherwise {
     IsIdle,
 }
 
-/// What a node does now.
+/// The next steps of a node.
 #[derive(Debug, Clone)]
 pub struct Looked<K> {
     /// All shards to fetch. A request for one of them may take the room of those given up.
@@ -85,7 +85,7 @@ pub struct Due {
     pub deadline: u64,
 }
 
-/// What a node remembers from one look to the next: the maps that it recalled.
+/// The memory of a node from one look to the next: the maps that it recalled.
 #[derive(Debug)]
 pub struct Outlook<K> {
     recalls: HashMap<K, Instant>,

@@ -115,10 +115,11 @@ impl Cache {
         let (mut left_out, mut is_leaving) = asking.admit(missing, &mut found);
         // If no process maps the evicted memory, this thread has freed it, or another is about to.
         for _ in 0..LOOKS_FOR_ROOM {
-            if is_leaving {
-                (left_out, is_leaving) = asking.admit(left_out, &mut found);
-                thread::yield_now();
+            if !is_leaving {
+                break;
             }
+            thread::yield_now();
+            (left_out, is_leaving) = asking.admit(left_out, &mut found);
         }
         found
     }

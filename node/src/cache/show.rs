@@ -45,7 +45,7 @@ pub(crate) struct Inventory {
 }
 
 impl Cache {
-    /// Returns the memory and what is in it.
+    /// Returns the memory and the shards in it.
     pub(crate) fn inventory(&self) -> Inventory {
         let (now, state) = (clock::now(), self.lock());
         let store = &state.store;

@@ -7,7 +7,7 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// What is known of the future: `larder-foresight` computes it from announced plans.
+/// The known future: `larder-foresight` computes it from announced plans.
 ///
 /// A fetch never takes the room of a shard that is kept. It may take that of any shard given up.
 #[derive(Debug, Clone)]

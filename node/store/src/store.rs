@@ -142,7 +142,7 @@ where
         }
     }
 
-    /// Replaces what is known of the future. Returns what was known.
+    /// Replaces the known future. Returns the one before.
     pub fn foresee(&mut self, foreseen: Foreseen<K>) -> Foreseen<K> {
         std::mem::replace(&mut self.foreseen, foreseen)
     }

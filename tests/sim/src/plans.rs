@@ -185,15 +185,13 @@ impl World {
         }
     }
 
-    /// Loaders tell a node their plans, and nodes tell each other. Messages may be lost.
+    /// Loaders tell their plans. All nodes hear them in the same step, unless a message is lost.
     fn tell(&mut self) {
         for loader in self.loaders.iter_mut().filter(|loader| loader.is_alive) {
             let Some(told) = loader.announcement(self.now) else { continue };
-            for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_up) {
+            for node in self.nodes.iter_mut().filter(|node| node.is_up) {
                 let is_lost = !self.is_calm && self.random.u32(..20) == 0;
                 if !is_lost {
-                    // The host's node hears at once, the others a step later at least.
-                    let _ = index;
                     node.hear(loader.id, told.clone());
                 }
             }

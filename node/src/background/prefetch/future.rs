@@ -24,7 +24,7 @@ pub(super) struct Situation {
     memory: Inventory,
 }
 
-/// What is kept from one computation to the next.
+/// The state that computations share.
 #[derive(Debug, Default)]
 pub(super) struct Future {
     owned: HashMap<SnapshotId, Owned>,
