@@ -8,7 +8,7 @@
 //!
 //! Thread rule: locks for microseconds. Non-goals: what follows from plans (`prefetch`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,11 +37,14 @@ struct State {
     loaders: BTreeMap<LoaderId, Announced>,
     /// A plan ends after this time.
     lifetime: Duration,
+    /// The snapshots whose plans no job follows.
+    set_aside: HashSet<SnapshotId>,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { loaders: BTreeMap::new(), lifetime: limits::READ_PLAN_LIFETIME }
+        let lifetime = limits::READ_PLAN_LIFETIME;
+        Self { loaders: BTreeMap::new(), lifetime, set_aside: HashSet::new() }
     }
 }
 
@@ -138,6 +141,16 @@ impl ReadPlans {
         let mut state = self.lock();
         state.forget_silent(now);
         jobs(state.loaders.values().map(|one| &one.loader), now)
+    }
+
+    /// Sets aside the plans of these snapshots, and no others.
+    pub(crate) fn set_aside(&self, snapshots: HashSet<SnapshotId>) {
+        self.lock().set_aside = snapshots;
+    }
+
+    /// Returns whether the plans of a snapshot are set aside.
+    pub(crate) fn is_set_aside(&self, snapshot: SnapshotId) -> bool {
+        self.lock().set_aside.contains(&snapshot)
     }
 
     /// Returns how long to wait before own plans are passed on again, among this many nodes. From

@@ -7,10 +7,12 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use larder_wire::control::{NodeDescription, node_client::NodeClient};
+use larder_wire::control::node_client::NodeClient;
+use larder_wire::control::{DescribeRequest, NodeDescription, ReadPlan, TellPlansRequest};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::ports::free_ports;
 
@@ -134,13 +136,28 @@ impl NodeProcess {
     /// When it does not answer.
     #[must_use]
     pub fn describe(&self) -> NodeDescription {
+        self.ask(async |mut node| node.describe(DescribeRequest {}).await)
+    }
+
+    /// Tells it read plans, as a client does.
+    ///
+    /// # Panics
+    /// When it refuses them.
+    pub fn tell_plans(&self, plans: Vec<ReadPlan>) {
+        let request = TellPlansRequest { plans, node_id: String::new() };
+        self.ask(async |mut node| node.tell_plans(request).await);
+    }
+
+    fn ask<A>(
+        &self,
+        call: impl AsyncFnOnce(NodeClient<Channel>) -> Result<tonic::Response<A>, tonic::Status>,
+    ) -> A {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let describe = async {
-            let endpoint = tonic::transport::Endpoint::new(self.address()).expect("an address");
-            let channel = endpoint.connect().await.expect("the node listens");
-            NodeClient::new(channel).describe(larder_wire::control::DescribeRequest {}).await
+        let asked = async {
+            let endpoint = Endpoint::new(self.address()).expect("an address");
+            call(NodeClient::new(endpoint.connect().await.expect("the node listens"))).await
         };
-        runtime.expect("a runtime").block_on(describe).expect("the node answers").into_inner()
+        runtime.expect("a runtime").block_on(asked).expect("the node answers").into_inner()
     }
 
     /// The value of one of its counters.

@@ -26,16 +26,18 @@
 //!
 //! An [`Outlook`] turns this into the next steps of a node: the fetches that it has room for, and
 //! the maps that clients are to return. [`jobs`] joins the loaders of a job, which announce it
-//! each.
+//! each. [`Evidence`] finds plans that no reader follows.
 //!
 //! Thread rule: pure functions of plain data; `now` is handed in. Non-goals: networks, and the
 //! books of the cache, which `larder-store` keeps.
 
+mod evidence;
 mod jobs;
 mod outlook;
 mod plan;
 mod schedule;
 
+pub use evidence::{Evidence, SET_ASIDE};
 pub use jobs::{Job, Loader, jobs};
 pub use outlook::{Due, InMemory, Looked, Otherwise, Outlook, OwnShard, Reads};
 pub use plan::{Plan, joined};

@@ -21,8 +21,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use larder_base::limits;
-use larder_foresight::Looked;
+use larder_base::{SnapshotId, limits};
+use larder_foresight::{Looked, SET_ASIDE};
 use larder_membership::agent::Pulled;
 use larder_store::Foreseen;
 use tokio::task::{self, JoinSet};
@@ -129,7 +129,7 @@ impl Prefetcher {
     async fn look(&mut self) {
         let begun = clock::now();
         (self.ring_version, self.look_at) = (self.ring_in_use(), begun + INTERVAL);
-        let jobs = self.shared.plans.jobs(begun);
+        let mut jobs = self.shared.plans.jobs(begun);
         if jobs.is_empty() {
             (self.future, self.due) = (Future::default(), VecDeque::new());
             self.shared.cache.foresee(Foreseen::default());
@@ -137,6 +137,10 @@ impl Prefetcher {
             let (shared, mut future) = (Arc::clone(&self.shared), std::mem::take(&mut self.future));
             let look = move || {
                 let situation = Situation::of(&shared);
+                let (set_aside, news) = future.judge(&jobs, &situation, begun);
+                news.iter().for_each(|snapshot| warn_of_doubt(&shared, *snapshot));
+                jobs.retain(|job| !set_aside.contains(&job.snapshot));
+                shared.plans.set_aside(set_aside);
                 let looked = future.look(&shared.catalog, &jobs, &situation, begun);
                 (future, looked)
             };
@@ -180,7 +184,10 @@ impl Prefetcher {
     /// Goes on after a fetch.
     fn ended(&mut self, ended: Option<(Due, Pulled)>) {
         match ended {
-            Some((due, Pulled::Verified)) => self.shared.counters.prefetched_bytes.add(due.bytes),
+            Some((due, Pulled::Verified)) => {
+                self.shared.counters.prefetched_bytes.add(due.bytes);
+                self.future.fetched(&due.dataset, due.shard);
+            }
             Some((due, Pulled::NoRoom)) => {
                 let place = self.due.partition_point(|other| other.deadline < due.deadline);
                 self.due.insert(place, due);
@@ -194,4 +201,14 @@ impl Prefetcher {
         }
         self.feed();
     }
+}
+
+fn warn_of_doubt(shared: &Shared, snapshot: SnapshotId) {
+    let uri = shared.catalog.get(snapshot).map(|dataset| dataset.uri().to_string());
+    let (uri, seconds) = (uri.unwrap_or_default(), SET_ASIDE.as_secs());
+    tracing::warn!(
+        %uri,
+        %snapshot,
+        "no reader came for shards fetched ahead; its read plans are not used for {seconds} s",
+    );
 }

@@ -236,6 +236,7 @@ fn job() -> schema::ReadJob {
         fastest_window: 12,
         loaders: 8,
         rate: Some(0.25),
+        set_aside: true,
     }
 }
 

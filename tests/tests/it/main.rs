@@ -21,6 +21,7 @@ mod node_deaths;
 mod operating;
 mod operator;
 mod partitions;
+mod plans;
 mod replicas;
 #[cfg(feature = "schema")]
 mod schema;

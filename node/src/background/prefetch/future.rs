@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use larder_base::{ShardId, SnapshotId, limits};
-use larder_foresight::{InMemory, Looked, Otherwise, Outlook, OwnShard, Reads};
+use larder_foresight::{Evidence, InMemory, Looked, Otherwise, Outlook, OwnShard, Reads};
 use larder_store::Held;
 
 use crate::cache::{Inventory, extent_bytes};
@@ -29,6 +29,7 @@ pub(super) struct Situation {
 pub(super) struct Future {
     owned: HashMap<SnapshotId, Owned>,
     outlook: Outlook<ShardId>,
+    evidence: Evidence<SnapshotId, ShardId>,
 }
 
 /// The shards of a snapshot that this node owns.
@@ -54,6 +55,25 @@ impl Situation {
 }
 
 impl Future {
+    /// Notes a shard that was fetched ahead.
+    pub(super) fn fetched(&mut self, dataset: &Dataset, shard: u32) {
+        self.evidence.fetched(dataset.manifest().shard(shard).id, dataset.snapshot());
+    }
+
+    /// Judges by what was read whether jobs follow their plans. Returns the snapshots whose plans
+    /// are set aside, and those of them that are news.
+    pub(super) fn judge(
+        &mut self,
+        jobs: &[ReadJob],
+        situation: &Situation,
+        now: Instant,
+    ) -> (HashSet<SnapshotId>, Vec<SnapshotId>) {
+        let held = situation.memory.held.iter();
+        let was_read = held.map(|held| (held.id, held.was_used || held.is_leased)).collect();
+        let news = self.evidence.judge(jobs, &was_read, now);
+        (self.evidence.set_aside().collect(), news)
+    }
+
     /// Computes what to do now. Also returns the datasets that its fetches count.
     pub(super) fn look(
         &mut self,

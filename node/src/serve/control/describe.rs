@@ -57,6 +57,7 @@ fn read_jobs(context: &Context) -> Vec<ReadJobMessage> {
         fastest_window: job.fastest,
         loaders: job.loaders,
         rate: job.rate,
+        set_aside: context.shared.plans.is_set_aside(job.snapshot),
     };
     shown.map(message).collect()
 }

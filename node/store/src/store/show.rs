@@ -57,6 +57,8 @@ pub struct Held<K> {
     pub is_leased: bool,
     /// When it was last used, or when its fill began.
     pub last_used: Instant,
+    /// Whether it was used since it became resident.
+    pub was_used: bool,
     /// Whether it is being filled.
     pub is_filling: bool,
     /// Whether it leaves when another shard needs its room, because its groups are idle.
@@ -130,14 +132,16 @@ where
     pub fn held(&self, now: Instant) -> impl Iterator<Item = Held<K>> {
         self.entries.iter().map(move |(&id, entry)| {
             let is_filling = entry.state.filling().is_some();
-            let last_used = match &entry.state {
-                State::Filling(filling) => filling.since,
-                State::Resident(resident) => resident.last_used,
+            let (last_used, was_used) = match &entry.state {
+                State::Filling(filling) => (filling.since, false),
+                State::Resident(resident) => {
+                    (resident.last_used, resident.last_used > resident.since)
+                }
             };
             let usage = self.groups.usage(&entry.groups);
             let is_idle = !is_filling && usage.is_some_and(|usage| self.policy.is_idle(usage, now));
             let (bytes, is_leased) = (entry.bytes, entry.is_leased());
-            Held { id, bytes, is_leased, last_used, is_filling, is_idle }
+            Held { id, bytes, is_leased, last_used, was_used, is_filling, is_idle }
         })
     }
 

@@ -100,6 +100,9 @@ pub struct ReadJob {
     #[prost(double, optional, tag = "9")]
     #[serde(rename = "windows_per_second")]
     pub rate: ::core::option::Option<f64>,
+    /// The node does not use its plan for now: no reader came for shards fetched ahead.
+    #[prost(bool, tag = "10")]
+    pub set_aside: bool,
 }
 /// Bytes of the memory budget by use. resident + filling + orphaned never exceeds budget.
 #[derive(serde::Serialize)]

@@ -127,8 +127,9 @@ impl NodeReport {
                 }
                 _ => "pace not known yet".to_owned(),
             };
+            let doubt = if job.set_aside { "; not followed, so not used for now" } else { "" };
             page.line(&format!(
-                "{name}: {data}, pass {}, window {window} of {}, {pace}, {}",
+                "{name}: {data}, pass {}, window {window} of {}, {pace}, {}{doubt}",
                 job.pass,
                 job.windows,
                 units::counted(job.loaders.into(), "loader"),
