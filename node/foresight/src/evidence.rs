@@ -1,4 +1,4 @@
-//! Whether readers read what was fetched ahead for them.
+//! Finds plans that no reader follows: shards fetched ahead for them leave unread.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,7 +15,7 @@ const WINDOWS_MAX: u64 = 2;
 /// How long plans are set aside. Then the node tries them again.
 pub const SET_ASIDE: Duration = Duration::from_mins(1);
 
-/// What became of the shards fetched ahead. `S` names a snapshot, and `K` a shard.
+/// The fate of shards fetched ahead. `S` names a snapshot, and `K` a shard.
 ///
 /// Plans are set aside by snapshot: a shard that was read does not say which job read it.
 #[derive(Debug)]
@@ -51,7 +51,8 @@ impl<S: Copy + Ord + Hash, K: Copy + Eq + Hash> Evidence<S, K> {
     pub fn judge(&mut self, jobs: &[Job<S>], was_read: &HashMap<K, bool>, now: Instant) -> Vec<S> {
         let mut passed = HashMap::<S, u64>::new();
         for job in jobs {
-            *passed.entry(job.snapshot).or_default() += windows_passed(job);
+            let windows = passed.entry(job.snapshot).or_default();
+            *windows = windows.saturating_add(windows_passed(job));
         }
         self.doubts.retain(|snapshot, _| passed.contains_key(snapshot));
         self.set_aside.retain(|snapshot, since| {
@@ -130,6 +131,13 @@ mod tests {
         evidence.judge(&[job(9)], &HashMap::new(), now + SET_ASIDE);
         assert_eq!(evidence.set_aside().count(), 0, "the plan is tried again");
         assert!(!leave(&mut evidence, UNREAD_MAX - 1, 20, now + SET_ASIDE), "counted anew");
+    }
+
+    #[test]
+    fn any_number_of_a_pass_is_taken() {
+        let late = Job { pass: u64::MAX, ..job(5) };
+        let mut evidence = Evidence::<char, u32>::default();
+        assert_eq!(evidence.judge(&[late.clone(), late], &HashMap::new(), start()), []);
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn plan_that_no_job_follows_is_set_aside() {
         tell();
         is_set_aside(&node.describe())
     });
-    // What is under way ends.
+    // Fetches under way may still end.
     let fetched = || node.describe().counters.expect("counters").prefetched_bytes;
     let before = fetched();
     let later = begun.elapsed() + Duration::from_secs(5);
