@@ -2,16 +2,18 @@
 //!
 //! A number that bounds memory, a queue, a count or a wait across modules stands here. So a reader
 //! can sum up the most memory a process can be made to hold. A limit that one file alone uses may
-//! stand in that file. The limits of clients are in
-//! `client`, those of datasets in `dataset`. The durations that membership waits by are `Timing` of
-//! larder-membership.
+//! stand in that file. The limits of clients are in `client`, those of the control plane in
+//! `control`, those of datasets in `dataset`. The durations that membership waits by are `Timing`
+//! of larder-membership.
 
 mod client;
+mod control;
 mod dataset;
 
 use std::time::Duration;
 
 pub use client::*;
+pub use control::*;
 pub use dataset::*;
 
 const KIB: u32 = 1 << 10;
@@ -154,96 +156,6 @@ pub const SENDFILE_ROW_BYTES_MIN: u64 = 16 << 10;
 
 /// Time that a node which stops when unused waits for its first user, which may still be starting.
 pub const FIRST_USE_TIMEOUT: Duration = Duration::from_secs(30);
-
-// ---- Control plane ----
-
-/// Most bytes of one control message, either way. Holds a full ring or page of shards.
-pub const CONTROL_MESSAGE_BYTES_MAX: usize = 4 << 20;
-
-/// Most bytes of a client's request to a node: an address or two. Bounds the memory of a connection
-/// that sends all but the last byte of its requests: 64 of them at once.
-pub const CONTROL_REQUEST_BYTES_MAX: usize = 64 << 10;
-
-/// Most bytes of an operator's request to a node, plans excepted: the names of all members, twice.
-pub const ADMIN_REQUEST_BYTES_MAX: usize = 2 * RING_MEMBERS_MAX * MEMBER_ID_BYTES_MAX as usize;
-
-/// Most bytes of one message from an operator: a piece of a plan.
-pub const ADMIN_MESSAGE_BYTES_MAX: usize = BLOB_PIECE_BYTES + (64 << 10);
-
-/// Bytes of one piece of a manifest on the control plane: 256 KiB is where a gRPC stream is
-/// fastest.
-pub const MANIFEST_CHUNK_BYTES: usize = 256 << 10;
-
-/// Left-out objects that are named to the process that opened a dataset. Enough to see the cause,
-/// few enough for one line. `larder dataset index` lists all.
-pub const LEFT_OUT_TOLD_MAX: usize = 4;
-
-/// Most bytes of the text about one of them: a key, a tensor's name and a reason. Longer ones are
-/// cut.
-pub const LEFT_OUT_BYTES_MAX: usize = 512;
-
-/// Most bytes of the address in an ADMIT.
-pub const ADMIT_BYTES_MAX: u32 = 4 << 10;
-
-/// Prefixes that a node takes from its owner's processes: each is checked when a dataset is opened.
-pub const PREFIXES_ADMITTED_MAX: usize = 1_024;
-
-/// Most entries of one page of a listing: at under 256 bytes each a page stays below 1 MiB.
-pub const PAGE_ENTRIES_MAX: u32 = 4_096;
-
-/// Entries of a page if the caller names no number.
-pub const PAGE_ENTRIES_DEFAULT: u32 = 1_000;
-
-/// Control connections of one node, metrics and health included.
-pub const CONTROL_CONNECTIONS_MAX: usize = 1_024;
-
-/// Requests in progress on one control connection; HTTP/2 refuses more streams.
-pub const CONTROL_STREAMS_MAX: u32 = 64;
-
-/// Time after which a control connection without requests is closed, even if its client answers
-/// PINGs. Clients fetch the ring far more often, and reconnect when they need to.
-pub const CONTROL_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
-
-/// Time from the head of a control request to that of its answer. Longer than opening a dataset may
-/// take, so a request that is not complete by then will not complete.
-pub const CONTROL_REQUEST_TIMEOUT: Duration = Duration::from_secs(660);
-
-/// Timeout of a control call that only reads (describe, ring, list).
-pub const CONTROL_CALL_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Timeout of opening a dataset: the node may have to index the headers of many objects first.
-pub const OPEN_DATASET_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// Time after which a client that opens a dataset warns the user of the likely cause of the wait.
-pub const OPENING_TOLD_AFTER: Duration = Duration::from_secs(5);
-
-/// Timeout for a node to open a dataset that other nodes have open, before rows are asked of it.
-/// Long enough to read a large manifest. A node that must index first, or has many to open, is
-/// passed over meanwhile.
-pub const OPEN_NODE_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Listings that walk over all shards at once; each has a thread and takes the cache's lock in
-/// turn.
-pub const LISTINGS_MAX: usize = 4;
-
-/// Datasets being opened at once, because one may have to be indexed; each has a thread. Others
-/// wait.
-pub const OPENINGS_MAX: usize = 16;
-
-/// Bytes of a manifest that needs no share of the budget while it is read: about 4,000 shards. For
-/// all [`OPENINGS_MAX`] together 4 MiB, part of [`NODE_OVERHEAD_BYTES`]. A larger manifest is on
-/// the heap until it is copied to an extent, and counts against the budget meanwhile.
-pub const MANIFEST_BYTES_FREE: u64 = 256 << 10;
-
-/// Prefixes being indexed at once because a client opened them. Each has its listing and the
-/// headers of its files on the heap, several times the size of its manifest.
-pub const INDEXINGS_MAX: usize = 2;
-
-/// Datasets open on one node. Each keeps its manifest resident.
-pub const OPEN_DATASETS_MAX: usize = 1_024;
-
-/// Time after which an unused ticket is forgotten; the client opens the dataset again.
-pub const TICKET_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 // ---- Ring ----
 
