@@ -84,7 +84,7 @@ pub mod admin {
         AbortChange, ChangeEdit, ClusterChange, ClusterDataset, ClusterHistory, ClusterNode,
         ClusterStatus, CoordinatorKind, Counters, DatasetStatus, DrainNode, Explanation,
         Failure as FillFailure, Load, MemoryUse, MoveProgress, NodeDescription, NodeFigures,
-        NodeState, NodeWeight, PastChange, PauseChange, PlanChangeRequest, PlanFigures,
+        NodeState, NodeWeight, PastChange, PauseChange, PlanChangeRequest, PlanFigures, ReadJob,
         RemoveNodes, ResumeChange, SetRate, ShardState, ShardStatus, TakeOverResponse, UndrainNode,
         command_request::Command as ClusterCommand, explain_request::What as ExplainWhat,
     };

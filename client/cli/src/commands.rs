@@ -6,6 +6,7 @@ mod dataset;
 mod demo;
 mod doctor;
 mod explain;
+mod jobs;
 mod node;
 mod operator;
 mod ring;

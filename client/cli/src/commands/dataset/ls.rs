@@ -1,14 +1,15 @@
 //! `larder dataset ls`: lists the datasets that nodes have open, each with its bytes in the memory
-//! of the whole cluster; or the tags of a prefix.
+//! of the whole cluster, and the jobs that read them; or the tags of a prefix.
 
 mod tags;
 
 use std::collections::BTreeMap;
 
 use clap::Args;
-use larder_client::admin::{Answer, DatasetStatus};
+use larder_client::admin::{Answer, DatasetStatus, NodeDescription, ReadJob};
 use serde::Serialize;
 
+use super::super::jobs;
 use super::open::parse_prefix;
 use crate::{
     context::Context,
@@ -16,7 +17,7 @@ use crate::{
     output::{Page, Report, Table, units},
 };
 
-/// Lists the datasets that the nodes of the cluster have open.
+/// Lists the datasets that the nodes of the cluster have open, and the jobs that read them.
 ///
 /// With a prefix it lists tags and snapshots on the origin, and asks no node. It also lists those
 /// in this user's cache, where they go if the prefix can't be written to.
@@ -43,6 +44,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
 #[derive(Debug, Serialize)]
 struct DatasetsReport {
     datasets: Vec<Dataset>,
+    jobs: Vec<ReadJob>,
     unreachable: Vec<Unreachable>,
 }
 
@@ -72,9 +74,9 @@ struct OnNode {
 fn list_open(context: &Context) -> Result<(), Failure> {
     let cluster = context.cluster()?;
     let progress = context.progress("asking the nodes");
-    let answers = cluster.datasets();
+    let (datasets, nodes) = (cluster.datasets(), cluster.describe());
     drop(progress);
-    context.output.print(&report(answers))
+    context.output.print(&report(datasets, nodes))
 }
 
 /// A node that did not answer.
@@ -93,7 +95,10 @@ impl Unreachable {
     }
 }
 
-fn report(answers: Vec<Answer<Vec<DatasetStatus>>>) -> DatasetsReport {
+fn report(
+    answers: Vec<Answer<Vec<DatasetStatus>>>,
+    nodes: Vec<Answer<NodeDescription>>,
+) -> DatasetsReport {
     let unreachable = answers.iter().filter_map(Unreachable::new).collect();
     let mut datasets = BTreeMap::new();
     for Answer { member, answer } in answers {
@@ -122,7 +127,8 @@ fn report(answers: Vec<Answer<Vec<DatasetStatus>>>) -> DatasetsReport {
             });
         }
     }
-    DatasetsReport { datasets: datasets.into_values().collect(), unreachable }
+    let (datasets, jobs) = (datasets.into_values().collect(), jobs::of_cluster(nodes));
+    DatasetsReport { datasets, jobs, unreachable }
 }
 
 impl Report for DatasetsReport {
@@ -146,6 +152,7 @@ impl Report for DatasetsReport {
             }
             page.table(table);
         }
+        jobs::show(page, &self.jobs);
         if !self.unreachable.is_empty() {
             page.line("");
         }

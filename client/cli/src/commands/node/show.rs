@@ -6,6 +6,7 @@ use clap::Args;
 use larder_client::admin::{Answer, FillFailure, NodeDescription, ShardCounts};
 use serde::Serialize;
 
+use super::super::jobs;
 use crate::{
     context::Context,
     error::{Exit, Failure},
@@ -81,7 +82,7 @@ impl Report for NodeReport {
         fields.push(("ring", ring));
         page.fields(&fields);
         self.show_memory(page);
-        self.show_jobs(page);
+        jobs::show(page, &self.said.read_jobs);
         self.show_work(page);
         self.show_failures(page);
     }
@@ -109,32 +110,6 @@ impl NodeReport {
             ),
             ("pages", units::bytes(memory.page_size_bytes)),
         ]);
-    }
-
-    /// One line for each job, with what it reads and how far it is.
-    fn show_jobs(&self, page: &mut Page) {
-        if self.said.read_jobs.is_empty() {
-            return;
-        }
-        page.heading("Jobs that read");
-        for job in &self.said.read_jobs {
-            let name = if job.job.is_empty() { "(no name)" } else { &job.job };
-            let data = if job.uri.is_empty() { "a dataset not open here" } else { &job.uri };
-            let window = u64::from(job.slowest_window.min(job.windows.saturating_sub(1))) + 1;
-            let pace = match job.rate {
-                Some(rate) if rate > 0.0 => {
-                    format!("{} a window", units::duration(Duration::from_secs_f64(1.0 / rate)))
-                }
-                _ => "pace not known yet".to_owned(),
-            };
-            let doubt = if job.set_aside { "; not followed, so not used for now" } else { "" };
-            page.line(&format!(
-                "{name}: {data}, pass {}, window {window} of {}, {pace}, {}{doubt}",
-                job.pass,
-                job.windows,
-                units::counted(job.loaders.into(), "loader"),
-            ));
-        }
     }
 
     fn show_work(&self, page: &mut Page) {
