@@ -175,6 +175,11 @@ impl Ring {
         self.nodes[0].address()
     }
 
+    /// Kills the last node. It stays a member of the ring.
+    pub(crate) fn kill_last(&mut self) {
+        self.nodes.pop();
+    }
+
     /// The process of the first node.
     pub(crate) fn pid(&self) -> u32 {
         self.nodes[0].pid()

@@ -6,6 +6,8 @@
 //!
 //! Non-goals: rates of a warm node (see the other parts).
 
+pub(crate) mod large_rows;
+
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::process::Command;
@@ -51,6 +53,8 @@ struct Case {
     has_plans: bool,
     /// Bytes a second of the origin beside those that a job of speed 1 reads.
     origin: Option<f64>,
+    /// Whether the last node is killed in the middle of epoch 3.
+    dies: bool,
 }
 
 /// A job: its seed, how often it reads an epoch while a job of speed 1 reads one, and its ranks.
@@ -71,7 +75,7 @@ pub(crate) fn measure(report: &mut Report) -> Result<(), Error> {
     let folder = tempfile::Builder::new().prefix("larder-bench-").tempdir_in("/dev/shm")?;
     let server = S3Server::start(folder.path(), &Options::default())?;
     write(&server.create_bucket("data")?)?;
-    index(&server)?;
+    index(&server, URI, SHARD_BYTES)?;
     let data = weigh(&server)?;
     println!("\ndata larger than memory: what an epoch of a job causes at the origin");
     println!("  {:<52}{:>10}{:>10}{:>10}{:>10}", "", "fetched", "GETs", "of bound", "seconds");
@@ -93,6 +97,7 @@ fn cases() -> Vec<Case> {
         jobs: vec![job(1, 1.0)],
         has_plans,
         origin: None,
+        dies: false,
     };
     let mut cases = Vec::new();
     for nodes in [1, 2] {
@@ -104,6 +109,7 @@ fn cases() -> Vec<Case> {
         cases.push(Case { jobs, shuffle: window(3), ..one(1, 0.5, has_plans) });
     }
     cases.push(Case { jobs: vec![Job { ranks: 8, ..job(1, 1.0) }], ..one(2, 0.5, true) });
+    cases.push(Case { dies: true, ..one(2, 0.5, true) });
     cases.push(Case { origin: Some(0.5), ..one(1, 0.5, true) });
     cases.push(Case { shuffle: Shuffle::Global, ..one(1, 0.5, true) });
     cases
@@ -120,8 +126,9 @@ impl Case {
         let ranks = if ranks > 1 { format!(" of {ranks} ranks") } else { String::new() };
         let origin = self.origin.map_or_else(String::new, |rate| format!(", origin at {rate}"));
         let plans = if self.has_plans { "plans" } else { "no plans" };
+        let death = if self.dies { ", one killed" } else { "" };
         format!(
-            "{jobs} jobs{ranks}, {nodes} nodes, c {}, {}, {plans}{origin}",
+            "{jobs} jobs{ranks}, {nodes} nodes{death}, c {}, {}, {plans}{origin}",
             self.memory, self.shuffle
         )
     }
@@ -142,10 +149,10 @@ fn write(bucket: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn index(server: &S3Server) -> Result<(), Error> {
+fn index(server: &S3Server, uri: &str, shard_bytes: u64) -> Result<(), Error> {
     let program = std::env::current_exe()?.with_file_name("larder");
     let mut command = Command::new(&program);
-    command.args(["dataset", "index", URI, "--shard-bytes", &SHARD_BYTES.to_string()]);
+    command.args(["dataset", "index", uri, "--shard-bytes", &shard_bytes.to_string()]);
     let indexed = command.envs(server.env()).output();
     let indexed =
         indexed.map_err(|error| format!("{} (is it built?): {error}", program.display()))?;
@@ -177,7 +184,7 @@ fn count(folder: &Path, server: &S3Server, data: &Data, case: &Case) -> Result<L
     let server = narrow.as_ref().unwrap_or(server);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "above zero")]
     let memory = (data.bytes * case.memory) as u64 / case.nodes as u64;
-    let ring = Ring::start("s3://data", &server.env(), case.nodes, memory)?;
+    let mut ring = Ring::start("s3://data", &server.env(), case.nodes, memory)?;
     let readers: u32 = case.jobs.iter().map(|job| job.ranks).sum();
     let begin = Arc::new(Barrier::new(readers as usize + 1));
     let mut reading = Vec::new();
@@ -191,6 +198,10 @@ fn count(folder: &Path, server: &S3Server, data: &Data, case: &Case) -> Result<L
     begin.wait();
     server.reset_counts();
     begin.wait();
+    if case.dies {
+        pause(PACE.mul_f64(1.5));
+        ring.kill_last();
+    }
     let mut longest = 0.0_f64;
     for one in reading {
         longest = longest.max(one.join().map_err(|_| "a job panicked")??);

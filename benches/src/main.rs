@@ -66,6 +66,8 @@ enum Part {
     Manifest,
     /// What data larger than memory costs at the origin, counted
     Larger,
+    /// Samples of 50 MB: warm, and with memory for half of them
+    LargeRows,
     /// Needs garage, an S3 server: see benches/README.md
     Cold,
 }
@@ -110,6 +112,9 @@ fn run(args: &Args) -> Result<(), Error> {
     }
     if args.only == Some(Part::Larger) {
         larger::measure(&mut report)?;
+    }
+    if args.only == Some(Part::LargeRows) {
+        larger::large_rows::measure(&mut report)?;
     }
     match (args.only, larder_tests::garage::find()) {
         (Some(Part::Cold) | None, Ok(_)) => cold::measure(&mut report)?,
