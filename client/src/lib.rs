@@ -67,7 +67,9 @@ pub use process::Owned;
 /// Training code does not need them.
 pub mod admin {
     pub use crate::directory::{Answer, Operator, PlannedChange, Seen, ShardCounts};
-    pub use larder_base::{Bytes, SizeError, limits::PLANNED_BYTES_MAX, parse_size};
+    pub use larder_base::{
+        Bytes, SizeError, check_secret_mode, limits::PLANNED_BYTES_MAX, parse_size,
+    };
     pub use larder_base::{ShardId, SnapshotId};
     pub use larder_dataset::{
         DatasetError, DatasetRef, Dtype, FetchError, FillPlan, Format, IndexOptions, IndexProgress,

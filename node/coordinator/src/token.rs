@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-use larder_base::is_secret;
 use larder_base::limits::{JOIN_TOKEN_BYTES_MAX, JOIN_TOKEN_BYTES_MIN};
+use larder_base::{check_secret_mode, is_secret};
 
 /// A cluster's token. Sent with every call between nodes; never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,14 +31,19 @@ impl JoinToken {
     /// Reads a token from a file.
     ///
     /// # Errors
-    /// A message, when the file can't be read or holds no valid token.
+    /// A message, when the file can't be read, other users can read it, or it holds no valid token.
     pub fn from_file(path: &Path) -> Result<Self, String> {
         use std::io::Read;
+        use std::os::unix::fs::PermissionsExt;
+        let in_file = |why: &dyn fmt::Display| format!("{}: {why}", path.display());
+        let file = std::fs::File::open(path).map_err(|why| in_file(&why))?;
+        let known = file.metadata().map_err(|why| in_file(&why))?;
+        check_secret_mode(path, known.permissions().mode())?;
         let mut text = String::new();
-        std::fs::File::open(path)
-            .and_then(|file| file.take(2 * JOIN_TOKEN_BYTES_MAX as u64).read_to_string(&mut text))
-            .map_err(|why| format!("{}: {why}", path.display()))?;
-        Self::new(&text).map_err(|why| format!("{}: {why}", path.display()))
+        file.take(2 * JOIN_TOKEN_BYTES_MAX as u64)
+            .read_to_string(&mut text)
+            .map_err(|why| in_file(&why))?;
+        Self::new(&text).map_err(|why| in_file(&why))
     }
 
     /// Returns the bytes to send.
@@ -80,6 +85,13 @@ mod tests {
         let missing = folder.path().join("token");
         assert!(JoinToken::from_file(&missing).expect_err("no file").contains("token"));
         std::fs::write(&missing, "0123456789abcdef\n").expect("a file");
+        let allow = |mode| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(&missing, mode).expect("own file");
+        };
+        allow(0o644);
+        assert!(JoinToken::from_file(&missing).expect_err("public").contains("chmod 0600"));
+        allow(0o600);
         assert!(JoinToken::from_file(&missing).expect("a token").is(b"0123456789abcdef"));
     }
 }

@@ -3,7 +3,8 @@
 //! - [`limits`]: every bound on a frame, queue, count or wait, with its reason.
 //! - [`Error`]: a failure that crosses a process border. Its kind says what the caller should do.
 //! - [`ShardId`], [`SnapshotId`], [`BlobId`]: names that are hashes. [`BootId`]: a random name.
-//! - [`Ticket`], [`is_secret`]: the right to read a dataset, and how secrets are compared.
+//! - [`Ticket`], [`is_secret`], [`check_secret_mode`]: the right to read a dataset, and how secrets
+//!   are compared and kept.
 //! - [`ring`]: which members own which shards. Every process computes the same.
 //! - [`placement`]: a ring with the exceptions that a plan made to it.
 //! - [`parse_size`], [`Bytes`], [`printable`]: sizes as people type and read them, and outside text
@@ -30,5 +31,5 @@ pub use id::{BlobId, BootId, IdError, ShardId, SnapshotId};
 pub use placement::Placement;
 pub use printable::{head, printable, printable_line};
 pub use ring::{Member, Ring, Scheme, data_address};
-pub use secret::{Ticket, is_secret};
+pub use secret::{Ticket, check_secret_mode, is_secret};
 pub use size::{Bytes, Counted, SizeError, parse_size};

@@ -1,7 +1,9 @@
-//! Secrets: the ticket of a session, and the comparison that every secret is checked by.
+//! Secrets: the ticket of a session, the comparison that every secret is checked by, and the modes
+//! of files that hold one.
 
 use std::fmt;
 use std::hint::black_box;
+use std::path::Path;
 
 /// Returns whether `shown` is `secret`. The time depends on the lengths, not on the first
 /// difference.
@@ -11,6 +13,22 @@ pub fn is_secret(secret: &[u8], shown: &[u8]) -> bool {
     }
     let differ = secret.iter().zip(shown).fold(0, |seen, (a, b)| black_box(seen | (a ^ b)));
     black_box(differ) == 0
+}
+
+/// Checks the mode of a file that holds a secret: only its owner may write it, and only its owner
+/// and group may read it.
+///
+/// # Errors
+/// A message with the command that mends it.
+pub fn check_secret_mode(path: &Path, mode: u32) -> Result<(), String> {
+    if mode & 0o027 == 0 {
+        return Ok(());
+    }
+    let (path, mode) = (path.display(), mode & 0o777);
+    Err(format!(
+        "{path} has mode {mode:04o}, so other users of this host can get at the secret in it; run: \
+         chmod 0600 {path}"
+    ))
 }
 
 /// The right to read one dataset from one node, issued by the control plane. It is a secret: shown
@@ -44,6 +62,17 @@ impl fmt::Debug for Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_others_can_read_hold_no_secret() {
+        let check = |mode| check_secret_mode(Path::new("/etc/larder/token"), mode);
+        for mode in [0o100_600, 0o100_400, 0o100_640, 0o100_440] {
+            check(mode).unwrap();
+        }
+        for mode in [0o100_644, 0o100_604, 0o100_660, 0o100_601] {
+            assert!(check(mode).unwrap_err().ends_with("run: chmod 0600 /etc/larder/token"));
+        }
+    }
 
     #[test]
     fn ticket_matches_only_all_of_its_bytes() {

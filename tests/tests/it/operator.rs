@@ -192,6 +192,8 @@ fn commands_carry_the_token_and_the_operator_name() {
     let node = ScriptedNode::start(script(vec![moving()]));
     let token = folder.path().join("token");
     std::fs::write(&token, format!("{TOKEN}\n")).expect("a file");
+    let only_mine = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&token, only_mine).expect("own file");
     let token = token.to_str().expect("UTF-8");
     let tell = |args: &[&str]| {
         let args = [args, &["--yes", "--token-file", token]].concat();

@@ -3,6 +3,7 @@
 
 use std::{
     io::{self, BufRead, IsTerminal, Read, Write},
+    os::unix::fs::PermissionsExt,
     path::Path,
     path::PathBuf,
     time::Duration,
@@ -11,7 +12,7 @@ use std::{
 use clap::Args;
 use larder_client::{
     ErrorKind,
-    admin::{CoordinatorKind, Operator, parse_size},
+    admin::{CoordinatorKind, Operator, check_secret_mode, parse_size},
 };
 
 use crate::{
@@ -90,10 +91,13 @@ impl Entitlement {
 }
 
 fn read_token(path: &Path) -> Result<String, Failure> {
+    let read = |error: &io::Error| Failure::file("read the token in", path, error);
+    let file = std::fs::File::open(path).map_err(|error| read(&error))?;
+    let mode = file.metadata().map_err(|error| read(&error))?.permissions().mode();
+    check_secret_mode(path, mode)
+        .map_err(|why| Failure::new(Exit::Usage, "the token is not used").why(why))?;
     let mut token = String::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(TOKEN_FILE_BYTES_MAX).read_to_string(&mut token))
-        .map_err(|error| Failure::file("read the token in", path, &error))?;
+    file.take(TOKEN_FILE_BYTES_MAX).read_to_string(&mut token).map_err(|error| read(&error))?;
     Ok(token)
 }
 

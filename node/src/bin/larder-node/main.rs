@@ -198,21 +198,27 @@ struct Stop {
     send: SyncSender<Word>,
 }
 
-/// Waits for SIGTERM and SIGINT on a thread of its own. The first starts a drain, the second ends
-/// the process at once.
+/// Waits for signals on a thread of its own. The first that asks for an end starts a drain, the
+/// second ends the process at once. Signals that other programs reload by, or report by, are
+/// ignored: the default is to end the process, and its memory with it.
 fn signals() -> io::Result<Stop> {
-    let mut awaited = SigSet::empty();
-    awaited.add(Signal::SIGTERM);
-    awaited.add(Signal::SIGINT);
+    let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT]);
+    let ignored = SigSet::from_iter([Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2]);
+    let awaited = ends | ignored;
     awaited.thread_block()?;
     let (send, word) = sync_channel(1);
     let first = send.clone();
     let wait = move || {
-        if awaited.wait().is_ok() {
-            let _ = first.try_send(Word::Stop);
-        }
-        if awaited.wait().is_ok() {
-            std::process::exit(EXIT_CUT_SHORT);
+        let mut is_stopping = false;
+        while let Ok(signal) = awaited.wait() {
+            if ignored.contains(signal) {
+                tracing::info!("{signal} is ignored: nothing is reloaded; SIGTERM stops this node");
+            } else if is_stopping {
+                std::process::exit(EXIT_CUT_SHORT);
+            } else {
+                is_stopping = true;
+                let _ = first.try_send(Word::Stop);
+            }
         }
     };
     thread::Builder::new().name("larder-signals".to_owned()).spawn(wait)?;
