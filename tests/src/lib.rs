@@ -26,7 +26,8 @@ pub use etcd::Etcd;
 pub use garage::Garage;
 pub use living::{Keeper, LivingCluster};
 pub use load::{Load, Read};
-pub use node::{Cluster, NodeOptions, NodeProcess, scripted};
+pub use node::memory_group::MemoryGroup;
+pub use node::{Cluster, NodeOptions, NodeProcess, scripted, stranger};
 
 /// The longest wait of a test: far longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(120);

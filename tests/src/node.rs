@@ -1,6 +1,8 @@
 //! `larder-node` as a real child process, and small rings of them.
 
+pub mod memory_group;
 pub mod scripted;
+pub mod stranger;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -177,6 +179,19 @@ impl NodeProcess {
         metrics.lines().find_map(of).unwrap_or_else(|| panic!("no counter {name} in {metrics}"))
     }
 
+    /// The bytes of its heap and stacks that are in memory.
+    ///
+    /// # Panics
+    /// When it is gone.
+    #[must_use]
+    pub fn heap_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let status = status.expect("the node runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kib.expect("the kernel tells") << 10
+    }
+
     /// The open files of the process.
     ///
     /// # Panics
@@ -203,8 +218,17 @@ impl NodeProcess {
     }
 
     /// SIGTERM; returns the exit code after the drain.
-    pub fn stop(mut self) -> Option<i32> {
+    pub fn stop(self) -> Option<i32> {
         self.signal(Signal::SIGTERM);
+        self.ended()
+    }
+
+    /// Waits for its end; returns the exit code.
+    ///
+    /// # Panics
+    /// When it can't be waited for.
+    #[must_use]
+    pub fn ended(mut self) -> Option<i32> {
         self.child.wait().expect("our own child can be waited for").code()
     }
 }

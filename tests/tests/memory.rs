@@ -1,60 +1,14 @@
 //! A node in a memory cgroup that is only a little larger than its budget, under load: never killed
 //! for memory.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use larder_origin::{Options, S3Server};
-use larder_tests::{ClientOptions, NodeOptions, NodeProcess, TrainingProcess, repeats, words};
+use larder_tests::{
+    ClientOptions, MemoryGroup, NodeOptions, NodeProcess, TrainingProcess, repeats, words,
+};
 
 const MIB: u64 = 1 << 20;
 const BUDGET_BYTES: u64 = 96 * MIB;
 const ROOM_BYTES: u64 = 64 * MIB;
-
-/// A memory cgroup of this test, version 1 or 2, removed on drop.
-struct MemoryGroup {
-    path: PathBuf,
-    version: u8,
-}
-
-impl MemoryGroup {
-    /// `None` where none can be made (not root, or no delegation).
-    fn new(limit_bytes: u64) -> Option<Self> {
-        let name = format!("larder-test-{}", std::process::id());
-        let v1 = Path::new("/sys/fs/cgroup/memory");
-        let (root, version, limit) = if v1.is_dir() {
-            (v1, 1, "memory.limit_in_bytes")
-        } else {
-            (Path::new("/sys/fs/cgroup"), 2, "memory.max")
-        };
-        let path = root.join(name);
-        fs::create_dir(&path).ok()?;
-        let group = Self { path, version };
-        fs::write(group.path.join(limit), limit_bytes.to_string()).ok()?;
-        Some(group)
-    }
-
-    fn add(&self, pid: nix::unistd::Pid) {
-        fs::write(self.path.join("cgroup.procs"), pid.to_string()).expect("a process can be moved");
-    }
-
-    fn kills(&self) -> u64 {
-        let (file, key) = if self.version == 1 {
-            ("memory.oom_control", "oom_kill ")
-        } else {
-            ("memory.events", "oom_kill ")
-        };
-        let text = fs::read_to_string(self.path.join(file)).expect("the group's events");
-        let line = text.lines().find_map(|line| line.strip_prefix(key)).expect("a count of kills");
-        line.trim().parse().expect("a number")
-    }
-}
-
-impl Drop for MemoryGroup {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.path);
-    }
-}
 
 #[test]
 fn node_under_load_stays_within_its_budget_and_64_mib() {

@@ -1,11 +1,14 @@
 //! The one HTTP port: gRPC for clients and tools, `/metrics` for Prometheus, `/healthz` for the
 //! service manager.
 
+mod allowance;
+mod answers;
 mod greeting;
 mod usage;
+mod web_pages;
 
 use std::io;
-use std::net::TcpListener as StdListener;
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,20 +28,25 @@ use larder_wire::{
     status::to_status,
 };
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::server::Connected;
 use tonic::{Request, Status};
+use tower_layer::Layer;
 
 use super::Context;
 use super::control::Service;
 use super::control::admin::Admin;
 use super::metrics;
 use crate::membership::Cluster;
+use allowance::{Allowance, Full, Share};
+use answers::LargeAnswers;
 use greeting::Greeted;
 use usage::Usage;
+use web_pages::Names;
 
 /// The paths of operators' calls, and of the call that sends a plan in pieces.
 const ADMIN_CALLS: &str = "/larder.v1.Admin/";
@@ -47,9 +55,11 @@ const PLAN_CALL: &str = "/larder.v1.Admin/ApplyPlan";
 /// How long requests in flight may take when the node stops.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The limit on connections, as a semaphore counts it.
-const ALL_PLACES: u32 = 1_024;
-const _: () = assert!(ALL_PLACES as usize == limits::CONTROL_CONNECTIONS_MAX);
+/// Connections that may wait for room. They take a socket and a task.
+const WAITING_MAX: usize = 256;
+
+/// Wait after a connection could not be accepted: perhaps no descriptors are left.
+const RETRY_WAIT: Duration = Duration::from_millis(20);
 
 /// The HTTP server of a node.
 #[derive(Debug)]
@@ -69,7 +79,12 @@ impl Server {
             TcpListener::from_std(listener)?
         };
         let stop = CancellationToken::new();
-        let serving = serve(router(context), listener, stop.clone());
+        let shared = Shared {
+            router: router(context),
+            allowance: Allowance::new(limits::CONTROL_BYTES_MAX, limits::CONTROL_CONNECTIONS_MAX),
+            stop: stop.clone(),
+        };
+        let serving = serve(shared, listener);
         let task = Mutex::new(Some(runtime.spawn(serving)));
         Ok(Self { context: Arc::clone(context), stop, task })
     }
@@ -111,7 +126,26 @@ fn router(context: &Arc<Context>) -> Router {
         routes = routes.add_service(larder_coordinator::Service::guarded(seat));
     }
     let calls = routes.into_axum_router().layer(middleware::from_fn(bound_body));
-    calls.merge(pages).fallback(unknown)
+    let answers = LargeAnswers::new();
+    let names = Arc::new(Names::of(&context.shared.config));
+    let bound = move |Extension(caller): Extension<Caller>, request, next| {
+        bound_request(caller, Arc::clone(&names), Arc::clone(&answers), request, next)
+    };
+    calls.merge(pages).fallback(unknown).layer(middleware::from_fn(bound))
+}
+
+/// Answers a request unless a web page sent it, within the bounds of all connections.
+async fn bound_request(
+    caller: Caller,
+    names: Arc<Names>,
+    answers: Arc<LargeAnswers>,
+    request: extract::Request,
+    next: middleware::Next,
+) -> Response {
+    match names.refusal(&request, caller.from) {
+        Some(refusal) => refusal.into_response(),
+        None => caller.usage.count((caller.share, answers), request, next).await,
+    }
 }
 
 /// Bounds the buffered part of an operator's request before its permission is checked. A plan is
@@ -157,79 +191,110 @@ async fn show_health(State(context): State<Arc<Context>>) -> impl IntoResponse {
     (StatusCode::OK, "ok\n")
 }
 
+/// What all connections share.
+#[derive(Clone)]
+struct Shared {
+    router: Router,
+    allowance: Arc<Allowance>,
+    stop: CancellationToken,
+}
+
 /// Serves connections until the stop, then finishes the requests in flight.
-async fn serve(router: Router, listener: TcpListener, stop: CancellationToken) {
-    let places = Arc::new(Semaphore::new(limits::CONTROL_CONNECTIONS_MAX));
+async fn serve(shared: Shared, listener: TcpListener) {
+    let (tasks, waiting) = (TaskTracker::new(), Arc::new(Semaphore::new(WAITING_MAX)));
     loop {
-        // Without a free place, connections wait in the kernel's queue.
-        let next = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (place, listener.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
-            () = stop.cancelled() => break,
-            next = next => next,
+        let accepted = tokio::select! {
+            () = shared.stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
-                let serving = serve_one(stream, router.clone(), stop.clone());
-                tokio::spawn(async move {
-                    serving.await;
-                    drop(place);
-                });
-            }
+            Ok((stream, from)) => match shared.allowance.try_admit(from.ip()) {
+                Ok(share) => drop(tasks.spawn(serve_one(stream, from, share, shared.clone()))),
+                Err(Full) => {
+                    // One that finds no place to wait is of the address that holds the most.
+                    if let Ok(place) = Arc::clone(&waiting).try_acquire_owned() {
+                        tasks.spawn(admit(shared.clone(), stream, from, place));
+                    }
+                }
+            },
             Err(why) => {
                 tracing::warn!("a control connection could not be accepted: {why}");
-                tokio::time::sleep(limits::KEEPALIVE_INTERVAL).await;
+                shared.allowance.close_one();
+                tokio::time::sleep(RETRY_WAIT).await;
             }
         }
     }
     drop(listener);
-    // All places are free again when all connections have ended.
-    let places = places.acquire_many(ALL_PLACES);
-    let _ = tokio::time::timeout(FINISH_TIMEOUT, places).await;
+    tasks.close();
+    let _ = tokio::time::timeout(FINISH_TIMEOUT, tasks.wait()).await;
 }
 
-/// Serves a connection until its client closes it, has not used it for long, or the node stops.
-fn serve_one(
-    stream: TcpStream,
-    router: Router,
-    stop: CancellationToken,
-) -> impl Future<Output = ()> + Send + use<> {
+/// Serves a connection once there is room for it.
+async fn admit(shared: Shared, stream: TcpStream, from: SocketAddr, waits: OwnedSemaphorePermit) {
+    let admitted = tokio::select! {
+        () = shared.stop.cancelled() => return,
+        admitted = shared.allowance.admit(from.ip()) => admitted,
+    };
+    drop(waits);
+    if let Some(share) = admitted {
+        serve_one(stream, from, share, shared).await;
+    }
+}
+
+/// What the requests of a connection have in common.
+#[derive(Debug, Clone)]
+struct Caller {
+    from: IpAddr,
+    usage: Usage,
+    share: Arc<Share>,
+}
+
+/// Serves a connection until its client closes it, has not used it for long, it must make room, or
+/// the node stops.
+async fn serve_one(stream: TcpStream, from: SocketAddr, share: Arc<Share>, shared: Shared) {
     let _ = stream.set_nodelay(true);
+    // The permission to change a cluster may depend on the caller's address.
+    let info = stream.connect_info();
+    let usage = Usage::new();
+    let caller = Caller { from: from.ip(), usage: usage.clone(), share: Arc::clone(&share) };
+    let service = Extension(caller).layer(Extension(info).layer(shared.router));
+    let service = TowerToHyperService::new(service);
+    let socket = Greeted::new(stream, Arc::clone(&share), limits::HANDSHAKE_TIMEOUT);
+    let connection = builder().serve_connection(TokioIo::new(socket), service).into_owned();
+    let graceful = GracefulShutdown::new();
+    let mut watched = Box::pin(graceful.watch(connection));
+    let ended = tokio::select! {
+        ended = &mut watched => Some(ended),
+        () = share.closed() => return,
+        () = usage.unused_for(limits::CONTROL_IDLE_TIMEOUT) => None,
+        () = shared.stop.cancelled() => None,
+    };
+    match ended {
+        Some(Ok(())) => {}
+        Some(Err(why)) => tracing::debug!("a control connection ended: {why}"),
+        None => {
+            let ending = async { tokio::join!(graceful.shutdown(), watched) };
+            let _ = tokio::time::timeout(FINISH_TIMEOUT, ending).await;
+        }
+    }
+}
+
+/// How connections are served. All sizes are the smallest that serve calls well.
+fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(limits::HANDSHAKE_TIMEOUT)
+        .max_buf_size(2 * limits::CONTROL_HEAD_BYTES_MAX as usize)
         .http2()
         .timer(TokioTimer::new())
+        .initial_connection_window_size(limits::CONTROL_WINDOW_BYTES)
+        .initial_stream_window_size(limits::CONTROL_WINDOW_BYTES)
+        .max_header_list_size(limits::CONTROL_HEAD_BYTES_MAX)
+        .max_send_buf_size(limits::MANIFEST_CHUNK_BYTES)
         .max_concurrent_streams(limits::CONTROL_STREAMS_MAX)
         .keep_alive_interval(limits::CONTROL_CALL_TIMEOUT)
         .keep_alive_timeout(limits::CONTROL_CALL_TIMEOUT);
-    // The permission to change a cluster may depend on the caller's address.
-    let router = router.layer(Extension(stream.connect_info()));
-    let usage = Usage::new();
-    let counting = usage.clone();
-    let count = move |request, next| counting.clone().count(request, next);
-    let service = TowerToHyperService::new(router.layer(middleware::from_fn(count)));
-    let stream = TokioIo::new(Greeted::new(stream, limits::HANDSHAKE_TIMEOUT));
-    let connection = builder.serve_connection(stream, service).into_owned();
-    let graceful = GracefulShutdown::new();
-    let mut watched = Box::pin(graceful.watch(connection));
-    async move {
-        let ended = tokio::select! {
-            ended = &mut watched => Some(ended),
-            () = usage.unused_for(limits::CONTROL_IDLE_TIMEOUT) => None,
-            () = stop.cancelled() => None,
-        };
-        match ended {
-            Some(Ok(())) => {}
-            Some(Err(why)) => tracing::debug!("a control connection ended: {why}"),
-            None => {
-                let ending = async { tokio::join!(graceful.shutdown(), watched) };
-                let _ = tokio::time::timeout(FINISH_TIMEOUT, ending).await;
-            }
-        }
-    }
+    builder
 }

@@ -126,8 +126,8 @@ pub const REQUEST_BYTES_FREE: usize = 16 << 10;
 
 /// Bytes of all requests together that are larger than [`REQUEST_BYTES_FREE`]. They count as
 /// received and as decoded while they are read, and as decoded until they are answered. Part of
-/// [`NODE_OVERHEAD_BYTES`]: 30 of the largest, or 500 of 4,096 rows.
-pub const REQUEST_BYTES_TOTAL: usize = 16 << 20;
+/// [`NODE_OVERHEAD_BYTES`]: 15 of the largest, or 250 of 4,096 rows.
+pub const REQUEST_BYTES_TOTAL: usize = 8 << 20;
 
 /// Time that a large request waits for its share of [`REQUEST_BYTES_TOTAL`].
 pub const REQUEST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
@@ -444,7 +444,7 @@ pub const FAILURE_HOLD: Duration = Duration::from_secs(5);
 
 /// Memory a node needs besides the extents of its budget: code, stacks, connection buffers,
 /// manifests and the store's own entries. Subtracted from a memory cgroup's limit.
-pub const NODE_OVERHEAD_BYTES: u64 = 96 << 20;
+pub const NODE_OVERHEAD_BYTES: u64 = 112 << 20;
 
 /// Memory of a block of rows that are made although the budget has no room for it, one at a time.
 /// Part of [`NODE_OVERHEAD_BYTES`].
@@ -472,6 +472,13 @@ const _: () = {
     assert!(CLIENT_NAME_BYTES_MAX + 256 < PRE_AUTH_BYTES_MAX);
     assert!((PAGE_ENTRIES_MAX as usize) * 1_024 <= CONTROL_MESSAGE_BYTES_MAX);
     assert!(MANIFEST_CHUNK_BYTES < CONTROL_MESSAGE_BYTES_MAX);
+    // A handshake of the data plane has a thread with 64 KiB of touched stack.
+    assert!(
+        CONTROL_BYTES_MAX
+            + LARGE_ANSWER_UNITS_MAX * 2 * MANIFEST_CHUNK_BYTES
+            + HANDSHAKES_MAX * ((64 << 10) + PRE_AUTH_BYTES_MAX as usize)
+            <= STRANGERS_BYTES_MAX
+    );
     assert!(CONTROL_REQUEST_TIMEOUT.as_secs() > OPEN_DATASET_TIMEOUT.as_secs());
     assert!(RING_REFRESH_INTERVAL.as_secs() < CONTROL_IDLE_TIMEOUT.as_secs());
     assert!(BLOB_PIECE_BYTES < CONTROL_MESSAGE_BYTES_MAX);
@@ -494,7 +501,8 @@ const _: () = {
     );
     assert!(SENDFILE_ROW_BYTES_MIN <= STAGING_BYTES_MIN as u64);
     assert!(
-        (RANGE_STAGING_BYTES + STAGING_BYTES_TOTAL + REQUEST_BYTES_TOTAL) as u64
+        (STRANGERS_BYTES_MAX + RANGE_STAGING_BYTES + STAGING_BYTES_TOTAL + REQUEST_BYTES_TOTAL)
+            as u64
             + OPENINGS_MAX as u64 * MANIFEST_BYTES_FREE
             + MAKE_BYTES_FREE
             < NODE_OVERHEAD_BYTES

@@ -25,3 +25,4 @@ mod plans;
 mod replicas;
 #[cfg(feature = "schema")]
 mod schema;
+mod strangers;

@@ -9,12 +9,15 @@
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
+
+use super::allowance::Share;
 
 /// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -69,19 +72,20 @@ impl Greeting {
     }
 }
 
-/// A socket that requires a handshake in time.
+/// A socket that requires a handshake in time, and charges for what comes in.
 #[derive(Debug)]
 pub(super) struct Greeted {
     stream: TcpStream,
+    share: Arc<Share>,
     greeting: Greeting,
     deadline: Pin<Box<Sleep>>,
 }
 
 impl Greeted {
     /// Creates the socket. Reading fails if the handshake is not complete `within` this time.
-    pub(super) fn new(stream: TcpStream, within: Duration) -> Self {
+    pub(super) fn new(stream: TcpStream, share: Arc<Share>, within: Duration) -> Self {
         let deadline = Box::pin(tokio::time::sleep(within));
-        Self { stream, greeting: Greeting::Preface(0), deadline }
+        Self { stream, share, greeting: Greeting::Preface(0), deadline }
     }
 }
 
@@ -93,6 +97,11 @@ impl AsyncRead for Greeted {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let received = buffer.filled().len() - before;
+        if received > 0 && self.share.received(received).is_err() {
+            let why = "there is no room for what the client sends";
+            return Poll::Ready(Err(io::Error::new(ErrorKind::OutOfMemory, why)));
+        }
         if self.greeting == Greeting::Complete {
             return read;
         }

@@ -1,13 +1,16 @@
-//! Tracks whether a control connection is in use.
+//! Tracks whether a control connection is in use, and bounds its requests.
 //!
 //! A client that answers PINGs could hold a connection for ever without a request, or without
 //! reading the answer. So pending work is counted: requests until their answers begin, and streamed
 //! answers while the next piece is made. A connection without pending work for long is closed. So
-//! is one with a client that does not take a piece for as long.
+//! is one with a client that does not take a piece for as long. A request must arrive in time. It
+//! has a share of the allowance until its answer has ended, and a turn if that answer may be large.
 //!
 //! Thread rule: shared by the tasks of one connection.
 
+use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,6 +23,13 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use larder_base::limits;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::allowance::{Admitted, Share};
+use super::answers::{self, LargeAnswers, Turn};
+
+/// Calls that send a request in pieces, for as long as that takes.
+const LONG_CALLS: [&str; 2] = ["/larder.v1.Admin/ApplyPlan", "/larder.v1.Coordinator/PutBlob"];
 
 /// The pending work of one connection.
 #[derive(Debug, Clone)]
@@ -48,17 +58,111 @@ impl Usage {
         }
     }
 
-    /// Counts a request while it is answered. An incomplete request is answered with a timeout.
-    pub(super) async fn count(self, request: Request, next: Next) -> Response {
+    /// Answers a request within the bounds of all connections.
+    pub(super) async fn count(
+        self,
+        (share, answers): (Arc<Share>, Arc<LargeAnswers>),
+        request: Request,
+        next: Next,
+    ) -> Response {
         let _in_progress = InProgress::begin(self.clone());
-        match timeout(limits::CONTROL_REQUEST_TIMEOUT, next.run(request)).await {
-            Ok(answer) => answer.map(|body| Body::new(self.counted(body))),
+        let Ok(admitted) = share.begin().map(Arc::new) else {
+            let why = "this node has no memory for another request; try again\n";
+            return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+        };
+        let turn = match answers::units(request.uri().path()) {
+            Some(units) => Some(answers.turn(units, &share).await),
+            None => None,
+        };
+        let arrived = CancellationToken::new();
+        let late = close_if_late(&request, arrived.clone(), Arc::clone(&share));
+        let request = request.map(|body| Body::new(Arriving::new(body, &admitted, arrived)));
+        let answering = timeout(limits::CONTROL_REQUEST_TIMEOUT, next.run(request));
+        let answer = tokio::select! {
+            answer = answering => answer,
+            never = late => match never {},
+        };
+        admitted.answered();
+        if let Some(turn) = &turn {
+            turn.is_made(true);
+        }
+        match answer {
+            Ok(answer) => answer.map(|body| Body::new(self.counted(body, admitted, turn))),
             Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
         }
     }
 
-    fn counted(self, body: Body) -> Counted {
-        Counted { body, usage: self, in_progress: None }
+    fn counted(self, body: Body, admitted: Arc<Admitted>, turn: Option<Turn>) -> Counted {
+        Counted { body, usage: self, in_progress: None, _admitted: admitted, turn }
+    }
+}
+
+/// Closes the connection of a request that does not arrive in time.
+fn close_if_late(
+    request: &Request,
+    arrived: CancellationToken,
+    share: Arc<Share>,
+) -> impl Future<Output = Infallible> + Send + use<> {
+    let is_long = LONG_CALLS.contains(&request.uri().path());
+    async move {
+        let arrives = timeout(limits::CONTROL_ARRIVAL_TIMEOUT, arrived.cancelled()).await.is_ok();
+        if !arrives && !is_long {
+            share.close();
+        }
+        std::future::pending().await
+    }
+}
+
+/// The body of a request.
+struct Arriving {
+    body: Body,
+    admitted: Arc<Admitted>,
+    arrived: Option<DropGuard>,
+}
+
+impl Arriving {
+    fn new(body: Body, admitted: &Arc<Admitted>, arrived: CancellationToken) -> Self {
+        let mut arriving =
+            Self { body, admitted: Arc::clone(admitted), arrived: Some(arrived.drop_guard()) };
+        if arriving.body.is_end_stream() {
+            arriving.end();
+        }
+        arriving
+    }
+
+    fn end(&mut self) {
+        self.arrived = None;
+        self.admitted.arrived();
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl HttpBody for Arriving {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(polled, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.end();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -81,6 +185,8 @@ struct Counted {
     usage: Usage,
     /// Set while the next piece is made. A finished piece is for the client to take.
     in_progress: Option<InProgress>,
+    _admitted: Arc<Admitted>,
+    turn: Option<Turn>,
 }
 
 impl HttpBody for Counted {
@@ -97,6 +203,9 @@ impl HttpBody for Counted {
         if polled.is_ready() {
             this.in_progress = None;
         }
+        if let Some(turn) = &this.turn {
+            turn.is_made(polled.is_ready());
+        }
         polled
     }
 
@@ -111,11 +220,12 @@ impl HttpBody for Counted {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
     use std::future::poll_fn;
+    use std::net::IpAddr;
 
     use futures_util::{StreamExt, stream};
 
+    use super::super::allowance::Allowance;
     use super::*;
 
     /// Long enough to see that a future completes at once. Pending futures are never given more.
@@ -129,7 +239,10 @@ mod tests {
     /// Returns an answer of one piece that then stays pending.
     fn answer(usage: &Usage) -> Counted {
         let piece = stream::iter([Ok::<_, Infallible>("news")]);
-        usage.clone().counted(Body::from_stream(piece.chain(stream::pending())))
+        let share = Allowance::new(1 << 20, 1).try_admit(IpAddr::from([127, 0, 0, 1])).unwrap();
+        let admitted = Arc::new(share.begin().unwrap());
+        let body = Body::from_stream(piece.chain(stream::pending()));
+        usage.clone().counted(body, admitted, None)
     }
 
     #[tokio::test]

@@ -17,9 +17,8 @@ pub const ADMIN_REQUEST_BYTES_MAX: usize = 2 * RING_MEMBERS_MAX * MEMBER_ID_BYTE
 /// Most bytes of one message from an operator: a piece of a plan.
 pub const ADMIN_MESSAGE_BYTES_MAX: usize = BLOB_PIECE_BYTES + (64 << 10);
 
-/// Bytes of one piece of a manifest on the control plane: 256 KiB is where a gRPC stream is
-/// fastest.
-pub const MANIFEST_CHUNK_BYTES: usize = 256 << 10;
+/// Bytes of one piece of a manifest on the control plane. Many clients open a dataset at once.
+pub const MANIFEST_CHUNK_BYTES: usize = 64 << 10;
 
 /// Left-out objects that are named to the process that opened a dataset. Enough to see the cause,
 /// few enough for one line. `larder dataset index` lists all.
@@ -41,11 +40,55 @@ pub const PAGE_ENTRIES_MAX: u32 = 4_096;
 /// Entries of a page if the caller names no number.
 pub const PAGE_ENTRIES_DEFAULT: u32 = 1_000;
 
-/// Control connections of one node, metrics and health included.
-pub const CONTROL_CONNECTIONS_MAX: usize = 1_024;
+/// Control connections of one node, metrics and health included. Beyond it, one that is idle is
+/// closed for another.
+pub const CONTROL_CONNECTIONS_MAX: usize = 512;
 
 /// Requests in progress on one control connection; HTTP/2 refuses more streams.
-pub const CONTROL_STREAMS_MAX: u32 = 64;
+pub const CONTROL_STREAMS_MAX: u32 = 16;
+
+/// Memory that all control connections may hold: part of [`STRANGERS_BYTES_MAX`]. The next four
+/// constants say how it is charged.
+pub const CONTROL_BYTES_MAX: usize = 15 << 20;
+
+/// Memory of a control connection without requests: at most 21 KiB, measured.
+pub const CONTROL_CONNECTION_BYTES: usize = 20 << 10;
+
+/// Memory of a request in progress on a control connection: 15 KiB the first and 6 KiB a further
+/// one, measured.
+pub const CONTROL_IN_PROGRESS_BYTES: usize = 12 << 10;
+
+/// Bytes that a connection may send without a charge, beside those of answered requests.
+pub const CONTROL_RECEIVED_BYTES_FREE: usize = 4 << 10;
+
+/// The most that is charged for bytes that came in. It holds the largest requests of all streams; a
+/// plan is sent on as it comes.
+pub const CONTROL_RECEIVED_BYTES_MAX: usize = 1 << 20;
+
+/// Most bytes of the head of a request.
+pub const CONTROL_HEAD_BYTES_MAX: u32 = 8 << 10;
+
+/// Bytes that a client may send on a control connection, or on a stream of it, before the node
+/// takes them: the smallest window of HTTP/2.
+pub const CONTROL_WINDOW_BYTES: u32 = 65_535;
+
+/// Time in which a request's body must arrive, unless it is sent in pieces.
+pub const CONTROL_ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Units of large answers that a node makes at once; other requests wait. Part of
+/// [`STRANGERS_BYTES_MAX`]: a unit is a piece of a manifest, encoded, beside the piece itself.
+pub const LARGE_ANSWER_UNITS_MAX: usize = 32;
+
+/// Units of a page of a listing: 1 MiB.
+pub const LARGE_ANSWER_UNITS_OF_PAGE: u32 = 8;
+
+/// Time after which a client that takes nothing of a large answer loses its connection, if others
+/// wait.
+pub const LARGE_ANSWER_STALL: Duration = Duration::from_secs(5);
+
+/// Memory that callers can hold before a node knows them: control connections, large answers, and
+/// handshakes of the data plane. Part of [`NODE_OVERHEAD_BYTES`].
+pub const STRANGERS_BYTES_MAX: usize = 24 << 20;
 
 /// Time after which a control connection without requests is closed, even if its client answers
 /// PINGs. Clients fetch the ring far more often, and reconnect when they need to.
