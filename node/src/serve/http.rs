@@ -59,7 +59,7 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 const WAITING_MAX: usize = 256;
 
 /// Wait after a connection could not be accepted: perhaps no descriptors are left.
-const RETRY_WAIT: Duration = Duration::from_millis(20);
+const RETRY_WAIT: Duration = Duration::from_millis(100);
 
 /// The HTTP server of a node.
 #[derive(Debug)]
