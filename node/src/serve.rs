@@ -15,6 +15,7 @@
 //! Non-goals: deciding which shards to keep (the cache), reading the origin (fills), encryption.
 
 mod acceptor;
+mod address;
 mod peer;
 
 mod data;

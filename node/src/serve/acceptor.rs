@@ -1,6 +1,8 @@
 //! Accepts connections: one thread accepts, and each connection gets a thread of its own. All
 //! counts are bounded.
 
+mod silent;
+
 use std::collections::HashMap;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,6 +16,7 @@ use larder_base::limits;
 use super::peer::{Peer, Socket};
 use super::{Stop, wait_any};
 use crate::clock;
+use silent::{Seen, Silent};
 
 /// A listening socket. Not blocking: a connection that poll(2) reported may be gone at the accept.
 #[derive(Debug)]
@@ -118,14 +121,53 @@ impl Connections {
     ) -> io::Result<()> {
         listener.prepare()?;
         let (connections, stop, serve) = (Arc::clone(self), Arc::clone(stop), Arc::new(serve));
-        let run = move || {
-            while connections.wait_for_slot(&stop) {
-                if let Some(socket) = next_socket(&listener, &stop) {
-                    connections.hand_over(name, socket, &serve);
+        let silent = match &listener {
+            Listener::Tcp(tcp) => {
+                Some(Silent::new(limits::DATA_SILENT_MAX, tcp.as_fd(), stop.fd())?)
+            }
+            // Its clients passed the folder's permissions.
+            Listener::Unix(_) => None,
+        };
+        let hand_over = move |socket| connections.hand_over(name, socket, &serve);
+        let connections = Arc::clone(self);
+        let run = move || match (listener, silent) {
+            (Listener::Tcp(tcp), Some(silent)) => connections.hear(&tcp, silent, &stop, hand_over),
+            (listener, _) => {
+                while connections.wait_for_slot(&stop) {
+                    next_socket(&listener, &stop).into_iter().for_each(&hand_over);
                 }
             }
         };
         thread::Builder::new().name(format!("{name}-accept")).spawn(run).map(drop)
+    }
+
+    /// Accepts connections, and hands over those that have sent their HELLO. Returns at the stop
+    /// event.
+    fn hear(
+        &self,
+        listener: &TcpListener,
+        mut silent: Silent,
+        stop: &Stop,
+        hand_over: impl Fn(Socket),
+    ) {
+        loop {
+            let seen = silent.look().unwrap_or_else(|why| {
+                tracing::warn!("connections could not be watched: {why}");
+                let _ = wait_any([Some(stop.fd())], limits::KEEPALIVE_INTERVAL);
+                Seen::default()
+            });
+            for socket in seen.ready {
+                if self.wait_for_slot(stop) {
+                    hand_over(Socket::Tcp(socket));
+                }
+            }
+            if seen.stops || stop.is_given() {
+                return;
+            }
+            if seen.can_accept {
+                accept_all(listener, &mut silent, stop);
+            }
+        }
     }
 
     /// Waits until one more handshake may begin. Returns false at the stop event.
@@ -220,6 +262,26 @@ impl Connections {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Accepts the connections that wait in the kernel's queue, as many as are looked at together.
+fn accept_all(listener: &TcpListener, silent: &mut Silent, stop: &Stop) {
+    for _ in 0..limits::HANDSHAKES_MAX {
+        match listener.accept() {
+            Ok((socket, from)) => {
+                if let Err(why) = silent.add(socket, from.ip()) {
+                    tracing::warn!("a connection could not be watched: {why}");
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) => {
+                // Probably no descriptors are left. The listener stays readable, so wait a moment.
+                tracing::warn!("a connection could not be accepted: {error}");
+                let _ = wait_any([Some(stop.fd())], limits::KEEPALIVE_INTERVAL);
+                return;
+            }
+        }
     }
 }
 

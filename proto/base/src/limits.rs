@@ -73,7 +73,11 @@ pub const DATA_CONNECTIONS_MAX: usize = 2_048;
 /// Connections to the unix socket of one node: every loader process of a large host.
 pub const SOCKET_CONNECTIONS_MAX: usize = 4_096;
 
-/// Connections in their handshake at once; the rest wait in the kernel's accept queue.
+/// Data connections that have not sent their HELLO. They take a socket and an entry each, and are
+/// watched by one thread. Beyond it, the address with the most of them loses its oldest.
+pub const DATA_SILENT_MAX: usize = 2_048;
+
+/// Connections in their handshake at once, with a thread each; the rest wait.
 pub const HANDSHAKES_MAX: usize = 64;
 
 /// Gathers outstanding on one connection. Two gain 23 % over one, more gain only latency; four

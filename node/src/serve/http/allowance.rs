@@ -8,7 +8,7 @@
 //! Thread rule: a lock for microseconds. Non-goal: the answers that are being sent (`answers`).
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
+use crate::serve::address::group;
 
 /// How long a new connection waits for room.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -79,14 +80,6 @@ pub(super) struct Admitted {
 const ARRIVING: u8 = 0;
 const ARRIVED: u8 = 1;
 const ANSWERED: u8 = 2;
-
-/// Returns the address that limits go by: an IPv6 network of 64 bits counts as one.
-pub(super) fn group(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
-        v4 => v4,
-    }
-}
 
 impl Allowance {
     pub(super) fn new(bytes: usize, connections: usize) -> Arc<Self> {

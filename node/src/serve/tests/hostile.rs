@@ -1,6 +1,6 @@
 //! Peers that are no clients, or misbehave.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
@@ -158,13 +158,20 @@ fn connection_over_the_limit_gets_an_error() {
 }
 
 #[test]
-fn handshakes_beyond_their_limit_wait_for_the_slow_ones() {
+fn silent_connections_hold_nobody_up() {
     let (_folder, node) = node();
-    let slow: Vec<_> =
-        (0..limits::HANDSHAKES_MAX).map(|_| TcpStream::connect(node.data).unwrap()).collect();
-    // Gets its turn when the slow ones are disconnected, within limits::HANDSHAKE_TIMEOUT.
+    let connect = || TcpStream::connect(node.data).unwrap();
+    let mut silent: Vec<_> = (0..2 * limits::HANDSHAKES_MAX).map(|_| connect()).collect();
+    for half in silent.iter_mut().step_by(2) {
+        half.write_all(b"LRD1").unwrap();
+    }
     node.remote();
-    drop(slow);
+    // It did not wait until they were disconnected.
+    for mut one in silent {
+        one.set_nonblocking(true).unwrap();
+        let still = one.read(&mut [0]).unwrap_err();
+        assert_eq!(still.kind(), std::io::ErrorKind::WouldBlock);
+    }
     nothing_is_left(&node);
 }
 
