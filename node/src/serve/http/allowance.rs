@@ -246,9 +246,11 @@ impl Share {
         let due = counted.min(limits::CONTROL_RECEIVED_BYTES_MAX) - connection.charged;
         if due > 0 {
             let address = connection.address;
-            connection.charged += due;
             self.allowance.make_room(&mut state, address, Some(self.number), due)?;
             state.charge(self.number, due);
+            if let Some(connection) = state.connections.get_mut(&self.number) {
+                connection.charged += due;
+            }
         }
         Ok(())
     }

@@ -83,7 +83,10 @@ fn received_bytes_are_charged_until_all_is_answered() {
 fn bytes_without_room_end_their_connection() {
     let room = room(2);
     let share = room.try_admit(STRANGER).unwrap();
+    let request = share.begin().unwrap();
     assert_eq!(share.received(2 * CONNECTION), Err(Full));
+    drop(request);
+    assert_eq!(room.lock().held, CONNECTION);
     drop(share);
     assert!(is_empty(&room));
 }
