@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use larder_base::limits;
 use larder_wire::data::{FRAME_HEADER_BYTES, FrameHeader, Kind};
+use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{MsgFlags, recv};
 
@@ -87,7 +88,11 @@ impl Silent {
         let mut events = [EpollEvent::empty(); EVENTS_MAX];
         let timeout =
             EpollTimeout::try_from(limits::KEEPALIVE_INTERVAL).unwrap_or(EpollTimeout::NONE);
-        let count = self.epoll.wait(&mut events, timeout)?;
+        let count = match self.epoll.wait(&mut events, timeout) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(errno) => return Err(errno.into()),
+        };
         let mut seen = Seen::default();
         for event in &events[..count] {
             match event.data() {
@@ -112,7 +117,7 @@ impl Silent {
         let is_complete = match recv(waiting.socket.as_raw_fd(), &mut bytes, flags) {
             Ok(0) => None,
             Ok(count) => Some(is_complete(&bytes[..count])),
-            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => Some(false),
+            Err(Errno::EAGAIN | Errno::EINTR) => Some(false),
             Err(_) => None,
         };
         match is_complete {

@@ -8,7 +8,7 @@ use super::{BLOB_PIECE_BYTES, MEMBER_ID_BYTES_MAX, RING_MEMBERS_MAX};
 pub const CONTROL_MESSAGE_BYTES_MAX: usize = 4 << 20;
 
 /// Most bytes of a client's request to a node: an address or two. Bounds the memory of a connection
-/// that sends all but the last byte of its requests: 64 of them at once.
+/// that sends all but the last byte of its requests.
 pub const CONTROL_REQUEST_BYTES_MAX: usize = 64 << 10;
 
 /// Most bytes of an operator's request to a node, plans excepted: the names of all members, twice.
