@@ -58,13 +58,17 @@ pub struct Args {
     #[arg(long, env = "LARDER_SOCKET", value_name = "PATH")]
     pub socket: Option<PathBuf>,
 
-    /// Let members of this group use the socket (mode 0660 in a 0750 folder)
+    /// Let members of this group use the socket (mode 0660 in a 0750 folder) and call over loopback
     #[arg(long, env = "LARDER_SOCKET_GROUP", value_name = "GROUP")]
     pub socket_group: Option<String>,
 
+    /// Answer every user of this host over loopback, not only its own user and --socket-group
+    #[arg(long, env = "LARDER_ANY_LOCAL_USER")]
+    pub any_local_user: bool,
+
     /// Serve only this user's processes: a process on the socket may add prefixes to --origin, and
     /// control calls need the ticket that the socket gives out
-    #[arg(long, conflicts_with_all = ["socket_group", "member", "insecure_listen_beyond_loopback"])]
+    #[arg(long, conflicts_with_all = ["socket_group", "any_local_user", "member", "insecure_listen_beyond_loopback"])]
     pub private: bool,
 
     /// This node's name on the ring; must stay the same over restarts
@@ -137,6 +141,8 @@ pub struct Config {
     /// The data address for clients, if it differs from the one the node listens on.
     pub(crate) data_advertise: Option<String>,
     pub(crate) socket: SocketConfig,
+    /// Every user of this host may call over loopback.
+    pub(crate) any_local_user: bool,
     /// The name of this host.
     pub(crate) host: String,
     /// The ring's members as typed. Empty for a ring of this node alone: its port is known only
@@ -222,6 +228,7 @@ impl TryFrom<Args> for Config {
                 path: args.socket.unwrap_or_else(default_socket),
                 group: args.socket_group,
             },
+            any_local_user: args.any_local_user,
             node_id,
             host: host_name(),
             members: args.member,

@@ -181,6 +181,9 @@ impl Cluster {
 }
 
 /// The ring, and the address that gave it.
+///
+/// # Errors
+/// A node's refusal, if there was one: it says more than the silence of others.
 async fn first_ring<'a>(
     control: &Control,
     addresses: &'a [String],
@@ -189,12 +192,16 @@ async fn first_ring<'a>(
         async |address: &'a String| Ok::<_, Error>((control.ring(address).await?, &**address));
     let asked: Vec<_> = addresses.iter().map(ask).collect();
     let mut answers = stream::iter(asked).buffer_unordered(ADDRESSES_ASKED_AT_ONCE);
-    let mut reasons = Vec::new();
+    let (mut refused, mut reasons) = (None, Vec::new());
     while let Some(answer) = answers.next().await {
         match answer {
             Ok(told) => return Ok(told),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => refused = Some(error),
             Err(error) => reasons.push(error.to_string()),
         }
+    }
+    if let Some(refusal) = refused {
+        return Err(refusal);
     }
     let hint = "check that larder-node runs there and that --cluster or LARDER_CLUSTER names its --listen address";
     let error = Error::new(ErrorKind::Unavailable, "no node of the cluster answers");

@@ -5,10 +5,11 @@ mod allowance;
 mod answers;
 mod greeting;
 mod usage;
+mod users;
 mod web_pages;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ use larder_wire::{
     status::to_status,
 };
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
@@ -42,11 +43,16 @@ use super::control::Service;
 use super::control::admin::Admin;
 use super::metrics;
 use crate::membership::Cluster;
+use crate::on_thread;
 use allowance::{Allowance, Full, Share};
 use answers::LargeAnswers;
 use greeting::Greeted;
 use usage::Usage;
+use users::Users;
 use web_pages::Names;
+
+/// The paths of calls. Other pages carry neither rows nor secrets.
+const CALLS: &str = "/larder.";
 
 /// The paths of operators' calls, and of the call that sends a plan in pieces.
 const ADMIN_CALLS: &str = "/larder.v1.Admin/";
@@ -128,24 +134,34 @@ fn router(context: &Arc<Context>) -> Router {
     let calls = routes.into_axum_router().layer(middleware::from_fn(bound_body));
     let answers = LargeAnswers::new();
     let names = Arc::new(Names::of(&context.shared.config));
+    let users = Users::of(&context.shared.config);
     let bound = move |Extension(caller): Extension<Caller>, request, next| {
-        bound_request(caller, Arc::clone(&names), Arc::clone(&answers), request, next)
+        let (names, users) = (Arc::clone(&names), users.clone());
+        bound_request(caller, names, users, Arc::clone(&answers), request, next)
     };
     calls.merge(pages).fallback(unknown).layer(middleware::from_fn(bound))
 }
 
-/// Answers a request unless a web page sent it, within the bounds of all connections.
+/// Answers a request unless a web page or another user sent it, within the bounds of all
+/// connections.
 async fn bound_request(
     caller: Caller,
     names: Arc<Names>,
+    users: Option<Users>,
     answers: Arc<LargeAnswers>,
     request: extract::Request,
     next: middleware::Next,
 ) -> Response {
-    match names.refusal(&request, caller.from) {
-        Some(refusal) => refusal.into_response(),
-        None => caller.usage.count((caller.share, answers), request, next).await,
+    if let Some(refusal) = names.refusal(&request, caller.from.ip()) {
+        return refusal.into_response();
     }
+    if let Some(users) = users
+        && request.uri().path().starts_with(CALLS)
+        && let Err(refusal) = caller.admitted_to(users).await
+    {
+        return refusal.into_http();
+    }
+    caller.usage.count((caller.share, answers), request, next).await
 }
 
 /// Bounds the buffered part of an operator's request before its permission is checked. A plan is
@@ -244,9 +260,21 @@ async fn admit(shared: Shared, stream: TcpStream, from: SocketAddr, waits: Owned
 /// What the requests of a connection have in common.
 #[derive(Debug, Clone)]
 struct Caller {
-    from: IpAddr,
+    from: SocketAddr,
+    to: SocketAddr,
+    /// Whether its user may call, once that was asked.
+    admitted: Arc<OnceCell<Result<(), Status>>>,
     usage: Usage,
     share: Arc<Share>,
+}
+
+impl Caller {
+    /// Checks its user once.
+    async fn admitted_to(&self, users: Users) -> Result<(), Status> {
+        let (from, to) = (self.from, self.to);
+        let check = async || on_thread(move || users.check(from, to)).await.map_err(to_status);
+        self.admitted.get_or_init(check).await.clone()
+    }
 }
 
 /// Serves a connection until its client closes it, has not used it for long, it must make room, or
@@ -256,7 +284,14 @@ async fn serve_one(stream: TcpStream, from: SocketAddr, share: Arc<Share>, share
     // The permission to change a cluster may depend on the caller's address.
     let info = stream.connect_info();
     let usage = Usage::new();
-    let caller = Caller { from: from.ip(), usage: usage.clone(), share: Arc::clone(&share) };
+    let Ok(to) = stream.local_addr() else { return };
+    let caller = Caller {
+        from,
+        to,
+        admitted: Arc::default(),
+        usage: usage.clone(),
+        share: Arc::clone(&share),
+    };
     let service = Extension(caller).layer(Extension(info).layer(shared.router));
     let service = TowerToHyperService::new(service);
     let socket = Greeted::new(stream, Arc::clone(&share), limits::HANDSHAKE_TIMEOUT);

@@ -1,6 +1,7 @@
-//! What other users of a host, and strangers on the network, can do to a node: nothing that lasts.
+//! Other users of a host, and strangers on the network, can do nothing to a node that lasts.
 
 mod memory;
+mod users;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

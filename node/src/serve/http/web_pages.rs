@@ -9,10 +9,8 @@ use std::net::IpAddr;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Request, StatusCode, header};
 
+use super::CALLS;
 use crate::config::Config;
-
-/// The paths of calls. Other pages carry neither rows nor secrets.
-const CALLS: &str = "/larder.";
 
 /// The names by which processes of this host may call a node.
 #[derive(Debug, Clone)]
