@@ -211,15 +211,22 @@ impl Origin {
         }
     }
 
-    /// Requests an object, or its metadata, from a store.
-    async fn request(
+    /// Requests an object, or its metadata, from a store. `failed` converts the store's error.
+    async fn request<E: From<OriginError>>(
         &self,
         store: &Arc<dyn ObjectStore>,
-        (object, path): (&OriginUri, &Path),
+        object: &OriginUri,
         options: GetOptions,
-    ) -> object_store::Result<GetResult> {
-        let (store, path) = (Arc::clone(store), path.clone());
-        self.ask(object, async move { store.get_opts(&path, options).await }).await
+        failed: impl Fn(object_store::Error) -> E,
+    ) -> Result<GetResult, E> {
+        let (path, file) = self.found(object).await?;
+        let store = Arc::clone(store);
+        let get = async move {
+            let result = store.get_opts(&path, options).await;
+            drop(file);
+            result
+        };
+        self.ask(object, get).await.map_err(failed)
     }
 
     /// Uses any store in place of a bucket, for tests.

@@ -1,5 +1,4 @@
 //! Limits the number of simultaneous calls to the local file system, even if their callers give up.
-//! Refuses files that are no regular files.
 //!
 //! A call to an unreachable network file system returns only when the file system is back. Until
 //! then its thread is lost, even if its caller has given up. So a call keeps its permit until it
@@ -11,9 +10,6 @@
 //! ending a call that hangs, because the system offers no way to.
 
 use std::{
-    fs::{self, FileType},
-    os::unix::fs::FileTypeExt,
-    path::Path,
     pin::pin,
     process,
     sync::{
@@ -30,8 +26,8 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Origin, OriginError};
-use crate::{OriginUri, Scheme};
+use super::OriginError;
+use crate::OriginUri;
 
 /// Why a call to the local file system returned nothing.
 #[derive(Debug, thiserror::Error)]
@@ -161,31 +157,6 @@ impl LocalCalls {
         // It panicked, or the runtime ends.
         returned.map_err(|died| Unanswered(died.to_string()))
     }
-}
-
-impl Origin {
-    /// Refuses pipes, sockets and devices among local files, without opening them. Opening a pipe
-    /// waits for its writer, without a limit, on a thread that other calls need. Whether the file
-    /// exists and is readable shows when it is opened.
-    pub(super) async fn check_kind(&self, object: &OriginUri) -> Result<(), OriginError> {
-        if object.scheme() != Scheme::File {
-            return Ok(());
-        }
-        let path = Path::new("/").join(object.path());
-        let looked = self.local.run(object, move || fs::metadata(path)).await;
-        match looked.map_err(|why| why.into_error(object))? {
-            Ok(found) if is_special(found.file_type()) => Err(OriginError::Denied {
-                object: object.clone(),
-                why: "it is a pipe, a socket or a device, and no file".to_owned(),
-                remedy: None,
-            }),
-            _ => Ok(()),
-        }
-    }
-}
-
-fn is_special(kind: FileType) -> bool {
-    kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device()
 }
 
 #[cfg(test)]

@@ -102,11 +102,7 @@ impl Origin {
     /// If there is none, or the store refuses or cannot be reached.
     pub async fn head(&self, object: &OriginUri) -> Result<ObjectInfo, OriginError> {
         let options = GetOptions { head: true, ..GetOptions::default() };
-        self.check_kind(object).await?;
-        let result = self.request(&self.store, (object, &store_path(object)?), options).await;
-        let result = result.map_err(failed(object))?;
-        self.check_opened(object, &result).await?;
-        let meta = result.meta;
+        let meta = self.request(&self.store, object, options, failed(object)).await?.meta;
         let key = object.path().rsplit('/').next().unwrap_or_default();
         Ok(self.info(key.to_owned(), meta))
     }
@@ -131,11 +127,8 @@ impl Origin {
         limit: u64,
         take: impl FnOnce(u64) -> Result<T, String> + Send,
     ) -> Result<(Bytes, ObjectInfo, T), OriginError> {
-        self.check_kind(object).await?;
         let options = GetOptions::default();
-        let result = self.request(&self.store, (object, &store_path(object)?), options).await;
-        let result = result.map_err(failed(object))?;
-        self.check_opened(object, &result).await?;
+        let result = self.request(&self.store, object, options, failed(object)).await?;
         let too_large = |bytes| OriginError::TooLarge { object: object.clone(), bytes, limit };
         let size = result.meta.size;
         if size > limit {

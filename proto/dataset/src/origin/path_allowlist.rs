@@ -1,21 +1,29 @@
 //! Keeps local files beneath allowed folders, even where links lead out of them.
 //!
 //! Callers compare addresses with prefixes as text, but a link on the path may lead anywhere the
-//! process may read. So this module asks the kernel for the real place of each opened file. It
-//! reads nothing, and writes nothing beside it, unless that place is beneath one of the folders. A
-//! folder given by the operator may itself be reached through links.
+//! process may read. So this module asks the kernel for the real place of each file that it found.
+//! It reads nothing, and writes nothing beside it, unless that place is beneath one of the folders.
+//! A folder given by the operator may itself be reached through links.
+//!
+//! A file is found before it is opened (`O_PATH`). Opening a pipe waits for its writer, without a
+//! limit, on a thread that other calls need. What was found is checked, and then opened by its
+//! handle, so that no other file can take its place in between.
 //!
 //! Thread rule: calls block for as long as a look at a file takes.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, FileType, OpenOptions},
     io,
-    os::fd::AsRawFd,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileTypeExt, OpenOptionsExt},
+    },
     path::{Path as LocalPath, PathBuf},
     sync::Arc,
 };
 
-use object_store::{GetResult, GetResultPayload, path::Path};
+use nix::fcntl::OFlag;
+use object_store::path::Path;
 
 use super::{Origin, OriginError, is_unwritable, local::LocalCalls, store_path};
 use crate::{OriginUri, Scheme};
@@ -30,6 +38,8 @@ pub struct PathAllowlist {
 enum Refused {
     /// Its real place is outside of the folders.
     Outside(PathBuf),
+    /// A pipe, a socket or a device.
+    Special,
     /// The system's reason.
     Io(io::Error),
 }
@@ -47,7 +57,7 @@ impl PathAllowlist {
         Self { folders: local.map(local_path).collect() }
     }
 
-    /// Checks that an open file or folder lies inside.
+    /// Checks that a found file or folder lies inside.
     fn check(&self, file: &File) -> Result<(), Refused> {
         self.check_real(fs::read_link(handle(file))?)
     }
@@ -105,25 +115,30 @@ impl PathAllowlist {
 }
 
 impl Origin {
-    /// Checks that the file opened for `object` may be read.
-    pub(super) fn check_opened<'a>(
+    /// Returns the path in the store to read `object` from, and the found file to keep until then.
+    ///
+    /// # Errors
+    /// A local file is no regular file, lies outside of the fence, or is not there.
+    pub(super) async fn found(
         &self,
-        object: &'a OriginUri,
-        opened: &GetResult,
-    ) -> impl Future<Output = Result<(), OriginError>> + Send + use<'a> {
-        let looked_at = match (&self.fence, &opened.payload) {
-            (Some(fence), GetResultPayload::File(file, _)) => {
-                Some((fence.clone(), file.try_clone()))
-            }
-            _ => None,
-        };
-        let calls = self.local.clone();
-        async move {
-            match looked_at {
-                Some((fence, file)) => off_async(&calls, object, move || fence.check(&file?)).await,
-                None => Ok(()),
-            }
+        object: &OriginUri,
+    ) -> Result<(Path, Option<File>), OriginError> {
+        let path = store_path(object)?;
+        if object.scheme() != Scheme::File {
+            return Ok((path, None));
         }
+        let (fence, place) = (self.fence.clone(), local_path(object));
+        let look = move || {
+            let file = find(&place, OFlag::O_PATH)?;
+            if is_special(file.metadata()?.file_type()) {
+                return Err(Refused::Special);
+            }
+            fence.map_or(Ok(()), |fence| fence.check(&file))?;
+            Ok(file)
+        };
+        let file = off_async(&self.local, object, look).await?;
+        let path = handle(&file).to_str().and_then(|handle| Path::parse(handle).ok());
+        Ok((path.expect("a handle is a number in ASCII"), Some(file)))
     }
 
     /// Returns the path in the store to write `object` to, and the folder to keep open until then.
@@ -187,6 +202,10 @@ impl Refused {
                               place of the link";
                 OriginError::Denied { object, why, remedy: Some(remedy) }
             }
+            Self::Special => {
+                let why = "it is a pipe, a socket or a device, and no file".to_owned();
+                OriginError::Denied { object, why, remedy: None }
+            }
             Self::Io(error) => {
                 let why = error.to_string();
                 match error.kind() {
@@ -209,11 +228,16 @@ fn local_path(uri: &OriginUri) -> PathBuf {
 }
 
 fn open_folder(path: &LocalPath) -> io::Result<File> {
-    // Checked before opening: to open a pipe would wait for its writer.
-    if !path.metadata()?.is_dir() {
-        return Err(io::ErrorKind::NotADirectory.into());
-    }
-    File::open(path)
+    find(path, OFlag::O_DIRECTORY)
+}
+
+/// Opens with a flag by which the system never waits for another process.
+fn find(path: &LocalPath, how: OFlag) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(how.bits()).open(path)
+}
+
+fn is_special(kind: FileType) -> bool {
+    kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device()
 }
 
 #[cfg(test)]

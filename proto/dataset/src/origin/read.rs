@@ -17,7 +17,7 @@ use futures_util::TryStreamExt;
 use larder_base::{limits, root_cause};
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
 
-use super::{Origin, OriginError, messages, store_path};
+use super::{Origin, OriginError, messages};
 use crate::{Damaged, Leaf, OriginUri};
 
 /// Why a read did not give the requested bytes.
@@ -201,17 +201,14 @@ impl Origin {
             return Ok(None);
         }
         let object = &target.object;
-        let path = store_path(object)?;
         let options = GetOptions {
             if_match: target.etag.clone(),
             version: target.version.clone(),
             range: Some(GetRange::Bounded(offset..offset + bytes)),
             ..GetOptions::default()
         };
-        self.check_kind(object).await?;
-        let result = self.request(store, (object, &path), options).await;
-        let result = result.map_err(|error| from_store(object, &error))?;
-        self.check_opened(object, &result).await?;
+        let failed = |error| from_store(object, &error);
+        let result = self.request(store, object, options, failed).await?;
         check_answer(&result, target, offset, bytes)?;
         let version = result.meta.version.clone();
         let mut counted = Counted { object, left: bytes, wanted: bytes, sink };
@@ -225,13 +222,10 @@ impl Origin {
                     if_match: target.etag.clone(),
                     ..GetOptions::default()
                 };
-                let after = self.request(store, (object, &path), options).await;
-                after.map_err(|error| from_store(object, &error))?;
+                self.request(store, object, options, failed).await?;
             }
             GetResultPayload::Stream(mut body) => {
-                while let Some(chunk) =
-                    body.try_next().await.map_err(|error| from_store(object, &error))?
-                {
+                while let Some(chunk) = body.try_next().await.map_err(failed)? {
                     counted.take(&chunk)?;
                 }
             }
