@@ -25,6 +25,7 @@ use larder_dataset::{
     DatasetError, DatasetRef, LeftOut, Manifest, Opened as Resolved, Origin, OriginError,
     OriginUri, PathAllowlist, open_in,
 };
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time;
 
 use crate::cache::Cache;
@@ -69,6 +70,15 @@ pub(crate) struct Opened {
     pub(crate) indexed_now: bool,
     /// The files that the indexing left out.
     pub(crate) left_out: Vec<LeftOut>,
+}
+
+/// The outcome of one attempt to open a dataset.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    /// It is open.
+    Opened(Opened),
+    /// It must be indexed, and others are being indexed. The turn is still the caller's.
+    MustIndex(Turn),
 }
 
 /// The result of queueing for a dataset.
@@ -140,7 +150,10 @@ impl Catalog {
     ) -> Result<Opened, Error> {
         match self.queue(wanted, manifest).await? {
             Queued::Open(dataset) => Ok(Opened::as_it_was(dataset)),
-            Queued::Turn(turn) => self.open_in_turn(turn, wanted, manifest).await,
+            Queued::Turn(turn) => {
+                let attempt = |turn, may_index| self.attempt(turn, wanted, manifest, may_index);
+                self.open_in_turn(turn, attempt).await
+            }
         }
     }
 
@@ -165,30 +178,61 @@ impl Catalog {
         }
     }
 
+    /// Opens a dataset by attempts. If it must be indexed while enough others are, waits for
+    /// permission between two attempts, so that nothing is held meanwhile.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) async fn open_in_turn<F>(
+        &self,
+        turn: Turn,
+        attempt: impl Fn(Turn, Option<OwnedSemaphorePermit>) -> F,
+    ) -> Result<Opened, Error>
+    where
+        F: Future<Output = Result<Attempt, Error>> + Send,
+    {
+        let turn = match attempt(turn, None).await? {
+            Attempt::Opened(opened) => return Ok(opened),
+            Attempt::MustIndex(turn) => turn,
+        };
+        let may_index = self.budget.turn_to_index().await;
+        match attempt(turn, Some(may_index)).await? {
+            Attempt::Opened(opened) => Ok(opened),
+            Attempt::MustIndex(_) => {
+                Err(Error::new(ErrorKind::Internal, "it was indexed without permission"))
+            }
+        }
+    }
+
     /// Opens a dataset for all callers that wait for it.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub(crate) async fn open_in_turn(
+    pub(crate) async fn attempt(
         &self,
         turn: Turn,
         wanted: &DatasetRef,
         manifest: Option<&OriginUri>,
-    ) -> Result<Opened, Error> {
-        let opened = self.open_alone(wanted, manifest).await;
+        may_index: Option<OwnedSemaphorePermit>,
+    ) -> Result<Attempt, Error> {
+        let request = OpenRequest::new(self, may_index);
+        let opened = self.open_alone(wanted, manifest, &request).await;
+        if opened.is_err() && request.must_index() {
+            return Ok(Attempt::MustIndex(turn));
+        }
         turn.end(opened.as_ref().map(|opened| Arc::clone(&opened.dataset)).map_err(Error::clone));
-        opened
+        opened.map(Attempt::Opened)
     }
 
     async fn open_alone(
         &self,
         wanted: &DatasetRef,
         manifest: Option<&OriginUri>,
+        request: &OpenRequest<'_>,
     ) -> Result<Opened, Error> {
         let reference = reference(wanted, manifest);
         let before = self.meant_before(&reference);
-        let request = OpenRequest::new(self);
-        let mut resolving = Box::pin(self.resolve(wanted, manifest, &request));
+        let mut resolving = Box::pin(self.resolve(wanted, manifest, request));
         let patience = limits::ORIGIN_FIRST_BYTE_TIMEOUT;
         let resolved = match time::timeout(patience, &mut resolving).await {
             Ok(resolved) => resolved,

@@ -2,12 +2,12 @@
 //! opening.
 
 use std::any::Any;
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use larder_base::{SnapshotId, limits};
 use larder_dataset::{Manifest, OpenBudget};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Catalog, Dataset};
 use crate::cache::Cache;
@@ -24,6 +24,12 @@ impl NodeOpenBudget {
         let indexing = Arc::new(Semaphore::new(limits::INDEXINGS_MAX));
         Self { cache: Arc::clone(cache), indexing }
     }
+
+    /// Waits for permission to index a prefix.
+    pub(super) async fn turn_to_index(&self) -> OwnedSemaphorePermit {
+        let turn = Arc::clone(&self.indexing).acquire_owned().await;
+        turn.expect("the semaphore is never closed")
+    }
 }
 
 /// One dataset that is being opened: its use of the catalog's resources, and the first answer of
@@ -33,6 +39,9 @@ pub(super) struct OpenRequest<'a> {
     catalog: &'a Catalog,
     /// Set by the first answer.
     answer: OnceLock<Answer>,
+    /// Permission to index the prefix, if the caller waited for it.
+    may_index: Mutex<Option<OwnedSemaphorePermit>>,
+    must_index: AtomicBool,
 }
 
 /// The first answer of the origin.
@@ -45,8 +54,14 @@ enum Answer {
 }
 
 impl<'a> OpenRequest<'a> {
-    pub(super) fn new(catalog: &'a Catalog) -> Self {
-        Self { catalog, answer: OnceLock::new() }
+    pub(super) fn new(catalog: &'a Catalog, may_index: Option<OwnedSemaphorePermit>) -> Self {
+        let (answer, must_index) = (OnceLock::new(), AtomicBool::new(false));
+        Self { catalog, answer, may_index: Mutex::new(may_index), must_index }
+    }
+
+    /// Returns true if the prefix must be indexed, and the permission for that was missing.
+    pub(super) fn must_index(&self) -> bool {
+        self.must_index.load(Ordering::Relaxed)
     }
 
     /// Returns true once the origin has answered.
@@ -76,9 +91,13 @@ impl OpenBudget for OpenRequest<'_> {
         self.catalog.budget.for_manifest(bytes)
     }
 
-    fn to_index(&self) -> Pin<Box<dyn Future<Output = Box<dyn Any + Send>> + Send + '_>> {
+    fn to_index(&self) -> Option<Box<dyn Any + Send>> {
         self.note(Answer::NoTag);
-        self.catalog.budget.to_index()
+        let permit = self.may_index.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let permit = permit.map(|permit| Box::new(permit) as Box<dyn Any + Send>);
+        let permit = permit.or_else(|| self.catalog.budget.to_index());
+        self.must_index.store(permit.is_none(), Ordering::Relaxed);
+        permit
     }
 }
 
@@ -91,8 +110,8 @@ impl OpenBudget for NodeOpenBudget {
         Ok(Box::new(reserved))
     }
 
-    fn to_index(&self) -> Pin<Box<dyn Future<Output = Box<dyn Any + Send>> + Send + '_>> {
-        let turn = Arc::clone(&self.indexing).acquire_owned();
-        Box::pin(async { Box::new(turn.await) as Box<dyn Any + Send> })
+    fn to_index(&self) -> Option<Box<dyn Any + Send>> {
+        let turn = Arc::clone(&self.indexing).try_acquire_owned().ok()?;
+        Some(Box::new(turn))
     }
 }

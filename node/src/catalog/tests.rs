@@ -164,15 +164,39 @@ fn manifest_of_an_open_snapshot_is_not_reread() {
 fn old_meaning_of_a_tag_is_dropped_once_it_names_another() {
     use larder_dataset::OpenBudget;
     let (_folder, fixture) = pantry();
-    let request = OpenRequest::new(&fixture.catalog);
+    let request = OpenRequest::new(&fixture.catalog, None);
     assert!(!request.is_answered() && !request.names_another_than(&fixture.dataset));
     let kept = request.kept(fixture.dataset.snapshot()).unwrap();
     assert_eq!(kept.snapshot(), fixture.dataset.snapshot());
     assert!(request.is_answered() && !request.names_another_than(&fixture.dataset));
-    let request = OpenRequest::new(&fixture.catalog);
+    let request = OpenRequest::new(&fixture.catalog, None);
     assert!(request.kept(SnapshotId::from_bytes([7; 32])).is_none());
     drop(request.for_manifest(1).unwrap());
     assert!(request.names_another_than(&fixture.dataset));
+}
+
+#[test]
+fn a_prefix_waits_for_permission_to_be_indexed() {
+    let (folder, fixture) = pantry();
+    let path = format!("/{}/inner", folder.uri().path());
+    std::fs::create_dir(&path).unwrap();
+    std::fs::copy(folder.file(), format!("{path}/rows.npy")).unwrap();
+    let unindexed = reference(&format!("{}/inner", folder.uri()));
+    let known = reference(&folder.uri().to_string());
+    let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(1 << 20));
+    fixture.runtime.block_on(async {
+        let taken = [catalog.budget.turn_to_index().await, catalog.budget.turn_to_index().await];
+        let queued = catalog.queue(&unindexed, None).await.unwrap();
+        let Queued::Turn(turn) = queued else { panic!("{queued:?}") };
+        let outcome = catalog.attempt(turn, &unindexed, None, None).await.unwrap();
+        let Attempt::MustIndex(turn) = outcome else { panic!("no turn is free: {outcome:?}") };
+        assert!(!catalog.open(&known, None).await.unwrap().indexed_now);
+        let attempt = |turn, may_index| catalog.attempt(turn, &unindexed, None, may_index);
+        let mut opening = Box::pin(catalog.open_in_turn(turn, attempt));
+        assert!(futures_util::poll!(&mut opening).is_pending());
+        drop(taken);
+        assert!(opening.await.unwrap().indexed_now);
+    });
 }
 
 #[test]

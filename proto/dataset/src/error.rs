@@ -109,6 +109,12 @@ pub enum DatasetError {
         /// The number of attempts.
         attempts: usize,
     },
+    /// The prefix has no manifest, and its process indexes no more at once.
+    #[error("{prefix} has no manifest, and other prefixes are being indexed: try again")]
+    OthersIndexed {
+        /// The prefix.
+        prefix: OriginUri,
+    },
     /// An address is malformed.
     #[error(transparent)]
     Uri(#[from] UriError),
@@ -183,7 +189,9 @@ impl From<&DatasetError> for ErrorKind {
             DatasetError::NoSuchVersion { .. }
             | DatasetError::NoManifest { .. }
             | DatasetError::NothingToIndex { .. } => Self::NotFound,
-            DatasetError::TagContended { .. } => Self::ResourceExhausted,
+            DatasetError::TagContended { .. } | DatasetError::OthersIndexed { .. } => {
+                Self::ResourceExhausted
+            }
             // Another node would read the same manifest: index the dataset again.
             DatasetError::Manifest { .. } | DatasetError::Moved { .. } => Self::DataChanged,
             DatasetError::File { .. } => Self::DataLoss,

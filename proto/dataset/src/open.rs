@@ -1,6 +1,6 @@
 //! Opens a dataset: finds and reads the manifest that a reference names.
 
-use std::{any::Any, pin::Pin, sync::Arc};
+use std::{any::Any, sync::Arc};
 
 use bytes::Bytes;
 use larder_base::{SnapshotId, limits};
@@ -31,10 +31,10 @@ pub trait OpenBudget: Send + Sync {
         Ok(Box::new(()))
     }
 
-    /// Waits for permission to index a prefix. The permission lasts until the returned value is
-    /// dropped.
-    fn to_index(&self) -> Pin<Box<dyn Future<Output = Box<dyn Any + Send>> + Send + '_>> {
-        Box::pin(async { Box::new(()) as Box<dyn Any + Send> })
+    /// Returns permission to index a prefix, which lasts until the returned value is dropped.
+    /// `None` if enough other prefixes are being indexed.
+    fn to_index(&self) -> Option<Box<dyn Any + Send>> {
+        Some(Box::new(()))
     }
 }
 
@@ -93,7 +93,7 @@ pub async fn open(
 /// # Errors
 /// * There is no such tag, or no manifest under the given address.
 /// * The manifest is damaged or describes other data.
-/// * The prefix cannot be indexed.
+/// * The prefix cannot be indexed, or others are.
 pub async fn open_with(
     origin: &Origin,
     dataset: &DatasetRef,
@@ -124,8 +124,10 @@ pub async fn open_in(
         return Err(DatasetError::NoSuchVersion { dataset: dataset.uri().clone(), what });
     }
     let options = IndexOptions::default();
-    let _leave = room.to_index().await;
-    let indexed = Box::pin(index(origin, dataset.uri(), &options, &|_| {})).await?;
+    let prefix = dataset.uri();
+    let _leave =
+        room.to_index().ok_or_else(|| DatasetError::OthersIndexed { prefix: prefix.clone() })?;
+    let indexed = Box::pin(index(origin, prefix, &options, &|_| {})).await?;
     let Indexed { snapshot: Snapshot { manifest, leaves }, location, left_out } = indexed;
     let leaf_files = LeafFiles::of(origin, &location).await?;
     Ok(Opened { manifest, leaves, leaf_files, indexed_now: true, location, left_out })

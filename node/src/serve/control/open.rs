@@ -9,9 +9,10 @@ use larder_dataset::{DatasetRef, LeftOut, OriginUri};
 use larder_wire::control::{
     FetchManifestRequest, ManifestChunk, OpenDatasetRequest, OpenDatasetResponse, snapshot_id,
 };
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
-use crate::catalog::{Opened, Queued, Turn};
+use crate::catalog::{Attempt, Opened, Queued, Turn};
 use crate::on_thread;
 use crate::serve::Context;
 
@@ -53,8 +54,8 @@ fn in_short(left_out: &LeftOut) -> String {
     text
 }
 
-/// Opens a dataset in this caller's turn. A caller that waits for another caller's open takes no
-/// place among the openings.
+/// Opens a dataset in this caller's turn. A caller that waits for another caller's open, or to
+/// index a prefix, takes no place among the openings.
 async fn open_in_turn(
     context: &Arc<Context>,
     wanted: DatasetRef,
@@ -64,28 +65,33 @@ async fn open_in_turn(
     let queued = tokio::time::timeout(limits::OPEN_DATASET_TIMEOUT, queue).await;
     match queued.unwrap_or_else(|_| Err(too_long(&wanted)))? {
         Queued::Open(dataset) => Ok(Opened::as_it_was(dataset)),
-        Queued::Turn(turn) => open_on_a_thread(context, turn, wanted, manifest).await,
+        Queued::Turn(turn) => {
+            let attempt = |turn, may_index| {
+                attempt_on_a_thread(context, turn, (wanted.clone(), manifest.clone()), may_index)
+            };
+            context.shared.catalog.open_in_turn(turn, attempt).await
+        }
     }
 }
 
-/// Opens on a blocking thread, since indexing reads many headers. It goes on if the caller is gone,
-/// and the next caller finds it done.
-async fn open_on_a_thread(
+/// Tries to open on a blocking thread, since indexing reads many headers. It goes on if the caller
+/// is gone, and the next caller finds it done.
+async fn attempt_on_a_thread(
     context: &Arc<Context>,
     turn: Turn,
-    wanted: DatasetRef,
-    manifest: Option<OriginUri>,
-) -> Result<Opened, Error> {
+    (wanted, manifest): (DatasetRef, Option<OriginUri>),
+    may_index: Option<OwnedSemaphorePermit>,
+) -> Result<Attempt, Error> {
     let place = Arc::clone(&context.opening).acquire_owned().await;
     let place = place.expect("the semaphore is never closed");
     let context = Arc::clone(context);
     let open = move || {
         let _place = place;
         context.shared.runtime.block_on(async {
-            let opening = context.shared.catalog.open_in_turn(turn, &wanted, manifest.as_ref());
-            let opened =
-                tokio::time::timeout(limits::OPEN_DATASET_TIMEOUT, Box::pin(opening)).await;
-            opened.unwrap_or_else(|_| Err(too_long(&wanted)))
+            let catalog = &context.shared.catalog;
+            let attempt = catalog.attempt(turn, &wanted, manifest.as_ref(), may_index);
+            let ended = tokio::time::timeout(limits::OPEN_DATASET_TIMEOUT, Box::pin(attempt)).await;
+            ended.unwrap_or_else(|_| Err(too_long(&wanted)))
         })
     };
     on_thread(open).await
