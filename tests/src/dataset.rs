@@ -47,3 +47,17 @@ impl PythonDataset {
         u32::try_from(crc).expect("32 bits")
     }
 }
+
+/// Writes a one-dimensional `.npy` file of `samples` rows of one byte.
+///
+/// # Panics
+/// When it can't.
+pub fn write_npy(path: &Path, samples: u8) {
+    let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({samples},), }}");
+    header.push_str(&" ".repeat(117 - header.len()));
+    header.push('\n');
+    let length = u16::try_from(header.len()).expect("short").to_le_bytes();
+    let rows: Vec<u8> = (0..samples).collect();
+    let file = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &rows].concat();
+    std::fs::write(path, file).expect("a file");
+}

@@ -21,7 +21,7 @@ pub mod ring_demo;
 pub mod tool;
 
 pub use client::{ClientOptions, TrainingProcess};
-pub use dataset::{PythonDataset, words};
+pub use dataset::{PythonDataset, words, write_npy};
 pub use etcd::Etcd;
 pub use garage::Garage;
 pub use living::{Keeper, LivingCluster};

@@ -3,10 +3,10 @@
 //! Scripts rely on the names and shapes. With `LARDER_BLESS=1` the file is written instead.
 
 use std::fs;
-use std::path::Path;
 
 use larder_tests::scripted::{Script, ScriptedNode};
 use larder_tests::tool;
+use larder_tests::write_npy;
 use larder_wire::control::{ClusterDataset, Explanation, Failure, ShardState, ShardStatus};
 use serde_json::{Map, Value};
 
@@ -111,17 +111,6 @@ fn what_nodes_say_has_the_same_json_as_ever() {
     ask("ring history");
     ask("exit-codes");
     is_as_checked_in("nodes", answers);
-}
-
-/// A one-dimensional `.npy` file of `samples` rows.
-fn write_npy(path: &Path, samples: u8) {
-    let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({samples},), }}");
-    header.push_str(&" ".repeat(117 - header.len()));
-    header.push('\n');
-    let length = u16::try_from(header.len()).expect("short").to_le_bytes();
-    let rows: Vec<u8> = (0..samples).collect();
-    let file = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &rows].concat();
-    fs::write(path, file).expect("a file");
 }
 
 #[test]

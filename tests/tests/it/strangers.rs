@@ -1,6 +1,7 @@
 //! Other users of a host, and strangers on the network, can do nothing to a node that lasts.
 
 mod memory;
+mod pipes;
 mod users;
 
 use std::io::{Read, Write};
