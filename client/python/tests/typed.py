@@ -345,7 +345,11 @@ def pause_a_join(hosts: Hosts) -> None:
     hosts.type("larder node drain host-2 --follow --yes")
     hosts.kill(2)
     # An open dataset has shards to move, and transfers yield to nodes that are read.
-    hosts.host(1).run(f"python -c {shlex.quote(_READER)} >/run/reader.log 2>&1 & sleep 2")
+    reader = shlex.join([sys.executable, "-c", _READER])
+    _, said = hosts.host(1).run(
+        f"{reader} >/run/reader.log 2>&1 & sleep 2; kill -0 $! || cat /run/reader.log"
+    )
+    assert not said, said
     hosts.start(2)
     hosts.type("for try in {1..1000}; do larder ring pause --yes 2>/dev/null && break; done")
 
