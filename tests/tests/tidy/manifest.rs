@@ -69,7 +69,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("cudarc", &["client"]),
     ("pyo3", &["client/python"]),
     ("object_store", &["proto/dataset"]),
-    ("nix", &["proto/extent", "node/coordinator", "node", "client", "client/cli"]),
+    ("nix", &["proto/dataset", "proto/extent", "node/coordinator", "node", "client", "client/cli"]),
     (
         "tokio",
         &["proto/dataset", "node/coordinator", "node", "client", "client/cli", "tests/origin"],
