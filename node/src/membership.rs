@@ -8,6 +8,7 @@
 //! Thread rule: async, on the node's runtime; disk work goes to blocking threads. Non-goals: the
 //! state machines (`larder-membership`), and the agent's shell (`driver`).
 
+mod forget;
 mod placements;
 
 use std::collections::BTreeMap;
@@ -43,7 +44,8 @@ impl Cluster {
     /// answer yet. `address` is the URL of this node's control port. Call it inside a runtime.
     ///
     /// # Errors
-    /// The state folder or a certificate can't be used.
+    /// The state folder or a certificate can't be used, or the folder is of another cluster than
+    /// the node to join.
     pub(crate) async fn start(config: &Config, address: String) -> Result<Option<Self>, Error> {
         match config.cluster.as_ref() {
             None => Ok(None),
@@ -51,7 +53,8 @@ impl Cluster {
                 let coordinator: Arc<dyn Coordinator> = Arc::new(Etcd::start(options)?);
                 Ok(Some(Self::new(coordinator, None, true, false)))
             }
-            Some(ClusterConfig::EmbeddedCoordinator { state, token, join }) => {
+            Some(ClusterConfig::EmbeddedCoordinator { state, token, join, forget }) => {
+                forget::check(state, join, *forget).await?;
                 let options = EmbeddedOptions {
                     state: state.clone(),
                     node_id: config.node_id.clone(),

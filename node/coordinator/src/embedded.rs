@@ -22,7 +22,7 @@ pub(super) mod service;
 mod state_dir;
 pub(super) mod takeover;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -42,6 +42,7 @@ use super::watch::{Publisher, Watch};
 use durable_state::DurableState;
 use follower::Follower;
 use leader::{Leader, superseded};
+use state_dir::StateDir;
 
 /// Options of a coordinator.
 #[derive(Debug, Clone)]
@@ -120,6 +121,25 @@ impl EmbeddedCoordinator {
             transfers: Arc::new(Semaphore::new(limits::BLOB_TRANSFERS_MAX)),
             watches: Arc::new(Semaphore::new(limits::WATCHES_MAX)),
         }))
+    }
+
+    /// Returns the record in a state folder that no coordinator uses. `None` if there is none.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// When the folder can't be used or is damaged.
+    pub fn kept_record(state: &Path) -> Result<Option<Bytes>, Error> {
+        let durable = DurableState::open(state)?;
+        let kept = durable.kept();
+        Ok(kept.record.as_ref().map(|stored| stored.record.clone()))
+    }
+
+    /// Empties a state folder that no coordinator uses. Blocks.
+    ///
+    /// # Errors
+    /// When the folder can't be used.
+    pub fn forget(state: &Path) -> Result<(), Error> {
+        StateDir::open(state)?.clear()
     }
 
     pub(super) fn role(&self) -> Arc<Role> {

@@ -27,6 +27,10 @@ pub struct ClusterArgs {
     )]
     pub join: Vec<String>,
 
+    /// If --state holds another cluster than that of --join, forget it and join
+    #[arg(long, env = "LARDER_FORGET_CLUSTER", requires = "join")]
+    pub forget_cluster: bool,
+
     /// The secret that all nodes of the cluster and its operators share, at least 16 bytes; better
     /// in --token-file. With --etcd it may be left out: then only this host's operators may change
     /// the cluster
@@ -104,6 +108,8 @@ pub enum ClusterConfig {
         token: JoinToken,
         /// Control addresses of nodes to ask, `http://host:port`.
         join: Vec<String>,
+        /// Whether to join them even if the folder is of another cluster.
+        forget: bool,
     },
     /// etcd keeps the record.
     Etcd {
@@ -148,7 +154,8 @@ pub(super) fn parse(typed: ClusterArgs) -> Result<Option<ClusterConfig>, ConfigE
             let why = "a cluster has a secret that all its nodes share: give it in --token-file or LARDER_TOKEN";
             ConfigError::new("--state", why)
         })?;
-        return Ok(Some(ClusterConfig::EmbeddedCoordinator { state, token, join: typed.join }));
+        let (join, forget) = (typed.join, typed.forget_cluster);
+        return Ok(Some(ClusterConfig::EmbeddedCoordinator { state, token, join, forget }));
     }
     if typed.etcd.is_empty() {
         return match token {

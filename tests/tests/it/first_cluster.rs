@@ -121,6 +121,47 @@ fn second_node_of_a_name_is_refused_while_the_first_answers() {
 }
 
 #[test]
+fn founder_by_mistake_joins_once_told_to_forget_its_cluster() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let mut options = founder(home.path(), "b");
+    // The folder that `join` uses.
+    options.args[1] = home.path().join("b-joins.state").display().to_string();
+    let name_of = |node: &NodeProcess| {
+        let status = tool::json(&larder(&node.address(), &["ring", "status", "-o", "json"]));
+        status["cluster"].as_str().expect("a name")[..8].to_owned()
+    };
+    let mut mistaken = NodeProcess::start(&options);
+    until_it_has_a_ring(&mistaken);
+    let own = name_of(&mistaken);
+    mistaken.kill_now();
+    let right = NodeProcess::start(&founder(home.path(), "a"));
+    until_it_has_a_ring(&right);
+    let theirs = name_of(&right);
+    let refused = join(home.path(), "b", TOKEN, &right.address(), "5");
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    for words in [&own, &theirs, &right.address(), "--forget-cluster"] {
+        assert!(said(&refused).contains(words), "{words:?} is not in {}", said(&refused));
+    }
+    let address = right.address().trim_start_matches("http://").to_owned();
+    options.args.extend(["--join".to_owned(), address, "--forget-cluster".to_owned()]);
+    // The second time there is nothing to forget.
+    for _ in 0..2 {
+        let mut joined = NodeProcess::start(&options);
+        until("it is in the ring", || {
+            let shown = larder(&right.address(), &["ring", "status", "-o", "json"]);
+            let nodes = tool::json(&shown)["nodes"].clone();
+            let nodes = nodes.as_array().expect("nodes");
+            let active = nodes.iter().filter(|node| node["state"] == "active");
+            active.filter(|node| node["why"].is_null()).count() == 2
+        });
+        assert_eq!(name_of(&joined), theirs);
+        joined.kill_now();
+    }
+    let told = log(home.path(), "b");
+    assert_eq!(told.matches("forgets cluster").count(), 1, "{told}");
+}
+
+#[test]
 fn newcomer_ends_if_no_node_takes_it_in() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let first = NodeProcess::start(&founder(home.path(), "a"));

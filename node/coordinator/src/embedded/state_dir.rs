@@ -104,6 +104,17 @@ impl StateDir {
         Ok(Some(kept))
     }
 
+    /// Removes the state and all blobs. If it is interrupted, call it again.
+    pub(super) fn clear(&self) -> Result<(), Error> {
+        let gone = |removed: io::Result<()>| match removed {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => Err(unusable(&self.path, &why)),
+            _ => Ok(()),
+        };
+        // The blobs first: without a state, blobs would be damage.
+        gone(fs::remove_dir_all(self.path.join(BLOBS)))?;
+        gone(fs::remove_file(self.path.join(STATE)))
+    }
+
     fn is_used(&self) -> bool {
         self.path.join(BLOBS).exists()
     }
