@@ -22,6 +22,7 @@ mod planning;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use futures_util::{StreamExt, future, stream};
 use larder_base::{BootId, Error, Member, SnapshotId, limits};
@@ -135,6 +136,7 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<Part> {
                     cluster: std::array::from_fn(|_| fastrand::u8(..)),
                     replicas: shared.config.replicas.unwrap_or(1),
                 }),
+                epoch_ms: unix_ms(),
             },
             timing,
             Now::ZERO,
@@ -344,6 +346,13 @@ impl Driver {
     fn clock(&self) -> Now {
         self.started.elapsed()
     }
+}
+
+/// Unix time in milliseconds.
+#[expect(clippy::disallowed_methods, reason = "the edge that hands the wall clock to the agent")]
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Waits until `at`, or for ever.

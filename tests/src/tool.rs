@@ -27,12 +27,13 @@ pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Its output with `-o json`.
+/// Its output with `-o json`. Commands that show nodes have code 5 if some do not answer.
 ///
 /// # Panics
 /// When it failed, or printed anything else.
 #[must_use]
 pub fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}: {}", output.status, said(output));
+    let shown = matches!(output.status.code(), Some(0 | 5));
+    assert!(shown, "{}: {}", output.status, said(output));
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }

@@ -76,6 +76,8 @@ pub struct Identity {
     pub boot: BootId,
     /// The cluster to found if there is no record. None for a node that joins a cluster.
     pub founds: Option<Bootstrap>,
+    /// Unix time in milliseconds when the agent's own time was zero.
+    pub epoch_ms: u64,
 }
 
 /// A cluster to be founded.

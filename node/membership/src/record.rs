@@ -208,6 +208,13 @@ pub struct Past {
     pub committed: bool,
     /// A sentence about the change and the operator or agent that asked for it.
     pub words: String,
+    /// The operator or agent that asked for it. Empty in records of earlier versions.
+    #[serde(default)]
+    pub asked_by: String,
+    /// When it was over, in milliseconds of Unix time, by the clock of the node that wrote it. 0 in
+    /// records of earlier versions.
+    #[serde(default)]
+    pub at_ms: u64,
 }
 
 impl Record {

@@ -257,6 +257,10 @@ fn shards_that_return_at_once_stay() {
         nodes.map(|node| node.describe().counters.map(|c| c.evicted_shards)).collect::<Vec<_>>()
     };
     let before = evicted();
+    let done = scene.last();
+    let (at, by) =
+        (done["at"].as_str().expect("a time"), done["asked_by"].as_str().expect("a name"));
+    assert!(at.starts_with("20") && at.ends_with('Z') && by.contains('@'), "{done}");
     let back = scene.plan("c=1");
     // It takes some seconds, so a follower that looks once a second looks several times.
     scene.tell(&["ring", "apply", &back, "--rate", "512KiB/s", "--follow"]);

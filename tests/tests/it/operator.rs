@@ -77,7 +77,14 @@ pub(crate) fn moving() -> ClusterStatus {
 
 pub(crate) fn committed() -> Vec<PastChange> {
     let words = "change 1 is committed: put c".to_owned();
-    vec![PastChange { number: 1, ring_version: 8, committed: true, words }]
+    vec![PastChange {
+        number: 1,
+        ring_version: 8,
+        committed: true,
+        words,
+        asked_by: "op@host".to_owned(),
+        at_ms: 1_700_000_000_000,
+    }]
 }
 
 fn figures() -> PlanFigures {
@@ -124,6 +131,7 @@ fn status_shows_silent_nodes_and_moves() {
     assert_eq!((&status["agree"], &status["braked"]), (&true.into(), &false.into()));
     assert_eq!(status["change"]["bytes_left"], 1_u64 << 30);
     let output = larder(&node, folder.path(), None, &["ring", "status"]);
+    assert_eq!(output.status.code(), Some(5), "b does not answer: {}", said(&output));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     for words in
         ["etcd at", "75.0 %", "no answer from b", "Change 1: c joins", "3.0 GiB of 4.0 GiB, 75 %"]
@@ -271,7 +279,13 @@ fn a_change_is_followed_to_its_end() {
 fn followed_change_that_aborts_is_a_failure() {
     let folder = here();
     let words = "change 1 is aborted, as c is gone".to_owned();
-    let aborted = vec![PastChange { number: 1, ring_version: 7, committed: false, words }];
+    let aborted = vec![PastChange {
+        number: 1,
+        ring_version: 7,
+        committed: false,
+        words,
+        ..PastChange::default()
+    }];
     let node = ScriptedNode::start(script(vec![at_rest()]));
     std::fs::write(folder.path().join("my.plan"), "whatever").expect("a file");
     let args = ["ring", "apply", "my.plan", "--yes", "--follow"];

@@ -18,6 +18,7 @@ use larder_client::{
 use crate::{
     context::Context,
     error::{Exit, Failure},
+    output::units,
 };
 
 /// The most bytes of a token file.
@@ -123,6 +124,13 @@ pub(crate) fn failed(what: impl Into<String>, error: larder_client::Error) -> Fa
             .hint("give --token-file FILE, or set LARDER_TOKEN, as the nodes were started with"),
         _ => failure,
     }
+}
+
+/// Some of the nodes that were shown do not answer.
+pub(crate) fn nodes_away(away: usize, of: usize) -> Failure {
+    let of = units::counted(of as u64, "node");
+    Failure::new(Exit::Unavailable, format!("{away} of {of} do not answer"))
+        .hint("their shards are read from the next nodes on the ring, at last from the origin")
 }
 
 /// Reads `500MiB/s`.

@@ -96,7 +96,9 @@ impl<R: Rules> Agent<R> {
             let plan = self.read_plan(&planned)?;
             let record = self.record().ok_or_else(|| Refused::new("there is no record"))?;
             let step = match &action {
-                Action::Lose(..) => record.recast(&plan, planned.id(), &action.words()),
+                Action::Lose(..) => {
+                    record.recast(&plan, planned.id(), &self.me.member.id, &action.words())
+                }
                 Action::Extend(..) => {
                     record.restaged(&plan, planned.id(), &self.me.member.id, &action.words())
                 }
@@ -153,10 +155,13 @@ impl<R: Rules> Agent<R> {
         &mut self,
         intent: Intent,
         expected: Option<Revision>,
-        audit: Audit,
+        mut audit: Audit,
         blobs: Vec<Vec<u8>>,
         out: &mut Vec<Effect>,
     ) {
+        let since_epoch = u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX);
+        let now_ms = self.me.epoch_ms.saturating_add(since_epoch);
+        audit.record.date_history(self.record(), now_ms);
         match audit.record.encode() {
             Ok(record) => {
                 let ticket = self.ticket();

@@ -166,7 +166,7 @@ impl Record {
             self.told(change)
         );
         let mut record = Self { change: None, ..self.clone() };
-        record.remember(change.number, change.plan, false, &words);
+        record.remember(change, false, &words);
         let Audit { record, words: begins } = record.staged(plan, id, asked_by, None)?;
         step(record, format!("{words}; {begins}"))
     }
@@ -185,7 +185,7 @@ impl Record {
         record.advance(&before, change.scheme, change.target);
         record.settling = Some(change.plan);
         let words = format!("change {} is committed: {}", change.number, self.told(&change));
-        record.remember(change.number, change.plan, true, &words);
+        record.remember(&change, true, &words);
         record.checked(words)
     }
 
@@ -206,13 +206,13 @@ impl Record {
     ///
     /// # Errors
     /// [`Refused`] when the ring moved on since the plan was made.
-    pub fn recast(&self, plan: &Plan, id: BlobId, why: &str) -> Step {
+    pub fn recast(&self, plan: &Plan, id: BlobId, asked_by: &str, why: &str) -> Step {
         self.check_base(plan)?;
         let mut record = self.clone();
         if let Some(change) = record.change.take() {
             let words =
                 format!("change {} is aborted, as {why}: {}", change.number, self.told(&change));
-            record.remember(change.number, change.plan, false, &words);
+            record.remember(&change, false, &words);
             record.kept = change.terms();
         }
         record.changes += 1;
@@ -221,7 +221,7 @@ impl Record {
         record.advance(&self.ring_members(), plan.scheme, plan.target);
         record.settling = Some(id);
         let words = format!("change {number} is committed at once, as {why}");
-        record.remember(number, id, true, &words);
+        record.push_past((number, id, asked_by), true, &words);
         record.checked(words)
     }
 
@@ -239,7 +239,7 @@ impl Record {
         }
         let words =
             format!("change {} is aborted, as {why}: {}", change.number, self.told(&change));
-        record.remember(change.number, change.plan, false, &words);
+        record.remember(&change, false, &words);
         step(record, words)
     }
 
@@ -490,10 +490,27 @@ impl Record {
         self.members.retain(|entry| entry.state.in_ring() || !ids.contains(&entry.member.id));
     }
 
-    fn remember(&mut self, number: u64, plan: BlobId, committed: bool, words: &str) {
+    /// Says when the changes were over that are not in the record `before`: now.
+    pub fn date_history(&mut self, before: Option<&Self>, now_ms: u64) {
+        let known = before.and_then(|before| before.history.last()).map_or(0, |past| past.number);
+        let ended = self.history.iter_mut().rev().take_while(|past| past.number > known);
+        ended.for_each(|past| past.at_ms = now_ms);
+    }
+
+    fn remember(&mut self, change: &Change, committed: bool, words: &str) {
+        self.push_past((change.number, change.plan, &change.asked_by), committed, words);
+    }
+
+    fn push_past(
+        &mut self,
+        (number, plan, asked_by): (u64, BlobId, &str),
+        committed: bool,
+        words: &str,
+    ) {
         let cut = words.floor_char_boundary(limits::RECORD_WORDS_BYTES_MAX);
-        let words = words[..cut].to_owned();
-        self.history.push(Past { number, plan, version: self.version, committed, words });
+        let (words, asked_by) = (words[..cut].to_owned(), asked_by.to_owned());
+        let (version, at_ms) = (self.version, 0);
+        self.history.push(Past { number, plan, version, committed, words, asked_by, at_ms });
         let surplus = self.history.len().saturating_sub(limits::RECORD_HISTORY_MAX);
         self.history.drain(..surplus);
     }

@@ -105,7 +105,7 @@ fn a_plan_for_another_ring_is_refused() {
     let committed = moved_on.committed().unwrap().record;
     let refused = committed.staged(&stale, id, "test", None).unwrap_err().to_string();
     assert!(refused.contains("plan again"), "{refused}");
-    assert!(committed.recast(&stale, id, "late").is_err());
+    assert!(committed.recast(&stale, id, "me", "late").is_err());
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn dead_member_leaves_at_once_and_can_return() {
     let before = record(&["a", "b", "c"]);
     let moving = staged(&before, &[Edit::Remove("b".to_owned())]);
     let (plan, id) = planned(&moving, &[Edit::Remove("c".to_owned())], true);
-    let after = moving.recast(&plan, id, "c is dead").unwrap().record;
+    let after = moving.recast(&plan, id, "me", "c is dead").unwrap().record;
     assert_eq!(ids(&after.ring_members()), ["a", "b"]);
     assert_eq!(after.entry("c").unwrap().state, State::Down);
     assert_eq!(after.change, None);
@@ -122,13 +122,45 @@ fn dead_member_leaves_at_once_and_can_return() {
     assert_eq!(back.entry("c").unwrap().state, State::Active);
 }
 
+#[test]
+fn history_says_when_and_by_whose_wish() {
+    let before = staged(&record(&["a", "b", "c"]), &[Edit::Remove("b".to_owned())]);
+    let mut first = before.committed().unwrap().record;
+    first.date_history(Some(&before), 7);
+    let second = staged(&first, &[Edit::Remove("c".to_owned())]);
+    let mut third = second.committed().unwrap().record;
+    third.date_history(Some(&second), 9);
+    let mut unchanged = third.clone();
+    unchanged.date_history(Some(&third), 11);
+    let told = |past: &Past| (past.at_ms, past.asked_by.clone());
+    let told: Vec<_> = unchanged.history.iter().map(told).collect();
+    assert_eq!(told, [(7, "test".to_owned()), (9, "test".to_owned())]);
+    assert_eq!(Record::decode(&unchanged.encode().unwrap()).unwrap(), unchanged);
+}
+
+/// A change that is over, as records had it before they said when.
+#[derive(serde::Serialize)]
+struct Undated(u64, BlobId, u64, bool, String);
+
+#[test]
+fn history_of_an_earlier_version_is_read() {
+    let (id, words) = (BlobId::of(b"plan"), "change 1 is committed".to_owned());
+    let bytes = larder_base::codec::encode(b"ldr-test", &Undated(1, id, 2, true, words.clone()));
+    let past: Past = larder_base::codec::decode("it", b"ldr-test", &bytes, 1 << 10).unwrap();
+    let (asked_by, at_ms) = (String::new(), 0);
+    assert_eq!(
+        past,
+        Past { number: 1, plan: id, version: 2, committed: true, words, asked_by, at_ms }
+    );
+}
+
 /// Returns the record after a death that ended a change steered by `steer`, and a plan for the
 /// moves that are still open.
 fn bereaved(steer: impl Fn(&Record) -> Record) -> (Record, Plan, BlobId) {
     let before = record(&["a", "b", "c"]).joined(member("d", 1)).unwrap().record;
     let moving = steer(&staged(&before, &[Edit::Put(member("d", 1))]));
     let (plan, id) = planned(&moving, &[Edit::Remove("c".to_owned())], true);
-    let after = moving.recast(&plan, id, "c is dead").unwrap().record;
+    let after = moving.recast(&plan, id, "me", "c is dead").unwrap().record;
     let after = Record::decode(&after.encode().unwrap()).unwrap();
     let (plan, id) = planned(&after, &[Edit::Put(member("d", 1))], false);
     (after, plan, id)
@@ -170,7 +202,7 @@ fn operator_can_condemn_and_forget_members() {
     assert!(gone.entry("c").is_none());
     assert_eq!(gone.entry("b").unwrap().state, State::Condemned);
     let (plan, id) = planned(&gone, &[Edit::Remove("b".to_owned())], true);
-    let after = gone.recast(&plan, id, "b was removed").unwrap().record;
+    let after = gone.recast(&plan, id, "me", "b was removed").unwrap().record;
     assert!(after.entry("b").is_none());
     assert!(after.condemned(&["a".to_owned()]).is_err(), "somebody must stay");
     assert!(after.condemned(&["nobody".to_owned()]).is_err());

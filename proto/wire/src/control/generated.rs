@@ -3163,6 +3163,13 @@ pub struct PastChange {
     /// A sentence about the change, its reason, and the operator or agent that asked for it.
     #[prost(string, tag = "4")]
     pub words: ::prost::alloc::string::String,
+    /// The operator or agent that asked for it. Empty if an earlier version wrote it.
+    #[prost(string, tag = "5")]
+    pub asked_by: ::prost::alloc::string::String,
+    /// Unix time in milliseconds when it was over, by the clock of the node that wrote it. 0 if an
+    /// earlier version wrote it.
+    #[prost(uint64, tag = "6")]
+    pub at_ms: u64,
 }
 /// A wanted change of members, or of the number of replicas. A request for replicas must name no
 /// member. Otherwise it names 1 to 1,024 nodes, each at most once. The node checks this.

@@ -33,7 +33,7 @@ impl World {
         node.started = self.now;
         let copies = u8::try_from(self.scene.replicas).expect("one or two");
         let founds = (place == 0).then_some(Bootstrap { cluster: [9; 16], replicas: copies });
-        let me = Identity { member: node.member(), boot: node.boot_id(), founds };
+        let me = Identity { member: node.member(), boot: node.boot_id(), founds, epoch_ms: 1 };
         node.agent = Some(Agent::with_rules(me, Timing::REAL, Duration::ZERO, self.planted));
         let boot = node.boot;
         self.after(TICK, Item::Tick(place, boot));

@@ -6,8 +6,9 @@ use larder_client::admin::{Answer, NodeDescription};
 use serde::Serialize;
 
 use crate::{
+    commands::operator::nodes_away,
     context::Context,
-    error::{Exit, Failure},
+    error::Failure,
     output::{Page, Report, Table, units},
 };
 
@@ -65,14 +66,7 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
     }
     match report.nodes.iter().filter(|node| node.state == "down").count() {
         0 => Ok(()),
-        down => Err(Failure::new(
-            Exit::Unavailable,
-            format!(
-                "{down} of {} do not answer",
-                units::counted(report.nodes.len() as u64, "node")
-            ),
-        )
-        .hint("their shards are read from the next nodes on the ring, at last from the origin")),
+        down => Err(nodes_away(down, report.nodes.len())),
     }
 }
 

@@ -11,7 +11,7 @@ use larder_client::admin::{
 use serde::Serialize;
 
 use crate::{
-    commands::operator::{failed, onlooker},
+    commands::operator::{failed, nodes_away, onlooker},
     context::Context,
     error::{Exit, Failure},
 };
@@ -140,7 +140,10 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
     let report = report(status, &seen);
     context.output.print(&report)?;
     report.warnings().iter().for_each(|warning| context.output.warn(warning));
-    Ok(())
+    match report.nodes.iter().filter(|node| node.why.is_some()).count() {
+        0 => Ok(()),
+        down => Err(nodes_away(down, report.nodes.len())),
+    }
 }
 
 /// The failure of a node that knows no cluster to show.

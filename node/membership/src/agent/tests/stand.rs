@@ -63,7 +63,7 @@ impl Stand {
 
     /// As `new`, but the coordinator answers no question yet.
     pub(super) fn deaf(record: Record) -> Self {
-        let me = Identity { member: member("a", 1), boot: boot(1), founds: None };
+        let me = Identity { member: member("a", 1), boot: boot(1), founds: None, epoch_ms: 1 };
         let here = |entry: &crate::record::Entry| (entry.member.id.clone(), announcement());
         let mut stand = Self {
             agent: Agent::new(me, Timing::REAL, Now::ZERO),

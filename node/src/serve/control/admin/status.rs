@@ -172,6 +172,8 @@ pub(super) fn history(record: &Record) -> ClusterHistory {
         ring_version: past.version,
         committed: past.committed,
         words: past.words.clone(),
+        asked_by: past.asked_by.clone(),
+        at_ms: past.at_ms,
     };
     ClusterHistory { changes: record.history.iter().map(past).collect() }
 }
