@@ -1,6 +1,7 @@
 //! Accepts connections: one thread accepts, and each connection gets a thread of its own. All
 //! counts are bounded.
 
+mod descriptors;
 mod silent;
 
 use std::collections::HashMap;
@@ -16,6 +17,7 @@ use larder_base::limits;
 use super::peer::{Peer, Socket};
 use super::{Stop, wait_any};
 use crate::clock;
+use descriptors::Descriptors;
 use silent::{Seen, Silent};
 
 /// A listening socket. Not blocking: a connection that poll(2) reported may be gone at the accept.
@@ -48,6 +50,13 @@ impl Listener {
     }
 }
 
+/// Why a client is only told to go elsewhere.
+pub(super) type Refusal = &'static str;
+const NO_PLACE: Refusal = "the node has all the connections it takes; ask again, or another node";
+const NO_DESCRIPTORS: Refusal = "the node has all files open that it may, but for its operators'; \
+                                 its operator may raise LimitNOFILE or ulimit -n; ask again, or \
+                                 another node";
+
 /// Limits on connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
@@ -62,6 +71,7 @@ pub(super) type Serve = Box<dyn Fn(&Peer, Slot) + Send + Sync>;
 #[derive(Debug)]
 pub(crate) struct Connections {
     bounds: Bounds,
+    descriptors: Descriptors,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -89,8 +99,8 @@ struct Opens {
 #[derive(Debug)]
 pub(super) struct Slot {
     connections: Arc<Connections>,
-    /// True if there is a place among the connections. Otherwise the client is only refused.
-    pub(super) admitted: bool,
+    /// Set if there is no place among the connections.
+    pub(super) refusal: Option<Refusal>,
 }
 
 /// A place among the connections.
@@ -103,7 +113,8 @@ struct ConnectionSlot {
 
 impl Connections {
     pub(super) fn new(bounds: Bounds) -> Arc<Self> {
-        Arc::new(Self { bounds, state: Mutex::default(), changed: Condvar::new() })
+        let descriptors = Descriptors::of_process();
+        Arc::new(Self { bounds, descriptors, state: Mutex::default(), changed: Condvar::new() })
     }
 
     /// Returns the number of connections, including those in their handshake.
@@ -123,7 +134,8 @@ impl Connections {
         let (connections, stop, serve) = (Arc::clone(self), Arc::clone(stop), Arc::new(serve));
         let silent = match &listener {
             Listener::Tcp(tcp) => {
-                Some(Silent::new(limits::DATA_SILENT_MAX, tcp.as_fd(), stop.fd())?)
+                let most = limits::DATA_SILENT_MAX;
+                Some(Silent::new(most, self.descriptors, tcp.as_fd(), stop.fd())?)
             }
             // Its clients passed the folder's permissions.
             Listener::Unix(_) => None,
@@ -185,7 +197,9 @@ impl Connections {
         let Ok(peer) = Peer::new(socket).map(Arc::new) else { return };
         let place = self.take_place(&peer);
         self.lock().handshakes += 1;
-        let slot = Slot { connections: Arc::clone(self), admitted: place.is_some() };
+        let (place, refusal) =
+            place.map_or_else(|why| (None, Some(why)), |place| (Some(place), None));
+        let slot = Slot { connections: Arc::clone(self), refusal };
         let serve = Arc::clone(serve);
         let run = move || {
             // Dropped last, even if serving panics: a drain waits for it.
@@ -197,15 +211,18 @@ impl Connections {
         }
     }
 
-    fn take_place(self: &Arc<Self>, peer: &Arc<Peer>) -> Option<ConnectionSlot> {
+    fn take_place(self: &Arc<Self>, peer: &Arc<Peer>) -> Result<ConnectionSlot, Refusal> {
+        if self.descriptors.are_short(peer.fd()) {
+            return Err(NO_DESCRIPTORS);
+        }
         let mut state = self.lock();
         if state.closed || state.open.len() >= self.bounds.connections {
-            return None;
+            return Err(NO_PLACE);
         }
         let number = state.next;
         state.next += 1;
         state.open.insert(number, Arc::downgrade(peer));
-        Some(ConnectionSlot { connections: Arc::clone(self), number, opens: state.opens })
+        Ok(ConnectionSlot { connections: Arc::clone(self), number, opens: state.opens })
     }
 
     /// Notes that a client opened a dataset, or was refused.

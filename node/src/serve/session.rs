@@ -12,7 +12,7 @@ use larder_wire::data::{
 };
 
 use super::Context;
-use super::acceptor::{Slot, frame_deadline};
+use super::acceptor::{Refusal, Slot, frame_deadline};
 use super::gather::{self, Agreed, Ended};
 use super::peer::Peer;
 use super::staging::{Held, Scratch};
@@ -67,7 +67,7 @@ impl<'a> Session<'a> {
     ) -> Option<Self> {
         let mut reader = peer.first_reader(clock::now() + limits::HANDSHAKE_TIMEOUT);
         let (request, answer) = match read_hello(&mut reader) {
-            Ok((request, hello)) => (request, welcome(context, slot.admitted, hello, check)),
+            Ok((request, hello)) => (request, welcome(context, slot.refusal, hello, check)),
             Err(error) => match Closing::from(error) {
                 Closing::Silent => return None,
                 Closing::Fault(fault) => (0, Err(fault.into())),
@@ -251,13 +251,12 @@ impl<'a> Session<'a> {
 /// Decides the answer to a HELLO.
 fn welcome(
     context: &Context,
-    admitted: bool,
+    refusal: Option<Refusal>,
     hello: Hello,
     check: impl FnOnce(&Hello) -> Result<(), Error>,
 ) -> Result<(Hello, HelloOk), Error> {
-    if !admitted {
-        let message = "the node has all the connections it takes; ask again, or another node";
-        return Err(Error::new(ErrorKind::ResourceExhausted, message));
+    if let Some(refusal) = refusal {
+        return Err(Error::new(ErrorKind::ResourceExhausted, refusal));
     }
     if context.stop.is_given() {
         let message = "the node is stopping; ask the next one";

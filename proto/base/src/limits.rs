@@ -77,6 +77,10 @@ pub const SOCKET_CONNECTIONS_MAX: usize = 4_096;
 /// watched by one thread. Beyond it, the address with the most of them loses its oldest.
 pub const DATA_SILENT_MAX: usize = 2_048;
 
+/// Descriptors that data connections leave free, for control connections and the node's own files.
+/// A quarter of all, if that is less.
+pub const DESCRIPTORS_KEPT_MAX: u64 = CONTROL_CONNECTIONS_MAX as u64 + 128;
+
 /// Connections in their handshake at once, with a thread each; the rest wait.
 pub const HANDSHAKES_MAX: usize = 64;
 

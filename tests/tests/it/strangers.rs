@@ -1,5 +1,6 @@
 //! Other users of a host, and strangers on the network, can do nothing to a node that lasts.
 
+mod descriptors;
 mod memory;
 mod pipes;
 mod users;

@@ -16,6 +16,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{MsgFlags, recv};
 
+use super::descriptors::{Descriptors, lowered};
 use crate::clock;
 use crate::serve::address::group;
 
@@ -30,6 +31,7 @@ const STOP: u64 = u64::MAX - 1;
 pub(super) struct Silent {
     epoll: Epoll,
     most: usize,
+    descriptors: Descriptors,
     waiting: BTreeMap<u64, Waiting>,
     next: u64,
 }
@@ -51,18 +53,25 @@ pub(super) struct Seen {
 
 impl Silent {
     /// Watches a listener and a stop event beside at most so many connections.
-    pub(super) fn new(most: usize, listener: impl AsFd, stop: impl AsFd) -> io::Result<Self> {
+    pub(super) fn new(
+        most: usize,
+        descriptors: Descriptors,
+        listener: impl AsFd,
+        stop: impl AsFd,
+    ) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
         epoll.add(stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP))?;
-        Ok(Self { epoll, most, waiting: BTreeMap::new(), next: 0 })
+        Ok(Self { epoll, most, descriptors, waiting: BTreeMap::new(), next: 0 })
     }
 
-    /// Watches a connection. If there are too many, the address with the most loses its oldest.
-    pub(super) fn add(&mut self, socket: TcpStream, from: IpAddr) -> io::Result<()> {
-        if self.waiting.len() >= self.most {
+    /// Watches a connection. If there are too many, or descriptors are short, the address with the
+    /// most loses its oldest.
+    pub(super) fn add(&mut self, mut socket: TcpStream, from: IpAddr) -> io::Result<()> {
+        if self.waiting.len() >= self.most || self.descriptors.are_short(&socket) {
             let number = self.oldest_of_the_fullest();
             self.waiting.remove(&number);
+            socket = lowered(socket);
         }
         let number = self.next;
         self.next += 1;
