@@ -1,9 +1,9 @@
 //! A simulated node: the real store and the real outlook, in a shell of a few lines.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use larder_foresight::{InMemory, Loader, Otherwise, Outlook, OwnShard, Reads, jobs};
+use larder_foresight::{InMemory, Job, Loader, Otherwise, Outlook, OwnShard, Reads, jobs};
 use larder_store::{Budget, FillPermit, Foreseen, KeepWhatYouHave, Outcome, ShardState, Store};
 
 use super::{PlanBug, bytes_of};
@@ -27,6 +27,8 @@ pub(super) struct SimNode {
     fills: Vec<Fill>,
     due: VecDeque<u32>,
     given_up: HashSet<u32>,
+    /// Its last look found that the windows which are read now do not fit beside what is mapped.
+    is_short: bool,
     /// Since when shards are given up and mapped.
     mapped_since: BTreeMap<u32, Instant>,
     looked_at: Option<Instant>,
@@ -52,6 +54,7 @@ impl SimNode {
             fills: Vec::new(),
             due: VecDeque::new(),
             given_up: HashSet::new(),
+            is_short: false,
             mapped_since: BTreeMap::new(),
             looked_at: None,
             has_news: false,
@@ -103,7 +106,7 @@ impl SimNode {
         if bug == Some(PlanBug::ChargesTooLittle) {
             jobs.iter_mut().for_each(|job| job.slowest = job.fastest + 1);
         }
-        let plans = jobs.iter().map(larder_foresight::Job::plan).collect();
+        let plans = jobs.iter().map(Job::plan).collect();
         let shard = |&number: &u32| OwnShard { id: number, number, bytes: bytes_of(number) };
         let shards: Vec<OwnShard<u32>> = own.iter().map(shard).collect();
         let held = self.store.held(now).map(|held| InMemory {
@@ -117,6 +120,7 @@ impl SimNode {
         let mut held: Vec<InMemory<u32>> = held.collect();
         held.sort_by_key(|one| one.id);
         let memory = self.memory() - self.store.mapped_orphan_bytes(now);
+        self.is_short = needed(&jobs, own, &held) > memory;
         let reads = [Reads { shards: &shards, plans }];
         let looked = self.outlook.look(memory, USES, &reads, held, now);
         self.due = looked.due.iter().map(|due| due.number).collect();
@@ -149,6 +153,11 @@ impl SimNode {
 
     pub(super) fn fills(&self, shard: u32) -> bool {
         self.fills.iter().any(|fill| fill.shard == shard)
+    }
+
+    /// Whether some shards that are read now must be read by range.
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short
     }
 
     /// Whether the last look gave a shard up.
@@ -236,4 +245,23 @@ impl SimNode {
         let orphaned = filling.map(|view| view.id).find(|id| !self.fills(*id));
         orphaned.map(|shard| format!("nobody fills shard {shard}"))
     }
+}
+
+/// The bytes of a node's own shards in the windows that jobs read now, of others that loaders still
+/// map, and of one window more: the outlook leaves that much free.
+fn needed(jobs: &[Job<u8>], own: &[u32], held: &[InMemory<u32>]) -> u64 {
+    let windows = |job: &Job<u8>| {
+        let (orders, count) = (job.keys.orders(), job.keys.windows());
+        let shards = move |window: u32| -> Vec<u32> {
+            orders[usize::from(window >= count)].shards(window % count).collect()
+        };
+        (job.slowest..=job.fastest).flat_map(shards).collect::<Vec<_>>()
+    };
+    let mut here: BTreeSet<u32> = jobs.iter().flat_map(windows).collect();
+    here.retain(|shard| own.contains(shard));
+    here.extend(held.iter().filter(|one| one.is_mapped).map(|one| one.id));
+    let here: u64 = here.into_iter().map(bytes_of).sum();
+    let all: u64 = own.iter().map(|&shard| bytes_of(shard)).sum();
+    let widest = jobs.iter().map(|job| all / u64::from(job.keys.windows().max(1))).max();
+    here + widest.unwrap_or(0)
 }
