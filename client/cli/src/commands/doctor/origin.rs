@@ -140,17 +140,31 @@ async fn delete(origin: &Origin, uri: &OriginUri, object: &OriginUri) -> Check {
 }
 
 fn failed(name: &'static str, why: &'static str, error: OriginError) -> Check {
+    let right = match &error {
+        OriginError::Denied { object, .. } if object.scheme() == Scheme::S3 => right(name),
+        _ => None,
+    };
     let failure = Failure::from(error);
     let found = match failure.why {
         Some(why) => format!("{}: {why}", failure.what),
         None => failure.what,
     };
-    let hint = match failure.hint {
-        Some(hint) if !hint.contains("larder doctor") => hint,
+    let hint = match (right, failure.hint) {
+        (Some(right), _) => format!("allow {right}, or use other credentials"),
+        (None, Some(hint)) if !hint.contains("larder doctor") => hint,
         _ => "check AWS_ENDPOINT_URL, AWS_REGION, the network and the rights of the credentials"
             .to_owned(),
     };
     Check::fail(name, found, why, hint)
+}
+
+/// The right at S3 that a check needs.
+fn right(check: &str) -> Option<&'static str> {
+    match check {
+        LIST => Some("s3:ListBucket on the bucket"),
+        READ => Some("s3:GetObject, and s3:GetObjectVersion if the bucket keeps versions"),
+        _ => None,
+    }
 }
 
 /// The settings in effect, without secrets.
@@ -186,6 +200,19 @@ fn now() -> Instant {
 mod tests {
     use super::super::State;
     use super::*;
+
+    #[test]
+    fn refused_request_names_the_missing_right() {
+        let denied = |uri: &str| OriginError::Denied {
+            object: OriginUri::parse(uri).unwrap(),
+            why: "the store answered 403 Forbidden".to_owned(),
+            remedy: None,
+        };
+        let hint = |name, uri| failed(name, READ_WHY, denied(uri)).hint.unwrap();
+        assert!(hint(LIST, "s3://bucket/data").contains("s3:ListBucket"));
+        assert!(hint(READ, "s3://bucket/data/a").contains("s3:GetObjectVersion"));
+        assert!(!hint(READ, "gs://bucket/data/a").contains("s3:"));
+    }
 
     #[tokio::test]
     async fn missing_folder_fails_the_check_and_is_not_created() {
