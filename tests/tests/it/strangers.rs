@@ -1,8 +1,8 @@
 //! Other users of a host, and strangers on the network, can do nothing to a node that lasts.
 
-mod descriptors;
 mod memory;
 mod pipes;
+mod silence;
 mod users;
 
 use std::io::{Read, Write};
