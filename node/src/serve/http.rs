@@ -262,18 +262,18 @@ async fn admit(shared: Shared, stream: TcpStream, from: SocketAddr, waits: Owned
 struct Caller {
     from: SocketAddr,
     to: SocketAddr,
-    /// Whether its user may call, once that was asked.
-    admitted: Arc<OnceCell<Result<(), Status>>>,
+    /// Set once its user was found to be one that may call.
+    admitted: Arc<OnceCell<()>>,
     usage: Usage,
     share: Arc<Share>,
 }
 
 impl Caller {
-    /// Checks its user once.
+    /// Checks its user until it is admitted.
     async fn admitted_to(&self, users: Users) -> Result<(), Status> {
         let (from, to) = (self.from, self.to);
         let check = async || on_thread(move || users.check(from, to)).await.map_err(to_status);
-        self.admitted.get_or_init(check).await.clone()
+        self.admitted.get_or_try_init(check).await.copied()
     }
 }
 
