@@ -19,7 +19,8 @@ use tonic::transport::Endpoint;
 use crate::on_thread;
 
 /// Checks that the nodes at `join` are of the cluster in `state`. Nodes that do not answer, or know
-/// no cluster yet, are ignored. With `forget` a folder of another cluster is emptied instead.
+/// no cluster yet, are ignored. With `forget` a folder of another cluster is emptied instead, but
+/// not if some of `join` are of its cluster.
 ///
 /// # Errors
 /// `InvalidArgument` with the names of both clusters; as [`EmbeddedCoordinator::forget`].
@@ -32,12 +33,14 @@ pub(super) async fn check(state: &Path, join: &[String], forget: bool) -> Result
     let Some(own) = kept.and_then(|record| Record::decode(&record).ok()) else { return Ok(()) };
     let asked = join.iter().map(async |address| (address, cluster_of(address).await));
     let answers = join_all(asked).await;
+    // An address list that names both clusters is a mistake, and no wish to forget one.
+    let names_own = answers.iter().any(|(_, theirs)| *theirs == Some(own.cluster));
     let other = answers.into_iter().find_map(|(address, theirs)| {
         theirs.filter(|theirs| *theirs != own.cluster).map(|theirs| (address, theirs))
     });
     let Some((address, theirs)) = other else { return Ok(()) };
     let (own, theirs, folder) = (Name(&own.cluster), Name(&theirs), state.display());
-    if !forget {
+    if !forget || names_own {
         let message = format!(
             "--state {folder} is of cluster {own}, and {address} is of cluster {theirs}: start this node without \
              --join to return to {own}, or with --forget-cluster to forget {own} and join {theirs}"
