@@ -24,6 +24,8 @@ pub mod frame {
     pub const RST_STREAM: u8 = 3;
     /// Settings.
     pub const SETTINGS: u8 = 4;
+    /// More room for answers.
+    pub const WINDOW_UPDATE: u8 = 8;
     /// More of the head of a request.
     pub const CONTINUATION: u8 = 9;
 }
@@ -62,7 +64,7 @@ impl Http2 {
         this.0.write_all(PREFACE)?;
         // INITIAL_WINDOW_SIZE, and the same for the connection.
         this.send(frame::SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff])?;
-        this.send(8, 0, 0, &0x7fff_0000_u32.to_be_bytes())?;
+        this.send(frame::WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes())?;
         this.send(frame::SETTINGS, flag::END_STREAM, 0, &[])?;
         Ok(this)
     }
@@ -77,6 +79,14 @@ impl Http2 {
         frame.extend(stream.to_be_bytes());
         frame.extend(body);
         self.0.write_all(&frame)
+    }
+
+    /// Sends bytes that need be no frame.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
     }
 
     /// Sends the head of a call, without its end.

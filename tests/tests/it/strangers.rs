@@ -1,6 +1,8 @@
 //! Other users of a host, and strangers on the network, can do nothing to a node that lasts.
 
+mod frames;
 mod memory;
+
 mod pipes;
 mod silence;
 mod users;

@@ -17,14 +17,14 @@ const MIB: u64 = 1 << 20;
 const HELD_BYTES_MAX: u64 = 24 * MIB;
 
 /// A node with 64 MiB for shards, in a cgroup of 128 MiB where one can be made.
-struct Small {
+pub(super) struct Small {
     node: NodeProcess,
     group: Option<MemoryGroup>,
     before: u64,
 }
 
 impl Small {
-    fn start(folder: &Path) -> Self {
+    pub(super) fn start(folder: &Path) -> Self {
         let mut options = NodeOptions::new("a", &format!("file://{}", folder.display()));
         options.memory = "64MiB".to_owned();
         let node = NodeProcess::start(&options);
@@ -36,15 +36,19 @@ impl Small {
         Self { node, group, before }
     }
 
-    fn listen(&self) -> String {
+    pub(super) fn listen(&self) -> String {
         self.node.address().trim_start_matches("http://").to_owned()
     }
 
+    pub(super) fn check_held(&self) {
+        let held = self.node.heap_bytes().saturating_sub(self.before);
+        assert!(held <= HELD_BYTES_MAX, "strangers hold {} KiB", held >> 10);
+    }
+
     /// Checks what the node holds, while it goes on serving.
-    fn check(&self) {
+    pub(super) fn check(&self) {
         for _ in 0..20 {
-            let held = self.node.heap_bytes().saturating_sub(self.before);
-            assert!(held <= HELD_BYTES_MAX, "strangers hold {} KiB", held >> 10);
+            self.check_held();
             thread::park_timeout(std::time::Duration::from_millis(50));
         }
         assert_eq!(self.node.describe().node_id, "a");
@@ -53,7 +57,7 @@ impl Small {
     }
 }
 
-const CALL: &str = "/larder.v1.Node/Describe";
+pub(super) const CALL: &str = "/larder.v1.Node/Describe";
 
 #[test]
 fn unfinished_requests_hold_little() {
@@ -161,8 +165,7 @@ fn many_processes_open_a_large_dataset_at_once() {
         let opening: Vec<_> = (0..64).map(|_| scope.spawn(open)).collect();
         begin.wait();
         until("all have opened it", || {
-            let held = small.node.heap_bytes().saturating_sub(small.before);
-            assert!(held <= HELD_BYTES_MAX, "manifests hold {} KiB", held >> 10);
+            small.check_held();
             opening.iter().all(thread::ScopedJoinHandle::is_finished)
         });
         assert!(opening.into_iter().all(|one| one.join().expect("no panic") > 0));
