@@ -8,10 +8,13 @@
 //!
 //! Thread rule: `open` is async and may take minutes (it indexes an unindexed prefix). The other
 //! functions lock for microseconds. Non-goal: knowing the users of a dataset.
+//!
+//! The one that a dataset was opened for counts against that one's [share](shares).
 
 pub(crate) mod leaves;
 mod open_budget;
 mod queue;
+mod shares;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +26,7 @@ use std::time::{Duration, Instant};
 use larder_base::{Error, ErrorKind, SnapshotId, limits};
 use larder_dataset::{
     DatasetError, DatasetRef, LeftOut, Manifest, Opened as Resolved, Origin, OriginError,
-    OriginUri, PathAllowlist, open_in,
+    OriginUri, PathAllowlist, home_beside, home_of, open_in,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time;
@@ -33,8 +36,10 @@ use crate::dataset::{Dataset, SealedBytes};
 use crate::{clock, on_thread};
 use open_budget::{NodeOpenBudget, OpenRequest};
 use queue::Queues;
+use shares::Shares;
 
 pub(crate) use queue::Turn;
+pub(crate) use shares::Requester;
 
 /// The open datasets.
 #[derive(Debug)]
@@ -54,12 +59,24 @@ struct State {
     open: HashMap<SnapshotId, Arc<Dataset>>,
     /// The snapshot that each reference last resolved to, for use while the origin is away.
     resolved: HashMap<Reference, SnapshotId>,
+    shares: Shares,
     /// The callers that wait for each reference, so that it is read and indexed only once.
     queues: Queues,
 }
 
 /// A requested dataset: its address with the tag, and the place of its manifest.
 type Reference = (String, Option<OriginUri>);
+
+/// A dataset that someone wants open.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// Its address and tag.
+    pub(crate) dataset: DatasetRef,
+    /// The place of its manifest, if not found from its address.
+    pub(crate) manifest: Option<OriginUri>,
+    /// Who wants it.
+    pub(crate) requester: Requester,
+}
 
 /// A dataset, and how it was opened.
 #[derive(Debug, Clone)]
@@ -88,6 +105,17 @@ pub(crate) enum Queued {
     Open(Arc<Dataset>),
     /// The caller must open it.
     Turn(Turn),
+}
+
+impl Wanted {
+    /// Wants a dataset for the node itself.
+    pub(crate) fn by_node(dataset: DatasetRef, manifest: Option<OriginUri>) -> Self {
+        Self { dataset, manifest, requester: Requester::Node }
+    }
+
+    fn reference(&self) -> Reference {
+        (self.dataset.to_string(), self.manifest.clone())
+    }
 }
 
 impl Opened {
@@ -136,22 +164,18 @@ impl Catalog {
         Ok(())
     }
 
-    /// Opens a dataset by its address and tag. `manifest` names the manifest if it is not beside
-    /// the data. While the origin is away, a reference resolves to the same snapshot as before.
+    /// Opens a dataset. While the origin is away, a reference resolves to the same snapshot as
+    /// before.
     ///
     /// # Errors
-    /// - `PermissionDenied` outside the node's prefixes.
+    /// - `PermissionDenied` outside the node's prefixes, or with a manifest from elsewhere.
     /// - The origin's or the manifest's error.
     /// - `ResourceExhausted` without room for one more dataset, or for its manifest.
-    pub(crate) async fn open(
-        &self,
-        wanted: &DatasetRef,
-        manifest: Option<&OriginUri>,
-    ) -> Result<Opened, Error> {
-        match self.queue(wanted, manifest).await? {
+    pub(crate) async fn open(&self, wanted: &Wanted) -> Result<Opened, Error> {
+        match self.queue(wanted).await? {
             Queued::Open(dataset) => Ok(Opened::as_it_was(dataset)),
             Queued::Turn(turn) => {
-                let attempt = |turn, may_index| self.attempt(turn, wanted, manifest, may_index);
+                let attempt = |turn, may_index| self.attempt(turn, wanted, may_index);
                 self.open_in_turn(turn, attempt).await
             }
         }
@@ -161,17 +185,14 @@ impl Catalog {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub(crate) async fn queue(
-        &self,
-        wanted: &DatasetRef,
-        manifest: Option<&OriginUri>,
-    ) -> Result<Queued, Error> {
-        self.check_allowed(wanted.uri())?;
-        manifest.map_or(Ok(()), |uri| self.check_allowed(uri))?;
-        if let Some(dataset) = self.pinned(wanted) {
+    pub(crate) async fn queue(&self, wanted: &Wanted) -> Result<Queued, Error> {
+        let Wanted { dataset, manifest, .. } = wanted;
+        self.check_allowed(dataset.uri())?;
+        manifest.as_ref().map_or(Ok(()), |manifest| self.check_home(dataset.uri(), manifest))?;
+        if let Some(dataset) = self.pinned(dataset) {
             return Ok(Queued::Open(dataset));
         }
-        let queue = self.lock().queues.of(&reference(wanted, manifest));
+        let queue = self.lock().queues.of(&wanted.reference());
         match queue.wait().await {
             Ok(found) => found.map(Queued::Open),
             Err(turn) => Ok(Queued::Turn(turn)),
@@ -211,12 +232,11 @@ impl Catalog {
     pub(crate) async fn attempt(
         &self,
         turn: Turn,
-        wanted: &DatasetRef,
-        manifest: Option<&OriginUri>,
+        wanted: &Wanted,
         may_index: Option<OwnedSemaphorePermit>,
     ) -> Result<Attempt, Error> {
         let request = OpenRequest::new(self, may_index);
-        let opened = self.open_alone(wanted, manifest, &request).await;
+        let opened = self.open_alone(wanted, &request).await;
         if opened.is_err() && request.must_index() {
             return Ok(Attempt::MustIndex(turn));
         }
@@ -226,18 +246,17 @@ impl Catalog {
 
     async fn open_alone(
         &self,
-        wanted: &DatasetRef,
-        manifest: Option<&OriginUri>,
+        wanted: &Wanted,
         request: &OpenRequest<'_>,
     ) -> Result<Opened, Error> {
-        let reference = reference(wanted, manifest);
+        let reference = wanted.reference();
         let before = self.meant_before(&reference);
-        let mut resolving = Box::pin(self.resolve(wanted, manifest, request));
+        let mut resolving = Box::pin(self.resolve(wanted, request));
         let patience = limits::ORIGIN_FIRST_BYTE_TIMEOUT;
         let resolved = match time::timeout(patience, &mut resolving).await {
             Ok(resolved) => resolved,
             Err(_) if before.is_some() && !request.is_answered() => {
-                Err(silent(wanted.uri(), patience))
+                Err(silent(wanted.dataset.uri(), patience))
             }
             Err(_) => resolving.await,
         };
@@ -245,14 +264,15 @@ impl Catalog {
             Ok(mut resolved) => {
                 let indexed_now = resolved.indexed_now;
                 let left_out = mem::take(&mut resolved.left_out);
-                let dataset = self.keep(resolved).await?;
+                let dataset = self.keep(resolved, wanted.requester).await?;
                 self.remember(reference, dataset.snapshot());
                 Ok(Opened { dataset, indexed_now, left_out })
             }
             Err(error) => match before.filter(|before| !request.names_another_than(before)) {
                 Some(before) if error.kind() == ErrorKind::OriginUnavailable => {
                     let snapshot = before.snapshot();
-                    tracing::warn!("{wanted} is taken for snapshot {snapshot}, as before: {error}");
+                    let name = &wanted.dataset;
+                    tracing::warn!("{name} is taken for snapshot {snapshot}, as before: {error}");
                     Ok(Opened::as_it_was(before))
                 }
                 _ => Err(error),
@@ -288,14 +308,10 @@ impl Catalog {
         state.open.values().filter(|dataset| !is_idle(dataset, now)).cloned().collect()
     }
 
-    async fn resolve(
-        &self,
-        wanted: &DatasetRef,
-        manifest: Option<&OriginUri>,
-        request: &OpenRequest<'_>,
-    ) -> Result<Resolved, Error> {
-        let origin = self.origin(wanted.uri()).await?;
-        let opened = Box::pin(open_in(&origin, wanted, manifest, request)).await;
+    async fn resolve(&self, wanted: &Wanted, request: &OpenRequest<'_>) -> Result<Resolved, Error> {
+        let Wanted { dataset, manifest, .. } = wanted;
+        let origin = self.origin(dataset.uri()).await?;
+        let opened = Box::pin(open_in(&origin, dataset, manifest.as_ref(), request)).await;
         let opened = opened.map_err(dataset_error)?;
         // A manifest is data too: it may name data outside the prefixes.
         self.check_allowed(opened.manifest.uri())?;
@@ -322,14 +338,14 @@ impl Catalog {
 
     /// Puts a manifest into shared memory and its dataset into the catalog, unless it is open
     /// already.
-    async fn keep(&self, resolved: Resolved) -> Result<Arc<Dataset>, Error> {
+    async fn keep(&self, resolved: Resolved, requester: Requester) -> Result<Arc<Dataset>, Error> {
         let Resolved { manifest, location, leaf_files, .. } = resolved;
         let snapshot = manifest.snapshot();
         let _one_at_a_time = self.keeping.lock().await;
         if let Some(dataset) = self.get(snapshot) {
             return Ok(dataset);
         }
-        self.make_room(clock::now())?;
+        self.make_room(requester, clock::now())?;
         let origin = self.origin(manifest.uri()).await?;
         let cache = Arc::clone(&self.cache);
         let kept = move || {
@@ -346,29 +362,28 @@ impl Catalog {
         let (manifest, extent) = on_thread(kept).await?;
         let places = (location.uri().clone(), leaf_files);
         let dataset = Arc::new(Dataset::new(manifest, extent, places, origin, clock::now()));
-        self.lock().open.insert(snapshot, Arc::clone(&dataset));
+        let mut state = self.lock();
+        state.shares.note(snapshot, requester);
+        state.open.insert(snapshot, Arc::clone(&dataset));
         Ok(dataset)
     }
 
-    /// Closes the least recently used dataset if the catalog is full.
-    fn make_room(&self, now: Instant) -> Result<(), Error> {
+    /// Closes the least recently used dataset if the catalog is full, or one of the requester's own
+    /// if its share is.
+    fn make_room(&self, requester: Requester, now: Instant) -> Result<(), Error> {
         let mut state = self.lock();
-        if state.open.len() < limits::OPEN_DATASETS_MAX {
-            return Ok(());
-        }
-        let idle = state.open.values().filter(|dataset| is_idle(dataset, now));
+        let full = state.shares.check(requester);
+        let Err(full) = full else { return Ok(()) };
+        let may_close = |one: &&Arc<Dataset>| {
+            is_idle(one, now) && state.shares.makes_room(full, one.snapshot())
+        };
+        let idle = state.open.values().filter(may_close);
         let Some(snapshot) = idle.min_by_key(|one| one.last_used()).map(|one| one.snapshot())
         else {
-            return Err(Error::new(
-                ErrorKind::ResourceExhausted,
-                format!(
-                    "{} datasets are open and in use, the most there may be; close one, or ask \
-                     another node",
-                    limits::OPEN_DATASETS_MAX
-                ),
-            ));
+            return Err(Error::new(ErrorKind::ResourceExhausted, full.to_string()));
         };
         let closed = state.open.remove(&snapshot);
+        state.shares.forget(snapshot);
         state.resolved.retain(|_, resolved| *resolved != snapshot);
         drop(state);
         drop(closed);
@@ -407,6 +422,22 @@ impl Catalog {
         Err(Error::new(ErrorKind::PermissionDenied, what).with_hint(hint.to_owned()))
     }
 
+    /// Checks the place of a manifest that a caller names. A manifest says which bytes are rows, so
+    /// its author can make the node show every object under its prefix. Only those may do that who
+    /// can write beside the data, or in a folder that the operator named.
+    fn check_home(&self, prefix: &OriginUri, manifest: &OriginUri) -> Result<(), Error> {
+        self.check_allowed(manifest)?;
+        let home = home_of(manifest);
+        let is_beside = home_beside(prefix).is_ok_and(|beside| beside == home);
+        let is_private = self.fence.is_none();
+        if is_private || is_beside || self.lock_prefixes().contains(&home) {
+            return Ok(());
+        }
+        let what = format!("{home} is not beside {prefix}, and no --origin of this node");
+        let hint = format!("start the node with --origin {home} too, or index without --manifest");
+        Err(Error::new(ErrorKind::PermissionDenied, what).with_hint(hint))
+    }
+
     fn lock_prefixes(&self) -> MutexGuard<'_, Vec<OriginUri>> {
         self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -414,10 +445,6 @@ impl Catalog {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn reference(wanted: &DatasetRef, manifest: Option<&OriginUri>) -> Reference {
-    (wanted.to_string(), manifest.cloned())
 }
 
 /// Returns true if the dataset has no other holder and was not requested for long.

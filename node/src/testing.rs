@@ -19,8 +19,8 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Awaited, Cache, Counters, Found, Priority, Waited};
-use crate::catalog::Catalog;
 use crate::catalog::leaves::Leaves;
+use crate::catalog::{Catalog, Wanted};
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::fill::{Filler, Maker, Peers, ReadThrough, Reader};
@@ -184,7 +184,8 @@ impl CacheFixture {
         let cache = Cache::start(budget, Arc::clone(&counters)).unwrap();
         let catalog = Catalog::new(vec![folder.uri()], Arc::clone(&cache));
         let wanted = DatasetRef::parse(&folder.uri().to_string()).unwrap();
-        let dataset = runtime.block_on(catalog.open(&wanted, None)).unwrap().dataset;
+        let wanted = Wanted::by_node(wanted, None);
+        let dataset = runtime.block_on(catalog.open(&wanted)).unwrap().dataset;
         assert_eq!(dataset.manifest_extent().total_bytes(), manifest_bytes);
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
         let handle = runtime.handle().clone();
@@ -223,7 +224,8 @@ impl CacheFixture {
     /// Opens the dataset as last indexed.
     pub(crate) fn open(&self, folder: &Folder) -> Arc<Dataset> {
         let wanted = DatasetRef::parse(&folder.uri().to_string()).unwrap();
-        let dataset = self.runtime.block_on(self.catalog.open(&wanted, None)).unwrap().dataset;
+        let wanted = Wanted::by_node(wanted, None);
+        let dataset = self.runtime.block_on(self.catalog.open(&wanted)).unwrap().dataset;
         let shards: Vec<u32> = (0..dataset.manifest().shard_count()).collect();
         self.leaves.wait(self.leaves.ready(&dataset, &shards)).unwrap();
         dataset

@@ -6,8 +6,8 @@ use larder_dataset::{DatasetRef, OriginUri};
 use super::*;
 use crate::testing::{CacheFixture, Folder};
 
-fn reference(text: &str) -> DatasetRef {
-    DatasetRef::parse(text).unwrap()
+fn reference(text: &str) -> Wanted {
+    Wanted::by_node(DatasetRef::parse(text).unwrap(), None)
 }
 
 /// Creates a folder of four shards, and a cache with room for manifests only.
@@ -22,7 +22,7 @@ fn dataset_is_open_once_under_all_its_names() {
     let (folder, fixture) = pantry();
     let snapshot = fixture.dataset.snapshot();
     for text in [folder.uri().to_string(), format!("{}@{snapshot}", folder.uri())] {
-        let opened = fixture.runtime.block_on(fixture.catalog.open(&reference(&text), None));
+        let opened = fixture.runtime.block_on(fixture.catalog.open(&reference(&text)));
         let opened = opened.unwrap();
         assert!(Arc::ptr_eq(&opened.dataset, &fixture.dataset), "{text}");
         assert!(!opened.indexed_now);
@@ -50,8 +50,8 @@ fn dataset_outside_the_prefixes_is_refused_naming_them() {
         (inside.to_string(), Some(elsewhere.uri())),
     ];
     for (uri, manifest) in outside {
-        let wanted = reference(&uri);
-        let opened = fixture.catalog.open(&wanted, manifest.as_ref());
+        let wanted = Wanted { manifest, ..reference(&uri) };
+        let opened = fixture.catalog.open(&wanted);
         let refused = fixture.runtime.block_on(opened).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{uri}");
         assert!(refused.message().contains(&inside.to_string()), "{refused}");
@@ -68,7 +68,7 @@ fn manifest_of_data_at_another_address_is_refused() {
     std::fs::remove_dir_all(&to).unwrap();
     std::fs::rename(from, to).unwrap();
     let wanted = reference(&folder.uri().to_string());
-    let refused = fixture.runtime.block_on(fixture.catalog.open(&wanted, None)).unwrap_err();
+    let refused = fixture.runtime.block_on(fixture.catalog.open(&wanted)).unwrap_err();
     assert_ne!(refused.kind(), ErrorKind::Internal, "{refused}");
     assert_eq!(fixture.catalog.list().len(), 1);
 }
@@ -80,7 +80,7 @@ fn dataset_is_not_opened_without_room_for_its_manifest() {
     let bytes = fixture.dataset.manifest_extent().total_bytes();
     fixture.cache.drop_manifest(fixture.dataset.snapshot());
     let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(bytes - 1));
-    let refused = fixture.runtime.block_on(catalog.open(&wanted, None)).unwrap_err();
+    let refused = fixture.runtime.block_on(catalog.open(&wanted)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ResourceExhausted);
     assert!(catalog.list().is_empty());
 }
@@ -105,7 +105,7 @@ fn links_lead_out_of_the_prefixes_only_on_a_private_node() {
     std::fs::copy(folder.file(), elsewhere.path().join("rows.npy")).unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), path).unwrap();
     let catalog = || Catalog::new(vec![folder.uri()], crate::testing::cache(1 << 20));
-    let open = |catalog: &Catalog| fixture.runtime.block_on(catalog.open(&reference(&inner), None));
+    let open = |catalog: &Catalog| fixture.runtime.block_on(catalog.open(&reference(&inner)));
     let refused = open(&catalog()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
     assert!(refused.message().contains("through a link"), "{refused}");
@@ -139,7 +139,7 @@ fn unindexed_folder_is_indexed_and_reported() {
     std::fs::copy(folder.file(), format!("{path}/rows.npy")).unwrap();
     std::fs::write(format!("{path}/notes.txt"), b"of mine").unwrap();
     let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(1 << 20));
-    let open = || fixture.runtime.block_on(catalog.open(&reference(&inner), None)).unwrap();
+    let open = || fixture.runtime.block_on(catalog.open(&reference(&inner))).unwrap();
     let first = open();
     let left_out = [first.left_out[0].to_string()];
     assert!(first.indexed_now);
@@ -156,7 +156,7 @@ fn manifest_of_an_open_snapshot_is_not_reread() {
     let home = format!("/{}/.larder", folder.uri().path());
     std::fs::remove_file(format!("{home}/{snapshot}.manifest")).unwrap();
     let wanted = reference(&folder.uri().to_string());
-    let opened = fixture.runtime.block_on(fixture.catalog.open(&wanted, None)).unwrap();
+    let opened = fixture.runtime.block_on(fixture.catalog.open(&wanted)).unwrap();
     assert!(Arc::ptr_eq(&opened.dataset, &fixture.dataset));
 }
 
@@ -186,12 +186,12 @@ fn a_prefix_waits_for_permission_to_be_indexed() {
     let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(1 << 20));
     fixture.runtime.block_on(async {
         let taken = [catalog.budget.turn_to_index().await, catalog.budget.turn_to_index().await];
-        let queued = catalog.queue(&unindexed, None).await.unwrap();
+        let queued = catalog.queue(&unindexed).await.unwrap();
         let Queued::Turn(turn) = queued else { panic!("{queued:?}") };
-        let outcome = catalog.attempt(turn, &unindexed, None, None).await.unwrap();
+        let outcome = catalog.attempt(turn, &unindexed, None).await.unwrap();
         let Attempt::MustIndex(turn) = outcome else { panic!("no turn is free: {outcome:?}") };
-        assert!(!catalog.open(&known, None).await.unwrap().indexed_now);
-        let attempt = |turn, may_index| catalog.attempt(turn, &unindexed, None, may_index);
+        assert!(!catalog.open(&known).await.unwrap().indexed_now);
+        let attempt = |turn, may_index| catalog.attempt(turn, &unindexed, may_index);
         let mut opening = Box::pin(catalog.open_in_turn(turn, attempt));
         assert!(futures_util::poll!(&mut opening).is_pending());
         drop(taken);
@@ -205,7 +205,7 @@ fn second_resolve_answers_all_waiting_callers() {
     let wanted = reference(&folder.uri().to_string());
     let catalog = &fixture.catalog;
     fixture.runtime.block_on(async {
-        let queue = async || catalog.queue(&wanted, None).await;
+        let queue = async || catalog.queue(&wanted).await;
         let Ok(Queued::Turn(first)) = queue().await else { panic!("nobody is before it") };
         let [mut second, mut third, mut fourth] = [(); 3].map(|()| Box::pin(queue()));
         for waiting in [&mut second, &mut third] {
@@ -218,4 +218,34 @@ fn second_resolve_answers_all_waiting_callers() {
         assert_eq!(third.await.unwrap_err().kind(), ErrorKind::NotFound);
         assert!(matches!(fourth.await, Ok(Queued::Turn(_))), "the second began before it");
     });
+}
+
+#[test]
+fn manifest_of_an_unnamed_folder_is_refused() {
+    let (folder, fixture) = pantry();
+    let uri = folder.uri();
+    let (data, uploads) = (uri.join("data").unwrap(), uri.join("uploads").unwrap());
+    let path = |uri: &OriginUri| format!("/{}", uri.path());
+    std::fs::create_dir(path(&data)).unwrap();
+    std::fs::copy(folder.file(), format!("{}/rows.npy", path(&data))).unwrap();
+    std::fs::create_dir(path(&uploads)).unwrap();
+    let opened = |catalog: &Catalog, manifest: Option<OriginUri>| {
+        let wanted = Wanted { manifest, ..reference(&data.to_string()) };
+        fixture.runtime.block_on(catalog.open(&wanted))
+    };
+    let catalog = |prefixes| Catalog::new(prefixes, crate::testing::cache(1 << 20));
+    let careful = catalog(vec![uri.clone()]);
+    let beside = opened(&careful, None).unwrap().dataset.manifest_uri().clone();
+    opened(&careful, Some(beside.clone())).unwrap();
+    std::fs::rename(path(&data.join(".larder").unwrap()), path(&uploads.join("m").unwrap()))
+        .unwrap();
+    let moved = OriginUri::parse(&beside.to_string().replace("data/.larder", "uploads/m")).unwrap();
+    for manifest in [uploads.join("m").unwrap(), moved.clone()] {
+        let refused = opened(&careful, Some(manifest)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+        assert!(refused.hint().unwrap().contains(&format!("--origin {uploads}/m ")), "{refused:?}");
+    }
+    let named = catalog(vec![uri.clone(), uploads.join("m").unwrap()]);
+    opened(&named, Some(moved.clone())).unwrap();
+    opened(&catalog(vec![uri]).following_links(), Some(moved)).unwrap();
 }

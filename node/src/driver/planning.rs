@@ -13,8 +13,9 @@ use larder_rebalance::SizedShard;
 use tokio::task;
 
 use super::opener::Opener;
+use crate::catalog::{Catalog, Wanted};
+use crate::dataset::Dataset;
 use crate::shared::Shared;
-use crate::{catalog::Catalog, dataset::Dataset};
 
 /// The inputs of plans.
 pub(super) struct Planning {
@@ -109,7 +110,7 @@ pub(super) async fn open(
     let wanted = DatasetRef::parse(&format!("{}@{snapshot}", known.uri));
     let wanted = wanted.map_err(|why| strange(why.to_string()))?;
     let manifest = OriginUri::parse(&known.manifest).map_err(|why| strange(why.to_string()))?;
-    let opened = catalog.open(&wanted, Some(&manifest)).await?;
+    let opened = catalog.open(&Wanted::by_node(wanted, Some(manifest))).await?;
     if opened.dataset.snapshot() == snapshot {
         return Ok(opened.dataset);
     }

@@ -28,6 +28,7 @@ use larder_wire::status::to_status;
 use tonic::{Request, Response, Status};
 
 use super::Context;
+use crate::catalog::Requester;
 use crate::membership::Placements;
 use crate::{clock, on_thread};
 
@@ -64,7 +65,10 @@ impl Node for Service {
         &self,
         request: Request<OpenDatasetRequest>,
     ) -> Answer<OpenDatasetResponse> {
-        let opened = open::open(&self.0, request.into_inner()).await.map_err(to_status)?;
+        // A private node has one user, and identifies no callers.
+        let requester = request.extensions().get().copied().unwrap_or(Requester::Node);
+        let opened = open::open(&self.0, request.into_inner(), requester).await;
+        let opened = opened.map_err(to_status)?;
         Ok(Response::new(opened))
     }
 

@@ -42,6 +42,7 @@ use super::Context;
 use super::control::Service;
 use super::control::admin::Admin;
 use super::metrics;
+use crate::catalog::Requester;
 use crate::membership::Cluster;
 use crate::on_thread;
 use allowance::{Allowance, Full, Share};
@@ -149,7 +150,7 @@ async fn bound_request(
     names: Arc<Names>,
     users: Option<Users>,
     answers: Arc<LargeAnswers>,
-    request: extract::Request,
+    mut request: extract::Request,
     next: middleware::Next,
 ) -> Response {
     if let Some(refusal) = names.refusal(&request, caller.from.ip()) {
@@ -157,9 +158,11 @@ async fn bound_request(
     }
     if let Some(users) = users
         && request.uri().path().starts_with(CALLS)
-        && let Err(refusal) = caller.admitted_to(users).await
     {
-        return refusal.into_http();
+        match caller.admitted_to(users).await {
+            Ok(requester) => drop(request.extensions_mut().insert(requester)),
+            Err(refusal) => return refusal.into_http(),
+        }
     }
     caller.usage.count((caller.share, answers), request, next).await
 }
@@ -262,18 +265,19 @@ async fn admit(shared: Shared, stream: TcpStream, from: SocketAddr, waits: Owned
 struct Caller {
     from: SocketAddr,
     to: SocketAddr,
-    /// Set once its user was found to be one that may call.
-    admitted: Arc<OnceCell<()>>,
+    /// Set once it was found to be one that may call.
+    admitted: Arc<OnceCell<Requester>>,
     usage: Usage,
     share: Arc<Share>,
 }
 
 impl Caller {
     /// Checks its user until it is admitted.
-    async fn admitted_to(&self, users: Users) -> Result<(), Status> {
+    async fn admitted_to(&self, users: Users) -> Result<Requester, Status> {
         let (from, to) = (self.from, self.to);
-        let check = async || on_thread(move || users.check(from, to)).await.map_err(to_status);
-        self.admitted.get_or_try_init(check).await.copied()
+        let identify =
+            async || on_thread(move || users.identify(from, to)).await.map_err(to_status);
+        self.admitted.get_or_try_init(identify).await.copied()
     }
 }
 

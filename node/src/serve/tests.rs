@@ -35,13 +35,14 @@ use super::Servers;
 use crate::cache::Cache;
 use crate::cache::Counters;
 use crate::catalog::leaves::Leaves;
+use crate::catalog::{Catalog, Wanted};
 use crate::config::{Args, Config};
+use crate::dataset::Dataset;
 use crate::fill::Peers;
 use crate::fill::{Filler, Maker, ReadThrough, Reader};
 use crate::serve::Listeners;
 use crate::shared::Shared;
 use crate::testing::{Folder, placed};
-use crate::{catalog::Catalog, dataset::Dataset};
 
 /// Longer than any wait of a passing test, so that a failing test ends.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -131,8 +132,8 @@ impl TestNode {
             runtime: handle,
             stopping: CancellationToken::new(),
         });
-        let wanted = DatasetRef::parse(&origin).unwrap();
-        let opened = runtime.block_on(shared.catalog.open(&wanted, None)).unwrap();
+        let wanted = Wanted::by_node(DatasetRef::parse(&origin).unwrap(), None);
+        let opened = runtime.block_on(shared.catalog.open(&wanted)).unwrap();
         let servers = Servers::start(&shared, listeners).unwrap();
         let dataset = opened.dataset;
         let shards: Vec<u32> = (0..dataset.manifest().shard_count()).collect();

@@ -33,7 +33,10 @@ impl ManifestLocation {
 }
 
 /// Returns the home of manifests beside the data.
-pub(crate) fn home_beside(prefix: &OriginUri) -> Result<OriginUri, DatasetError> {
+///
+/// # Errors
+/// The address is too long.
+pub fn home_beside(prefix: &OriginUri) -> Result<OriginUri, DatasetError> {
     Ok(prefix.join(".larder")?)
 }
 
@@ -66,7 +69,7 @@ pub(crate) fn leaf_uri(home: &OriginUri, sha256: &[u8; 32]) -> Result<OriginUri,
 }
 
 /// Returns the home of manifests that an address means: itself, or the folder of a manifest.
-pub(crate) fn home_of(manifest: &OriginUri) -> OriginUri {
+pub fn home_of(manifest: &OriginUri) -> OriginUri {
     let text = manifest.to_string();
     let parent = text.strip_suffix(".manifest").and_then(|_| text.rsplit_once('/'));
     let parent = parent.and_then(|(parent, _)| OriginUri::parse(parent).ok());

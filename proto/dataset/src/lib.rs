@@ -27,7 +27,7 @@ mod uri;
 
 pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use error::DatasetError;
-pub use home::{ManifestLocation, cache_home, is_key_tag, key_tag};
+pub use home::{ManifestLocation, cache_home, home_beside, home_of, is_key_tag, key_tag};
 pub use index::{
     Format, IndexOptions, IndexProgress, Indexed, LeftOut, Missing, TokenSpec, added_warning,
     count_added, index, shard_checksum,

@@ -2,7 +2,7 @@
 
 mod frames;
 mod memory;
-
+mod openings;
 mod pipes;
 mod silence;
 mod users;

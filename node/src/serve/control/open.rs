@@ -12,20 +12,22 @@ use larder_wire::control::{
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
-use crate::catalog::{Attempt, Opened, Queued, Turn};
+use crate::catalog::{Attempt, Opened, Queued, Requester, Turn, Wanted};
 use crate::on_thread;
 use crate::serve::Context;
 
 pub(super) async fn open(
     context: &Arc<Context>,
     request: OpenDatasetRequest,
+    requester: Requester,
 ) -> Result<OpenDatasetResponse, Error> {
-    let wanted = dataset_ref(&request.uri)?;
+    let dataset = dataset_ref(&request.uri)?;
     let manifest = match request.manifest_uri.as_str() {
         "" => None,
         uri => Some(origin_uri(uri)?),
     };
-    let opened = open_in_turn(context, wanted.clone(), manifest).await;
+    let wanted = Wanted { dataset, manifest, requester };
+    let opened = open_in_turn(context, &wanted).await;
     // A client that is refused must not keep the node: see `when_unused`.
     context.local.note_open(opened.is_ok());
     let opened = opened?;
@@ -33,7 +35,7 @@ pub(super) async fn open(
     let name = &request.client_name;
     let name = &name[..name.floor_char_boundary(limits::CLIENT_NAME_BYTES_MAX as usize)];
     let (indexed_now, left_out) = (opened.indexed_now, &opened.left_out);
-    tracing::info!(dataset = %wanted, client = %name, indexed_now, left_out = left_out.len(), "opened");
+    tracing::info!(dataset = %wanted.dataset, client = %name, indexed_now, left_out = left_out.len(), "opened");
     Ok(OpenDatasetResponse {
         snapshot: Bytes::copy_from_slice(manifest.snapshot().as_bytes()),
         samples: manifest.samples(),
@@ -56,19 +58,14 @@ fn in_short(left_out: &LeftOut) -> String {
 
 /// Opens a dataset in this caller's turn. A caller that waits for another caller's open, or to
 /// index a prefix, takes no place among the openings.
-async fn open_in_turn(
-    context: &Arc<Context>,
-    wanted: DatasetRef,
-    manifest: Option<OriginUri>,
-) -> Result<Opened, Error> {
-    let queue = context.shared.catalog.queue(&wanted, manifest.as_ref());
+async fn open_in_turn(context: &Arc<Context>, wanted: &Wanted) -> Result<Opened, Error> {
+    let queue = context.shared.catalog.queue(wanted);
     let queued = tokio::time::timeout(limits::OPEN_DATASET_TIMEOUT, queue).await;
-    match queued.unwrap_or_else(|_| Err(too_long(&wanted)))? {
+    match queued.unwrap_or_else(|_| Err(too_long(&wanted.dataset)))? {
         Queued::Open(dataset) => Ok(Opened::as_it_was(dataset)),
         Queued::Turn(turn) => {
-            let attempt = |turn, may_index| {
-                attempt_on_a_thread(context, turn, (wanted.clone(), manifest.clone()), may_index)
-            };
+            let attempt =
+                |turn, may_index| attempt_on_a_thread(context, turn, wanted.clone(), may_index);
             context.shared.catalog.open_in_turn(turn, attempt).await
         }
     }
@@ -79,7 +76,7 @@ async fn open_in_turn(
 async fn attempt_on_a_thread(
     context: &Arc<Context>,
     turn: Turn,
-    (wanted, manifest): (DatasetRef, Option<OriginUri>),
+    wanted: Wanted,
     may_index: Option<OwnedSemaphorePermit>,
 ) -> Result<Attempt, Error> {
     let place = Arc::clone(&context.opening).acquire_owned().await;
@@ -89,9 +86,9 @@ async fn attempt_on_a_thread(
         let _place = place;
         context.shared.runtime.block_on(async {
             let catalog = &context.shared.catalog;
-            let attempt = catalog.attempt(turn, &wanted, manifest.as_ref(), may_index);
+            let attempt = catalog.attempt(turn, &wanted, may_index);
             let ended = tokio::time::timeout(limits::OPEN_DATASET_TIMEOUT, Box::pin(attempt)).await;
-            ended.unwrap_or_else(|_| Err(too_long(&wanted)))
+            ended.unwrap_or_else(|_| Err(too_long(&wanted.dataset)))
         })
     };
     on_thread(open).await

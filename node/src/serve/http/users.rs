@@ -16,38 +16,40 @@ use nix::sys::socket::{
 };
 use nix::unistd::{Gid, Group, Uid, User, geteuid, getgrouplist};
 
+use crate::catalog::Requester;
 use crate::config::Config;
+use crate::serve::address;
 
-/// The users that a node answers over loopback: its own, root, and the members of a group.
+/// The users that a node answers over loopback: its own, root, and the members of a group; or all.
 #[derive(Debug, Clone)]
 pub(super) struct Users {
     own: Uid,
     group: Option<String>,
+    all: bool,
 }
 
 impl Users {
-    /// `None` if the node answers every user, or knows its callers by their tickets.
+    /// `None` if the node knows its callers by their tickets.
     pub(super) fn of(config: &Config) -> Option<Self> {
-        let all = config.any_local_user || config.private;
-        (!all).then(|| Self { own: geteuid(), group: config.socket.group.clone() })
+        let all = config.any_local_user;
+        (!config.private).then(|| Self { own: geteuid(), group: config.socket.group.clone(), all })
     }
 
-    /// Checks the user behind the connection between `from`, the caller, and `to`, this node. May
+    /// Finds who is behind the connection between `from`, the caller, and `to`, this node. May
     /// block while the system looks a group up.
     ///
     /// # Errors
-    /// `PermissionDenied` with the reason and the remedy.
-    pub(super) fn check(&self, from: SocketAddr, to: SocketAddr) -> Result<(), Error> {
+    /// `PermissionDenied` for a user that may not call, with the reason and the remedy.
+    pub(super) fn identify(&self, from: SocketAddr, to: SocketAddr) -> Result<Requester, Error> {
         if !from.ip().to_canonical().is_loopback() {
-            return Ok(());
+            return Ok(Requester::Address(address::group(from.ip())));
         }
-        let user = user_behind(from, to).map_err(|why| {
-            let why = larder_base::root_cause(&why);
-            let message = format!("the system does not say which user of this host calls: {why}");
-            refusal(&message, "its operator may add --any-local-user, for all users of the host")
-        })?;
-        if user == self.own || user.is_root() || self.has_member(user) {
-            return Ok(());
+        let user = match user_behind(from, to) {
+            Err(_) if self.all => return Ok(Requester::Address(address::group(from.ip()))),
+            found => found.map_err(unknown)?,
+        };
+        if self.all || user == self.own || user.is_root() || self.has_member(user) {
+            return Ok(Requester::User(user.as_raw()));
         }
         let own = named(self.own);
         let group =
@@ -64,6 +66,12 @@ impl Users {
         let group = self.group.as_deref().and_then(|name| Group::from_name(name).ok().flatten());
         group.is_some_and(|group| groups(user).contains(&group.gid))
     }
+}
+
+fn unknown(why: io::Error) -> Error {
+    let why = larder_base::root_cause(&why);
+    let message = format!("the system does not say which user of this host calls: {why}");
+    refusal(&message, "its operator may add --any-local-user, for all users of the host")
 }
 
 fn refusal(message: &str, hint: &str) -> Error {
@@ -194,10 +202,13 @@ mod tests {
 
     #[test]
     fn own_user_and_other_hosts_are_answered() {
-        let own = Users { own: geteuid(), group: None };
+        let users = |own: Uid| Users { own, group: None, all: false };
         let (_caller, served, from) = connected("127.0.0.1");
-        own.check(from, served.local_addr().unwrap()).unwrap();
-        let far = "10.0.0.1:7".parse().unwrap();
-        Users { own: Uid::from_raw(7), group: None }.check(far, far).unwrap();
+        let (to, user) = (served.local_addr().unwrap(), geteuid());
+        let found = users(user).identify(from, to).unwrap();
+        assert_eq!(found, Requester::User(user.as_raw()));
+        let far: SocketAddr = "10.0.0.1:7".parse().unwrap();
+        let found = users(Uid::from_raw(7)).identify(far, far).unwrap();
+        assert_eq!(found, Requester::Address(far.ip()));
     }
 }

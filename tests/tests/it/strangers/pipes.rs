@@ -4,20 +4,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_tests::{NodeOptions, NodeProcess, write_npy};
-use larder_wire::control::OpenDatasetRequest;
-use larder_wire::control::node_client::NodeClient;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use tonic::transport::{Channel, Endpoint};
+
+use super::openings::{connected, open};
 
 /// Files and as many pipes, each of which takes the other's place.
 const PLACES: usize = 64;
-
-async fn open(mut node: NodeClient<Channel>, uri: String) -> Result<(), tonic::Status> {
-    let (manifest_uri, client_name) = (String::new(), "stranger".to_owned());
-    node.open_dataset(OpenDatasetRequest { uri, manifest_uri, client_name }).await.map(drop)
-}
 
 /// Exchanges pipes and files until told to stop. Leaves the files in place.
 fn exchange(places: &[(PathBuf, PathBuf)], stop: &AtomicBool) {
@@ -50,12 +44,11 @@ fn pipes_that_replace_files_keep_no_opening() {
     std::thread::scope(|scope| {
         scope.spawn(|| exchange(&places, &stop));
         let opened = runtime.block_on(async {
-            let endpoint = Endpoint::new(node.address()).expect("an address");
-            let client = NodeClient::new(endpoint.connect().await.expect("the node listens"));
+            let client = connected(&node).await;
             let mut opened = 0;
             for _ in 0..4 {
                 let all = (0..PLACES).map(|number| {
-                    tokio::spawn(open(client.clone(), format!("{data}/set-{number}")))
+                    tokio::spawn(open(client.clone(), format!("{data}/set-{number}"), ""))
                 });
                 for one in all.collect::<Vec<_>>() {
                     opened += usize::from(one.await.expect("no panic").is_ok());
@@ -66,12 +59,11 @@ fn pipes_that_replace_files_keep_no_opening() {
         eprintln!("{opened} of {} opened", 4 * PLACES);
         stop.store(true, Ordering::Relaxed);
     });
-    let endpoint = Endpoint::new(node.address()).expect("an address");
     runtime.block_on(async {
-        let client = NodeClient::new(endpoint.connect().await.expect("the node listens"));
+        let client = connected(&node).await;
         for number in 0..PLACES {
             let uri = format!("{data}/set-{number}");
-            open(client.clone(), uri).await.expect("only files are there now");
+            open(client.clone(), uri, "").await.expect("only files are there now");
         }
     });
 }

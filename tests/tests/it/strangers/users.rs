@@ -12,7 +12,7 @@ use nix::unistd::{Gid, Group, User, geteuid};
 use super::allow;
 
 /// The user `nobody`, and the tool where that user can run it.
-struct Other {
+pub(super) struct Other {
     user: User,
     group: Group,
     tool: PathBuf,
@@ -20,7 +20,7 @@ struct Other {
 
 impl Other {
     /// `None`, and says so, if these tests may not run programs as another user.
-    fn new(folder: &Path) -> Option<Self> {
+    pub(super) fn new(folder: &Path) -> Option<Self> {
         if !geteuid().is_root() {
             eprintln!("NOT TESTED: only root can run a program as another user");
             return None;
@@ -34,7 +34,7 @@ impl Other {
         Some(Self { user, group, tool })
     }
 
-    fn asks(&self, node: &NodeProcess, args: &[&str]) -> Output {
+    pub(super) fn asks(&self, node: &NodeProcess, args: &[&str]) -> Output {
         let mut tool = Command::new(&self.tool);
         tool.args(args).args(["--cluster", &node.address()]).current_dir("/");
         tool.env_clear().uid(self.user.uid.as_raw()).gid(self.user.gid.as_raw());
@@ -52,7 +52,7 @@ impl Other {
     }
 }
 
-fn node(folder: &Path, args: &[&str]) -> NodeProcess {
+pub(super) fn node(folder: &Path, args: &[&str]) -> NodeProcess {
     let mut options = NodeOptions::new("a", &format!("file://{}", folder.display()));
     options.args = args.iter().map(|arg| (*arg).to_owned()).collect();
     NodeProcess::start(&options)
