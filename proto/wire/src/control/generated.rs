@@ -3147,18 +3147,15 @@ pub struct ClusterHistory {
     pub changes: ::prost::alloc::vec::Vec<PastChange>,
 }
 /// A change that is over.
-#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PastChange {
     #[prost(uint64, tag = "1")]
-    #[serde(rename = "change")]
     pub number: u64,
     /// Version of the ring when it was over.
     #[prost(uint64, tag = "2")]
     pub ring_version: u64,
     /// Whether it was committed. Else it was aborted.
     #[prost(bool, tag = "3")]
-    #[serde(rename = "outcome", serialize_with = "super::json::outcome")]
     pub committed: bool,
     /// A sentence about the change, its reason, and the operator or agent that asked for it.
     #[prost(string, tag = "4")]

@@ -28,11 +28,6 @@ pub(super) fn kind<S: Serializer>(number: &u32, to: S) -> Result<S::Ok, S::Error
     to.serialize_str(kind.map_or("unknown", ErrorKind::name))
 }
 
-/// `committed` or `aborted`.
-pub(super) fn outcome<S: Serializer>(committed: &bool, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(if *committed { "committed" } else { "aborted" })
-}
-
 /// A weight is absent where the node is not in the ring.
 impl Serialize for ChangeEdit {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
