@@ -28,9 +28,10 @@ pub(crate) fn run(case: &str) {
 /// Ends the process with 7 if a wait goes on after the device was lost: the report then says why.
 fn a_lost_device_ends_every_wait(device: &Device) {
     let rig = Rig::new(device, 1, 8).expect("a rig");
+    let bytes = content(0, BYTES);
     let begun = now();
     let sent: Vec<_> = thread::scope(|scope| {
-        let send = |batch| rig.send(&content(batch, BYTES), None);
+        let send = |_| rig.send(&bytes, None);
         let sending = scope.spawn(move || (0..50).map(send).collect());
         while !sending.is_finished() {
             if begun.elapsed() > Duration::from_secs(5) {
