@@ -12,22 +12,20 @@ mod bare;
 mod children;
 mod cold;
 mod larger;
-mod loader;
-mod local;
 mod matrix;
 mod measure;
 mod net;
 mod petabyte;
 mod pure;
-mod remote;
 mod report;
+mod resident;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 
-use children::{BARE_ARGUMENT, Node};
+use children::BARE_ARGUMENT;
 use matrix::SHAPES;
 use pure::{locality, placement, policy};
 use report::Report;
@@ -96,7 +94,7 @@ fn serve_bare(folder: &str, shape: &str) -> Result<(), Error> {
 fn run(args: &Args) -> Result<(), Error> {
     let mut report = Report::new(if args.quick { 2 } else { 9 });
     if matches!(args.only, None | Some(Part::Remote | Part::Local | Part::Loader)) {
-        resident(args, &mut report)?;
+        resident::measure(&mut report, args.only)?;
     }
     if matches!(args.only, None | Some(Part::Placement)) {
         placement::measure(&mut report)?;
@@ -123,26 +121,4 @@ fn run(args: &Args) -> Result<(), Error> {
         (Some(_), _) => {}
     }
     report.write(&args.out)
-}
-
-/// Measures the parts with all data in memory.
-fn resident(args: &Args, report: &mut Report) -> Result<(), Error> {
-    let folder = tempfile::Builder::new().prefix("larder-bench-").tempdir_in("/dev/shm")?;
-    let node = Node::start(&format!("file://{}", folder.path().display()), &[])?;
-    let wants = |part| args.only.is_none_or(|only| only == part);
-    for (index, shape) in SHAPES.into_iter().enumerate() {
-        let data = folder.path().join(format!("rows-of-{}", shape.row_bytes));
-        shape.write(&data)?;
-        let matrix = shape.map(&data)?;
-        if wants(Part::Remote) {
-            remote::measure(report, &node, &data, index, &matrix)?;
-        }
-        if wants(Part::Local) {
-            local::measure(report, &node, &data, &matrix)?;
-        }
-        if wants(Part::Loader) && index == 0 {
-            loader::measure(report, &node, &data, &matrix)?;
-        }
-    }
-    Ok(())
 }

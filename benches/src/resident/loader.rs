@@ -6,9 +6,9 @@ use std::path::Path;
 use larder_client::Loader;
 use larder_client::sampler::Shuffle;
 
+use super::local::copy_round;
 use crate::Error;
 use crate::children::Node;
-use crate::local::copy_round;
 use crate::matrix::Matrix;
 use crate::measure::{Round, alternate, begin};
 use crate::report::Report;
