@@ -19,6 +19,7 @@ mod petabyte;
 mod pure;
 mod report;
 mod resident;
+mod strangers;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -66,6 +67,8 @@ enum Part {
     Larger,
     /// Samples of 50 MB: warm, and with memory for half of them
     LargeRows,
+    /// Calls while a stranger holds connections
+    Strangers,
     /// Needs garage, an S3 server: see benches/README.md
     Cold,
 }
@@ -113,6 +116,9 @@ fn run(args: &Args) -> Result<(), Error> {
     }
     if args.only == Some(Part::LargeRows) {
         larger::large_rows::measure(&mut report)?;
+    }
+    if args.only == Some(Part::Strangers) {
+        strangers::measure(&mut report)?;
     }
     match (args.only, larder_tests::garage::find()) {
         (Some(Part::Cold) | None, Ok(_)) => cold::measure(&mut report)?,
