@@ -111,6 +111,9 @@ fn cases() -> Vec<Case> {
     }
     cases.push(one("c = 0.5, origin at half", 1, 3200, Some(0.5)));
     cases.push(one("c = 0.5, origin at half", 4, 3200, Some(0.5)));
+    // As counted: see benches/README.md.
+    let counted = one("158 shards, origin at half", 1, 79, Some(0.5));
+    cases.push(Case { shards: 158, window: 6, ..counted });
     let two = vec![Job::new(1, 1.0, 0.0), Job::new(2, 0.5, 30.0)];
     let four = (0..4u8)
         .map(|n| Job::new(n.into(), [1.0, 0.8, 0.5, 0.3][usize::from(n)], f64::from(n) * 37.0));

@@ -1,4 +1,4 @@
-//! What a stranger can open at a node.
+//! Datasets that a stranger opens at a node.
 
 use larder_tests::node::binary;
 use larder_tests::tool::said;
