@@ -7,9 +7,8 @@
 //! write there.
 //!
 //! Thread rule: `open` is async and may take minutes (it indexes an unindexed prefix). The other
-//! functions lock for microseconds. Non-goal: knowing the users of a dataset.
-//!
-//! The one that a dataset was opened for counts against that one's [share](shares).
+//! functions lock for microseconds. Non-goal: knowing the users of a dataset. Only the one that it
+//! was opened for is known, and counts against that one's [share](shares).
 
 pub(crate) mod leaves;
 mod open_budget;
@@ -239,6 +238,11 @@ impl Catalog {
         let opened = self.open_alone(wanted, &request).await;
         if opened.is_err() && request.must_index() {
             return Ok(Attempt::MustIndex(turn));
+        }
+        let is_refused = |error: &Error| error.kind() == ErrorKind::ResourceExhausted;
+        if opened.as_ref().is_err_and(is_refused) && self.lock().shares.is_full(wanted.requester) {
+            // It is no answer to others who wait for the dataset: they take turns of their own.
+            return opened.map(Attempt::Opened);
         }
         turn.end(opened.as_ref().map(|opened| Arc::clone(&opened.dataset)).map_err(Error::clone));
         opened.map(Attempt::Opened)

@@ -36,11 +36,16 @@ pub(super) enum Full {
 impl Shares {
     /// Checks that a requester may open one more dataset.
     pub(super) fn check(&self, requester: Requester) -> Result<(), Full> {
-        let held = || self.0.values().filter(|one| **one == requester).count();
-        if requester != Requester::Node && held() >= SHARE {
+        if self.is_full(requester) {
             return Err(Full::Share(requester));
         }
         if self.0.len() >= limits::OPEN_DATASETS_MAX { Err(Full::All) } else { Ok(()) }
+    }
+
+    /// Returns true if a requester has all the places that it may have.
+    pub(super) fn is_full(&self, requester: Requester) -> bool {
+        let held = || self.0.values().filter(|one| **one == requester).count();
+        requester != Requester::Node && held() >= SHARE
     }
 
     /// Returns true if there is a place once this dataset is closed.

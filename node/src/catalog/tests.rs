@@ -249,3 +249,29 @@ fn manifest_of_an_unnamed_folder_is_refused() {
     opened(&named, Some(moved.clone())).unwrap();
     opened(&catalog(vec![uri]).following_links(), Some(moved)).unwrap();
 }
+
+#[test]
+fn refusal_of_a_full_share_is_no_answer_to_others() {
+    let (folder, fixture) = pantry();
+    let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(1 << 20));
+    let of =
+        |user| Wanted { requester: Requester::User(user), ..reference(&folder.uri().to_string()) };
+    let [greedy, friend] = [of(7), of(8)];
+    for number in 0..=u8::MAX {
+        catalog.lock().shares.note(SnapshotId::from_bytes([number; 32]), greedy.requester);
+    }
+    fixture.runtime.block_on(async {
+        let Ok(Queued::Turn(first)) = catalog.queue(&friend).await else { panic!("it is first") };
+        // Both wait for one turn, which the greedy one gets.
+        let [mut next, mut waiting] = [&greedy, &friend].map(|one| Box::pin(catalog.queue(one)));
+        for one in [&mut next, &mut waiting] {
+            assert!(futures_util::poll!(one).is_pending());
+        }
+        first.end(Err(Error::new(ErrorKind::NotFound, "gone")));
+        let Ok(Queued::Turn(turn)) = next.await else { panic!("it came after the first began") };
+        let refused = catalog.attempt(turn, &greedy, None).await.unwrap_err();
+        assert!(refused.message().contains("for user 7"), "{refused}");
+        let Ok(Queued::Turn(turn)) = waiting.await else { panic!("refused with the other") };
+        catalog.attempt(turn, &friend, None).await.unwrap();
+    });
+}

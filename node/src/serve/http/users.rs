@@ -46,7 +46,7 @@ impl Users {
         }
         let user = match user_behind(from, to) {
             Err(_) if self.all => return Ok(Requester::Address(address::group(from.ip()))),
-            found => found.map_err(unknown)?,
+            found => found.map_err(|why| unknown(&why))?,
         };
         if self.all || user == self.own || user.is_root() || self.has_member(user) {
             return Ok(Requester::User(user.as_raw()));
@@ -68,8 +68,8 @@ impl Users {
     }
 }
 
-fn unknown(why: io::Error) -> Error {
-    let why = larder_base::root_cause(&why);
+fn unknown(why: &io::Error) -> Error {
+    let why = larder_base::root_cause(why);
     let message = format!("the system does not say which user of this host calls: {why}");
     refusal(&message, "its operator may add --any-local-user, for all users of the host")
 }
