@@ -275,8 +275,14 @@ impl Caller {
     /// Checks its user until it is admitted.
     async fn admitted_to(&self, users: Users) -> Result<Requester, Status> {
         let (from, to) = (self.from, self.to);
-        let identify =
-            async || on_thread(move || users.identify(from, to)).await.map_err(to_status);
+        let identify = async || {
+            let turn = users.turn().await;
+            let identify = move || {
+                let _turn = turn;
+                users.identify(from, to)
+            };
+            on_thread(identify).await.map_err(to_status)
+        };
         self.admitted.get_or_try_init(identify).await.copied()
     }
 }

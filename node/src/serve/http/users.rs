@@ -8,6 +8,7 @@ use std::ffi::CString;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 use larder_base::{Error, ErrorKind};
 use nix::errno::Errno;
@@ -15,10 +16,14 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
 };
 use nix::unistd::{Gid, Group, Uid, User, geteuid, getgrouplist};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::catalog::Requester;
 use crate::config::Config;
 use crate::serve::address;
+
+/// Lookups at one time. Each takes microseconds, or as long as the system looks a group up.
+const LOOKUPS_MAX: usize = 4;
 
 /// The users that a node answers over loopback: its own, root, and the members of a group; or all.
 #[derive(Debug, Clone)]
@@ -26,13 +31,24 @@ pub(super) struct Users {
     own: Uid,
     group: Option<String>,
     all: bool,
+    lookups: Arc<Semaphore>,
 }
 
 impl Users {
     /// `None` if the node knows its callers by their tickets.
     pub(super) fn of(config: &Config) -> Option<Self> {
-        let all = config.any_local_user;
-        (!config.private).then(|| Self { own: geteuid(), group: config.socket.group.clone(), all })
+        (!config.private).then(|| Self {
+            own: geteuid(),
+            group: config.socket.group.clone(),
+            all: config.any_local_user,
+            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+        })
+    }
+
+    /// Waits for permission to identify a caller: each lookup takes a thread.
+    pub(super) async fn turn(&self) -> OwnedSemaphorePermit {
+        let turn = Arc::clone(&self.lookups).acquire_owned().await;
+        turn.expect("the semaphore is never closed")
     }
 
     /// Finds who is behind the connection between `from`, the caller, and `to`, this node. May
@@ -202,7 +218,10 @@ mod tests {
 
     #[test]
     fn own_user_and_other_hosts_are_answered() {
-        let users = |own: Uid| Users { own, group: None, all: false };
+        let users = |own: Uid| {
+            let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
+            Users { own, group: None, all: false, lookups }
+        };
         let (_caller, served, from) = connected("127.0.0.1");
         let (to, user) = (served.local_addr().unwrap(), geteuid());
         let found = users(user).identify(from, to).unwrap();
