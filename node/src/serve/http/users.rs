@@ -22,7 +22,7 @@ use crate::catalog::Requester;
 use crate::config::Config;
 use crate::serve::address;
 
-/// Lookups at one time. Each takes microseconds, or as long as the system looks a group up.
+/// Lookups of groups and names at one time. Each takes a thread for as long as the system likes.
 const LOOKUPS_MAX: usize = 4;
 
 /// The users that a node answers over loopback: its own, root, and the members of a group; or all.
@@ -45,10 +45,19 @@ impl Users {
         })
     }
 
-    /// Waits for permission to identify a caller: each lookup takes a thread.
+    /// Waits for permission to [identify](Self::identify) a caller.
     pub(super) async fn turn(&self) -> OwnedSemaphorePermit {
         let turn = Arc::clone(&self.lookups).acquire_owned().await;
         turn.expect("the semaphore is never closed")
+    }
+
+    /// Recognizes a caller from another host, or of a user that is always answered. Never blocks.
+    pub(super) fn recognize(&self, from: SocketAddr, to: SocketAddr) -> Option<Requester> {
+        if !from.ip().to_canonical().is_loopback() {
+            return Some(Requester::Address(address::group(from.ip())));
+        }
+        let user = user_behind(from, to).ok()?;
+        self.is_always_answered(user).then(|| Requester::User(user.as_raw()))
     }
 
     /// Finds who is behind the connection between `from`, the caller, and `to`, this node. May
@@ -57,14 +66,14 @@ impl Users {
     /// # Errors
     /// `PermissionDenied` for a user that may not call, with the reason and the remedy.
     pub(super) fn identify(&self, from: SocketAddr, to: SocketAddr) -> Result<Requester, Error> {
-        if !from.ip().to_canonical().is_loopback() {
-            return Ok(Requester::Address(address::group(from.ip())));
+        if let Some(known) = self.recognize(from, to) {
+            return Ok(known);
         }
         let user = match user_behind(from, to) {
             Err(_) if self.all => return Ok(Requester::Address(address::group(from.ip()))),
             found => found.map_err(|why| unknown(&why))?,
         };
-        if self.all || user == self.own || user.is_root() || self.has_member(user) {
+        if self.is_always_answered(user) || self.has_member(user) {
             return Ok(Requester::User(user.as_raw()));
         }
         let own = named(self.own);
@@ -76,6 +85,10 @@ impl Users {
             "run as that user; or its operator may add --socket-group GROUP, or --any-local-user for all users \
              of the host",
         ))
+    }
+
+    fn is_always_answered(&self, user: Uid) -> bool {
+        self.all || user == self.own || user.is_root()
     }
 
     fn has_member(&self, user: Uid) -> bool {
