@@ -7,8 +7,8 @@
 //! write there.
 //!
 //! Thread rule: `open` is async and may take minutes (it indexes an unindexed prefix). The other
-//! functions lock for microseconds. Non-goal: knowing the users of a dataset. Only the one that it
-//! was opened for is known, and counts against that one's [share](shares).
+//! functions lock for microseconds. Non-goal: knowing the users of a dataset. Only the caller that
+//! it was opened for is known: see [shares].
 
 pub(crate) mod leaves;
 mod open_budget;
@@ -66,14 +66,14 @@ struct State {
 /// A requested dataset: its address with the tag, and the place of its manifest.
 type Reference = (String, Option<OriginUri>);
 
-/// A dataset that someone wants open.
+/// A dataset that a caller wants open.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     /// Its address and tag.
     pub(crate) dataset: DatasetRef,
     /// The place of its manifest, if not found from its address.
     pub(crate) manifest: Option<OriginUri>,
-    /// Who wants it.
+    /// The caller.
     pub(crate) requester: Requester,
 }
 
@@ -241,7 +241,7 @@ impl Catalog {
         }
         let is_refused = |error: &Error| error.kind() == ErrorKind::ResourceExhausted;
         if opened.as_ref().is_err_and(is_refused) && self.lock().shares.is_full(wanted.requester) {
-            // It is no answer to others who wait for the dataset: they take turns of their own.
+            // It is no answer to the other callers: they take turns of their own.
             return opened.map(Attempt::Opened);
         }
         turn.end(opened.as_ref().map(|opened| Arc::clone(&opened.dataset)).map_err(Error::clone));
@@ -427,8 +427,8 @@ impl Catalog {
     }
 
     /// Checks the place of a manifest that a caller names. A manifest says which bytes are rows, so
-    /// its author can make the node show every object under its prefix. Only those may do that who
-    /// can write beside the data, or in a folder that the operator named.
+    /// its author can make the node show every object under its prefix. So it must lie beside the
+    /// data, or in a folder that the operator named.
     fn check_home(&self, prefix: &OriginUri, manifest: &OriginUri) -> Result<(), Error> {
         self.check_allowed(manifest)?;
         let home = home_of(manifest);

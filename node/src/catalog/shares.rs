@@ -1,4 +1,4 @@
-//! How the places of open datasets are divided, so that no one takes them all.
+//! The places of open datasets, and the share of them that one caller may have.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use larder_base::{SnapshotId, limits};
 /// The places that one user or one address may have.
 const SHARE: usize = limits::OPEN_DATASETS_MAX / 4;
 
-/// Who wants a dataset open.
+/// A caller that wants a dataset open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requester {
     /// The node itself, or the only user that it serves.
@@ -27,9 +27,9 @@ pub(super) struct Shares(HashMap<SnapshotId, Requester>);
 /// The places that are all taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
-    /// Those of all.
+    /// All there are.
     All,
-    /// Those of one requester.
+    /// The share of one requester.
     Share(Requester),
 }
 

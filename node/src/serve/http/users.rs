@@ -60,8 +60,8 @@ impl Users {
         self.is_always_answered(user).then(|| Requester::User(user.as_raw()))
     }
 
-    /// Finds who is behind the connection between `from`, the caller, and `to`, this node. May
-    /// block while the system looks a group up.
+    /// Identifies the caller of a connection from `from` to `to`, this node. May block while the
+    /// system looks a group up.
     ///
     /// # Errors
     /// `PermissionDenied` for a user that may not call, with the reason and the remedy.
