@@ -11,8 +11,8 @@ use std::process::Command;
 
 use larder_client::Dataset;
 use larder_dataset::{
-    ColumnSpec, Dtype, GroupSpec, Layout, ManifestBuilder, ObjectSpec, OriginUri, RowLocator, Rows,
-    TensorSpec,
+    ColumnSpec, Dtype, GroupSpec, Layout, Logical, ManifestBuilder, ObjectSpec, OriginUri,
+    RowLocator, Rows, TensorSpec,
 };
 
 use crate::Error;
@@ -94,6 +94,7 @@ fn write(folder: &Path, uri: &str) -> Result<PathBuf, Error> {
     let tensor = TensorSpec {
         name: "x".to_owned(),
         dtype: Dtype::U8,
+        logical: Logical::Number,
         shape: vec![ROW_BYTES],
         locator: RowLocator::Strided { row_bytes: ROW_BYTES, stride_bytes: ROW_BYTES },
         layout: Layout::Column,

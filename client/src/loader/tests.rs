@@ -46,7 +46,8 @@ fn manifest_of(
     let spec = |&(name, dtype, shape, row_bytes): &(&str, Dtype, &[u64], u64)| {
         let locator = RowLocator::Strided { row_bytes, stride_bytes: row_bytes };
         let (name, shape, layout) = (name.into(), shape.into(), larder_dataset::Layout::Column);
-        TensorSpec { name, dtype, shape, locator, layout }
+        let logical = larder_dataset::Logical::of(dtype);
+        TensorSpec { name, dtype, logical, shape, locator, layout }
     };
     let uri = OriginUri::parse(uri).unwrap();
     let mut builder = ManifestBuilder::new(uri, tensors.iter().map(spec).collect(), shard_bytes);

@@ -32,7 +32,7 @@ pub use index::{
     Format, IndexOptions, IndexProgress, Indexed, LeftOut, Missing, TokenSpec, added_warning,
     count_added, index, shard_checksum,
 };
-pub use larder_formats::{Dtype, Inline, Rows, Spans};
+pub use larder_formats::{Dtype, Inline, Logical, Rows, Spans, TimeUnit};
 pub use leaves::LeafFiles;
 pub use manifest::{
     BlockRead, BlocksRead, BuildError, ColumnSpec, Damaged, FillPlan, Get, GroupSpec, Key,

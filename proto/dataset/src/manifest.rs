@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use larder_base::{ShardId, SnapshotId};
 
-use crate::{Dtype, OriginUri};
+use crate::{Dtype, Logical, OriginUri};
 use format::{RootHeader, RootTables};
 
 pub use blocks::{BlockRead, BlocksRead, Damaged, MakeError};
@@ -60,6 +60,7 @@ struct Inner {
 pub struct Tensor {
     name: String,
     dtype: Dtype,
+    logical: Logical,
     shape: Vec<u64>,
     locator: RowLocator,
     layout: Layout,
@@ -76,6 +77,11 @@ impl Tensor {
     /// Returns the type of an element.
     pub fn dtype(&self) -> Dtype {
         self.dtype
+    }
+
+    /// Returns the meaning of a value.
+    pub fn logical(&self) -> Logical {
+        self.logical
     }
 
     /// Returns the shape of one sample; `[]` is a scalar. Of ragged tensors: the shape of one

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use larder_base::limits;
 
-use crate::{Column, Dtype, Fault, Rows, Scan, Spans, Table};
+use crate::{Column, Dtype, Fault, Logical, Rows, Scan, Spans, Table};
 
 /// Most bytes of one range.
 const READ_BYTES_MAX: u64 = 8 << 20;
@@ -142,6 +142,7 @@ impl Scan for LinesScan {
         let line = Column {
             name: "line".into(),
             dtype: Dtype::U8,
+            logical: Logical::Json,
             shape: Vec::new(),
             ragged: true,
             rows: Rows::Spans(self.lines),

@@ -26,7 +26,7 @@ use std::{ops::Range, sync::Arc};
 use larder_base::limits;
 use serde::Deserialize;
 
-use crate::{Column, Dtype, Fault, Rows, Scan, Spans, Table, shown};
+use crate::{Column, Dtype, Fault, Logical, Rows, Scan, Spans, Table, shown};
 use column::{ColumnInfo, List, Value};
 pub use index::{FileInfo, INDEX_BYTES_MAX, Index, ShardInfo};
 
@@ -319,9 +319,9 @@ impl Scan for MdsScan {
             };
             begin += u64::from(column.size.unwrap_or(0));
             let name = column.name.clone();
-            let (dtype, shape) = match &column.value {
-                Value::Array(dtype, shape) => (*dtype, shape.clone()),
-                Value::Bytes => (Dtype::U8, Vec::new()),
+            let (dtype, logical, shape) = match &column.value {
+                Value::Array(dtype, shape) => (*dtype, Logical::of(*dtype), shape.clone()),
+                Value::Bytes(logical) => (Dtype::U8, *logical, Vec::new()),
                 Value::Unknown => {
                     let why = format!("has the unknown encoding '{}'", shown(&column.encoding));
                     table.left_out.push((name, why));
@@ -329,7 +329,8 @@ impl Scan for MdsScan {
                 }
             };
             let ragged = column.size.is_none();
-            table.columns.push(Column { name, dtype, shape, ragged, rows, absent: Vec::new() });
+            let absent = Vec::new();
+            table.columns.push(Column { name, dtype, logical, shape, ragged, rows, absent });
         }
         Ok(table)
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{Block, Dtype};
+use crate::{Block, Dtype, Logical};
 
 /// The samples of one file: some columns of equally many rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Column {
     pub name: String,
     /// The type of an element.
     pub dtype: Dtype,
+    /// The meaning of a value.
+    pub logical: Logical,
     /// The shape of a row. Of a ragged row: the shape of one element.
     pub shape: Vec<u64>,
     /// Whether rows differ in length: each is some elements of `shape`.

@@ -27,7 +27,8 @@ fn tensor(name: &str, dtype: Dtype, shape: Vec<u64>, locator: RowLocator) -> Ten
         RowLocator::Strided { .. } => Layout::Column,
         RowLocator::Ragged => Layout::Spans,
     };
-    TensorSpec { name: name.to_owned(), dtype, shape, locator, layout }
+    let logical = larder_dataset::Logical::of(dtype);
+    TensorSpec { name: name.to_owned(), dtype, logical, shape, locator, layout }
 }
 
 fn strided(bytes: usize) -> RowLocator {

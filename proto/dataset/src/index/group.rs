@@ -6,7 +6,7 @@ use larder_formats::{Rows, Spans};
 
 use super::{LeftOut, shown};
 use crate::{
-    ColumnSpec, DatasetError, Dtype, GroupSpec, Layout, ObjectInfo, ObjectSpec, OriginUri,
+    ColumnSpec, DatasetError, Dtype, GroupSpec, Layout, Logical, ObjectInfo, ObjectSpec, OriginUri,
     RowLocator, TensorSpec,
 };
 
@@ -113,7 +113,8 @@ pub(super) fn plan(
     let spec = |tensor: &&Found| {
         let (locator, layout) = tensor.layout();
         let (name, dtype, shape) = (tensor.name.clone(), tensor.dtype, tensor.shape.clone());
-        TensorSpec { name, dtype, shape, locator, layout }
+        let logical = Logical::of(dtype);
+        TensorSpec { name, dtype, logical, shape, locator, layout }
     };
     let tensors = model.iter().map(spec).collect();
     let groups = members.into_iter().map(|member| group(member, &names, left_out)).collect();

@@ -340,6 +340,7 @@ async fn a_prefix_that_cannot_be_written_is_indexed_into_the_cache() {
     let tensors = vec![crate::TensorSpec {
         name: "x".into(),
         dtype: Dtype::U8,
+        logical: crate::Logical::Number,
         shape: vec![3],
         locator,
         layout: crate::Layout::Column,

@@ -10,7 +10,7 @@ use super::{
     leave_out, none_usable, npy,
 };
 use crate::{
-    ColumnSpec, DatasetError, GroupSpec, Layout, Manifest, ObjectInfo, Origin, OriginUri,
+    ColumnSpec, DatasetError, GroupSpec, Layout, Logical, Manifest, ObjectInfo, Origin, OriginUri,
     RowLocator, TensorSpec,
 };
 
@@ -63,6 +63,7 @@ pub(super) async fn plan(
     let tensor = TensorSpec {
         name: TENSOR.into(),
         dtype: spec.dtype,
+        logical: Logical::of(spec.dtype),
         shape: vec![spec.window],
         locator,
         layout: Layout::Column,

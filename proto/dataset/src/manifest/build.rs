@@ -13,7 +13,7 @@ use larder_base::limits;
 use larder_formats::{Blocks, Inline, Rows};
 
 use super::{Layout, Leaf, Manifest, ManifestError, RowLocator, RowPlaces};
-use crate::{Dtype, OriginUri, uri::UriError};
+use crate::{Dtype, Logical, OriginUri, uri::UriError};
 use cut::Cut;
 
 /// Why a dataset cannot be indexed.
@@ -55,6 +55,8 @@ pub struct TensorSpec {
     pub name: String,
     /// The type of an element.
     pub dtype: Dtype,
+    /// The meaning of a value.
+    pub logical: Logical,
     /// The shape of one sample; of ragged rows, that of one element of a row.
     pub shape: Vec<u64>,
     /// How rows lie in the region of a shard.

@@ -123,12 +123,13 @@ record! {
     ///   8  8  shape_at, in the names:        36  4  dimensions
     ///         u64 for each dimension         40  2  dtype
     ///  16  8  row_bytes, 0 if ragged         42  2  layout: see `Layout`
-    ///  24  8  stride_bytes, 0 if ragged      44 52  zero
+    ///  24  8  stride_bytes, 0 if ragged      44  2  logical type
+    ///                                        46 50  zero
     /// ```
     TensorRecord [96] {
         name_at: u64, shape_at: u64, row_bytes: u64, stride_bytes: u64, name_bytes: u32,
-        dimensions: u32, dtype: u16, layout: u16,
-    } pad 52
+        dimensions: u32, dtype: u16, layout: u16, logical: u16,
+    } pad 50
 }
 
 record! {

@@ -10,7 +10,7 @@ use super::{
     Inner, Layout, Manifest, RowLocator, Tensor,
     format::{self, ROOT_MAGIC, RootHeader, SHARD_HAS_CHECKSUM, TensorRecord, VERSION},
 };
-use crate::{Dtype, OriginUri};
+use crate::{Dtype, Logical, OriginUri};
 
 /// Why bytes are not a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -228,6 +228,14 @@ fn read_tensor(
     let Some(dtype) = Dtype::from_code(record.dtype) else {
         return malformed("tensor", index, "has an unknown dtype");
     };
+    // Boolean columns of manifests from before there were logical types have the number of numbers.
+    let logical = match Logical::from_code(record.logical) {
+        Some(Logical::Number) => Some(Logical::of(dtype)),
+        other => other.filter(|logical| logical.fits(dtype)),
+    };
+    let Some(logical) = logical else {
+        return malformed("tensor", index, "has an unknown logical type, or one of other bytes");
+    };
     let Some(layout) = Layout::from_code(record.layout) else {
         return malformed("tensor", index, "has an unknown layout");
     };
@@ -260,7 +268,7 @@ fn read_tensor(
             None
         }
     };
-    Ok(Tensor { name: name.to_owned(), dtype, shape, locator, layout, ragged })
+    Ok(Tensor { name: name.to_owned(), dtype, logical, shape, locator, layout, ragged })
 }
 
 pub(super) fn range(names: &[u8], at: u64, bytes: u64) -> Option<&[u8]> {

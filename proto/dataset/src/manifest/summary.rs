@@ -142,6 +142,7 @@ mod tests {
         let tensor = TensorSpec {
             name: "img".to_owned(),
             dtype: Dtype::U8,
+            logical: Logical::Number,
             shape: shape.to_vec(),
             locator: RowLocator::Strided { row_bytes, stride_bytes: row_bytes },
             layout: Layout::Column,

@@ -18,12 +18,13 @@ fn uri() -> OriginUri {
 fn strided(name: &str, elements: u64) -> TensorSpec {
     let locator = RowLocator::Strided { row_bytes: elements, stride_bytes: elements };
     let (name, shape, layout) = (name.into(), vec![elements], Layout::Column);
-    TensorSpec { name, dtype: Dtype::U8, shape, locator, layout }
+    TensorSpec { name, dtype: Dtype::U8, logical: Logical::Number, shape, locator, layout }
 }
 
 fn ragged(name: &str, layout: Layout) -> TensorSpec {
     let (locator, shape) = (RowLocator::Ragged, Vec::new());
-    TensorSpec { name: name.into(), dtype: Dtype::U8, shape, locator, layout }
+    let (name, logical) = (name.into(), Logical::Bytes);
+    TensorSpec { name, dtype: Dtype::U8, logical, shape, locator, layout }
 }
 
 fn object(key: &str, size_bytes: u64) -> ObjectSpec {
@@ -277,8 +278,8 @@ fn a_shard_that_no_node_could_hold_is_refused() {
 #[test]
 fn windows_overlap_in_an_object_and_never_cross_objects() {
     let locator = RowLocator::Strided { row_bytes: 16, stride_bytes: 4 };
-    let (name, layout) = ("tokens".into(), Layout::Column);
-    let tokens = TensorSpec { name, dtype: Dtype::U16, shape: vec![8], locator, layout };
+    let (name, logical, layout) = ("tokens".into(), Logical::Number, Layout::Column);
+    let tokens = TensorSpec { name, dtype: Dtype::U16, logical, shape: vec![8], locator, layout };
     let windows = |key, rows, bytes| group(key, rows, bytes, vec![column(0, 4)]);
     let groups = vec![windows("a", 30, 29 * 4 + 16), windows("b", 2, 20), windows("c", 1, 16)];
     let snapshot = built(vec![tokens], 64, groups);

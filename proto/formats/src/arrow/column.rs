@@ -147,8 +147,8 @@ impl ColumnBuilder {
             [(begin, _)] => Rows::Strided { begin, stride: values.bytes },
             _ => Rows::Spans(spans(self.spans, &self.runs, values.bytes)),
         };
-        let (dtype, shape) = (values.dtype, values.shape);
-        Ok(Column { name, dtype, shape, ragged, rows, absent: Vec::new() })
+        let (dtype, logical, shape) = (values.dtype, values.logical, values.shape);
+        Ok(Column { name, dtype, logical, shape, ragged, rows, absent: Vec::new() })
     }
 }
 

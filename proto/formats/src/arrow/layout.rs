@@ -13,7 +13,7 @@ use super::{
     column_named,
     schema::{Field, Kind},
 };
-use crate::{Dtype, Fault};
+use crate::{Dtype, Fault, Logical};
 
 #[derive(Debug, Default)]
 pub(super) struct Layout {
@@ -56,6 +56,7 @@ pub(super) struct Offsets {
 #[derive(Debug)]
 pub(super) struct Values {
     pub(super) dtype: Dtype,
+    pub(super) logical: Logical,
     pub(super) shape: Vec<u64>,
     /// Bytes of one value.
     pub(super) bytes: u64,
@@ -140,9 +141,10 @@ fn source(field: &Field, name: &str, at: Counts, parents: &[usize]) -> Result<So
     let (values, large) = match field.kind {
         _ if name.is_empty() => return Err("has no name".into()),
         Kind::Null => return Err("is all null".into()),
-        Kind::Text { large } => {
+        Kind::Text { large, logical } => {
             let (buffer, nodes) = (at.buffers + 2, Vec::new());
-            (Values { dtype: Dtype::U8, shape: Vec::new(), bytes: 1, buffer, nodes }, Some(large))
+            let (dtype, shape) = (Dtype::U8, Vec::new());
+            (Values { dtype, logical, shape, bytes: 1, buffer, nodes }, Some(large))
         }
         Kind::List { large } => {
             let elements = fixed_values(&field.children[0], at.inside(field));
@@ -162,13 +164,13 @@ fn source(field: &Field, name: &str, at: Counts, parents: &[usize]) -> Result<So
 
 /// Returns the values of a field if all have one length, or words for them.
 fn fixed_values(field: &Field, at: Counts) -> Result<Values, String> {
-    let flat = |dtype: Dtype, shape: Vec<u64>| {
+    let flat = |dtype: Dtype, logical, shape: Vec<u64>| {
         let bytes = shape.iter().fold(dtype.size_bytes(), |bytes, dim| bytes.saturating_mul(*dim));
-        Values { dtype, shape, bytes, buffer: at.buffers + 1, nodes: vec![(at.nodes, 1)] }
+        Values { dtype, logical, shape, bytes, buffer: at.buffers + 1, nodes: vec![(at.nodes, 1)] }
     };
     match field.kind {
-        Kind::Number(dtype) => Ok(flat(dtype, Vec::new())),
-        Kind::FixedBytes(size) => Ok(flat(Dtype::U8, vec![size])),
+        Kind::Number(dtype, logical) => Ok(flat(dtype, logical, Vec::new())),
+        Kind::FixedBytes(size) => Ok(flat(Dtype::U8, Logical::Bytes, vec![size])),
         Kind::FixedList(size) => {
             let inner = fixed_values(&field.children[0], at.inside(field))
                 .map_err(|noun| format!("fixed lists of {noun}"))?;

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use larder_base::limits;
 
 use super::{column_named, flat, message::unsigned};
-use crate::{Dtype, Fault, Table};
+use crate::{Dtype, Fault, Logical, Table, TimeUnit};
 
 /// Numbers of fields in the format's `Schema.fbs`.
 mod in_schema {
@@ -46,11 +46,12 @@ pub(super) struct Field {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Null,
-    Number(Dtype),
+    Number(Dtype, Logical),
     FixedBytes(u64),
     /// Strings or bytes of any length, with offsets of 64 bits if `large`.
     Text {
         large: bool,
+        logical: Logical,
     },
     List {
         large: bool,
@@ -73,7 +74,7 @@ impl Kind {
         match self {
             Self::Null => 0,
             Self::FixedList(_) | Self::Struct => 1,
-            Self::Number(_) | Self::FixedBytes(_) | Self::List { .. } | Self::View(_) => 2,
+            Self::Number(..) | Self::FixedBytes(_) | Self::List { .. } | Self::View(_) => 2,
             Self::Text { .. } => 3,
             Self::Union { dense } => 1 + usize::from(dense),
             Self::Other(_, buffers) => buffers,
@@ -84,7 +85,7 @@ impl Kind {
     pub(super) fn noun(self) -> &'static str {
         match self {
             Self::Null => "nulls",
-            Self::Number(_) => "numbers",
+            Self::Number(..) => "numbers",
             Self::FixedBytes(_) => "bytes",
             Self::Text { .. } => "strings or bytes",
             Self::List { .. } => "lists",
@@ -135,7 +136,7 @@ pub(super) fn fixed_lists(fields: &[Field]) -> HashMap<String, u64> {
     fn visit(above: &str, field: &Field, found: &mut HashMap<String, u64>) {
         let name = format!("{above}{}", field.name);
         match (field.kind, field.children.as_slice()) {
-            (Kind::FixedList(length), [element]) if matches!(element.kind, Kind::Number(_)) => {
+            (Kind::FixedList(length), [element]) if matches!(element.kind, Kind::Number(..)) => {
                 found.insert(name, length);
             }
             (Kind::Struct, children) => {
@@ -189,15 +190,23 @@ fn kind(field: flat::Table<'_>) -> Result<Kind, Fault> {
     };
     Ok(match number {
         1 => Kind::Null,
-        2 => Kind::Number(integer(table.i32(0, 0)?, table.u8(1)? != 0)?),
-        3 => Kind::Number(float(table.i16(0, 0)?)?),
-        4 | 5 => Kind::Text { large: false },
+        2 => Kind::Number(integer(table.i32(0, 0)?, table.u8(1)? != 0)?, Logical::Number),
+        3 => Kind::Number(float(table.i16(0, 0)?)?, Logical::Number),
+        4 => Kind::Text { large: false, logical: Logical::Bytes },
+        5 => Kind::Text { large: false, logical: Logical::Text },
         6 => Kind::Other("bit-packed booleans", 2),
         7 => Kind::Other("decimals", 2),
         // A date counts days in 32 bits, or milliseconds in 64.
-        8 => Kind::Number(if table.i16(0, 1)? == 0 { Dtype::I32 } else { Dtype::I64 }),
-        9 => Kind::Number(integer(table.i32(1, 32)?, true)?),
-        10 | 18 => Kind::Number(Dtype::I64),
+        8 => match table.i16(0, 1)? {
+            0 => Kind::Number(Dtype::I32, Logical::Date),
+            _ => Kind::Number(Dtype::I64, Logical::Timestamp(TimeUnit::Millisecond)),
+        },
+        9 => {
+            let unit = time_unit(table.i16(0, 1)?)?;
+            Kind::Number(integer(table.i32(1, 32)?, true)?, Logical::Time(unit))
+        }
+        10 => Kind::Number(Dtype::I64, Logical::Timestamp(time_unit(table.i16(0, 0)?)?)),
+        18 => Kind::Number(Dtype::I64, Logical::Duration(time_unit(table.i16(0, 1)?)?)),
         11 => Kind::Other("intervals", 2),
         12 => Kind::List { large: false },
         13 => Kind::Struct,
@@ -205,13 +214,21 @@ fn kind(field: flat::Table<'_>) -> Result<Kind, Fault> {
         15 => Kind::FixedBytes(size(table)?),
         16 => Kind::FixedList(size(table)?),
         17 => Kind::Other("maps", 2),
-        19 | 20 => Kind::Text { large: true },
+        19 => Kind::Text { large: true, logical: Logical::Bytes },
+        20 => Kind::Text { large: true, logical: Logical::Text },
         21 => Kind::List { large: true },
         22 => Kind::Other("run-end encoded values", 0),
         23 | 24 => Kind::View("string views"),
         25 | 26 => Kind::Other("list views", 3),
         _ => return Err(Fault::new("type", format!("has the unknown number {number}"))),
     })
+}
+
+fn time_unit(number: i16) -> Result<TimeUnit, Fault> {
+    let units =
+        [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond];
+    let unit = usize::try_from(number).ok().and_then(|index| units.get(index));
+    unit.copied().ok_or_else(|| Fault::new("type", format!("has the unknown time unit {number}")))
 }
 
 fn integer(bits: i32, is_signed: bool) -> Result<Dtype, Fault> {

@@ -8,7 +8,7 @@ use serde::{
     de::{Error as _, SeqAccess, Visitor},
 };
 
-use crate::{Dtype, shown};
+use crate::{Dtype, Logical, shown};
 
 /// Encodings with values of any length. Their stored bytes are the row.
 const VARIABLE: [&str; 13] = [
@@ -43,7 +43,7 @@ pub(super) enum Value {
     /// Arrays of one type and shape.
     Array(Dtype, Vec<u64>),
     /// Bytes of any length.
-    Bytes,
+    Bytes(Logical),
     /// Bytes of an unknown encoding.
     Unknown,
 }
@@ -58,7 +58,14 @@ impl Value {
         }
         let is_list = encoding.starts_with("list[") && encoding.ends_with(']');
         if is_list || VARIABLE.contains(&encoding) {
-            return Self::Bytes;
+            return Self::Bytes(match encoding {
+                "str" => Logical::Text,
+                "json" => Logical::Json,
+                "jpeg" | "png" => Logical::Image,
+                "str_decimal" => Logical::Decimal,
+                "str_int" | "str_float" => Logical::Text,
+                _ => Logical::Bytes,
+            });
         }
         encoding.strip_prefix("ndarray:").and_then(array).unwrap_or(Self::Unknown)
     }
@@ -68,7 +75,7 @@ impl Value {
 /// head of their shape, so they are bytes.
 fn array(text: &str) -> Option<Value> {
     let Some((dtype, shape)) = text.split_once(':') else {
-        return number(text).map(|_| Value::Bytes);
+        return number(text).map(|_| Value::Bytes(Logical::Bytes));
     };
     let dims = shape.split(',').map(|dim| dim.trim().parse().ok().filter(|dim: &u64| *dim > 0));
     let shape = dims.take(limits::DIMENSIONS_MAX as usize + 1).collect::<Option<Vec<_>>>()?;
@@ -98,7 +105,7 @@ impl ColumnInfo {
                 let bytes = shape.iter().try_fold(dtype.size_bytes(), |b, dim| b.checked_mul(*dim));
                 size.is_some() && bytes == size
             }
-            Value::Bytes => size.is_none(),
+            Value::Bytes(_) => size.is_none(),
             Value::Unknown => size != Some(0),
         };
         let known = size.map(u32::try_from).transpose();
@@ -199,16 +206,20 @@ mod tests {
     #[test]
     fn encodings_of_the_writer_are_recognised() {
         let array = |dtype, shape: &[u64]| Value::Array(dtype, shape.to_vec());
+        let bytes = Value::Bytes(Logical::Bytes);
         for (encoding, value) in [
             ("int", array(Dtype::I64, &[])),
             ("uint8", array(Dtype::U8, &[])),
             ("float16", array(Dtype::F16, &[])),
             ("ndarray:float32:2,3", array(Dtype::F32, &[2, 3])),
             ("ndarray:int16: 7", array(Dtype::I16, &[7])),
-            ("ndarray:int16", Value::Bytes),
-            ("ndarray", Value::Bytes),
-            ("list[jpeg]", Value::Bytes),
-            ("pkl", Value::Bytes),
+            ("ndarray:int16", bytes.clone()),
+            ("ndarray", bytes.clone()),
+            ("list[jpeg]", bytes.clone()),
+            ("pkl", bytes),
+            ("str", Value::Bytes(Logical::Text)),
+            ("json", Value::Bytes(Logical::Json)),
+            ("png", Value::Bytes(Logical::Image)),
             ("bool", Value::Unknown),
             ("<f4", Value::Unknown),
             ("ndarray:complex64:2", Value::Unknown),

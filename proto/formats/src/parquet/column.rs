@@ -15,7 +15,7 @@ use super::{
     whole_page,
 };
 use crate::{
-    Block, Blocks, Column, Dtype, Fault, PlacedBlock, Rows, RowsWanted,
+    Block, Blocks, Column, Dtype, Fault, Logical, PlacedBlock, Rows, RowsWanted,
     block::{Aspect, Codec, Physical},
 };
 
@@ -183,16 +183,17 @@ impl ColumnScan {
         let valid = Column {
             name: format!("{}.{VALID}", self.leaf.name),
             dtype: Dtype::Bool,
+            logical: Logical::Boolean,
             shape: Vec::new(),
             ragged: false,
             rows: Rows::Blocks(valid),
             absent: Vec::new(),
         };
-        let Shape { dtype, shape, ragged, .. } = self.shape;
+        let Shape { dtype, logical, shape, ragged, .. } = self.shape;
         let lengths = ragged.then_some(self.lengths);
         let values = Blocks { blocks: self.blocks, lengths, is_redundant: false };
         let (name, rows) = (self.leaf.name, Rows::Blocks(values));
-        [Column { name, dtype, shape, ragged, rows, absent: Vec::new() }, valid]
+        [Column { name, dtype, logical, shape, ragged, rows, absent: Vec::new() }, valid]
     }
 
     fn wanted(&self, rows: u32) -> RowsWanted {

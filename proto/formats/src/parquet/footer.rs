@@ -6,7 +6,7 @@
 //! than the number of nulls.
 
 use super::thrift::{Kind, Reader};
-use crate::Fault;
+use crate::{Fault, Logical, TimeUnit};
 
 /// Most chunks that are kept: columns times row groups.
 const CHUNKS_MAX: usize = 1 << 20;
@@ -53,6 +53,10 @@ pub(super) enum Annotation {
     Map,
     Decimal,
     Float16,
+    /// All values are null.
+    Null,
+    /// The values mean this, and are coded as without it.
+    Meaning(Logical),
     Integer {
         bits: u8,
         is_signed: bool,
@@ -164,15 +168,22 @@ impl Element {
 fn converted(number: i64) -> Annotation {
     let integer = |bits, is_signed| Annotation::Integer { bits, is_signed };
     match number {
+        0 | 4 => Annotation::Meaning(Logical::Text),
         1 | 2 => Annotation::Map,
         3 => Annotation::List,
         5 => Annotation::Decimal,
+        6 => Annotation::Meaning(Logical::Date),
+        7 => Annotation::Meaning(Logical::Time(TimeUnit::Millisecond)),
+        8 => Annotation::Meaning(Logical::Time(TimeUnit::Microsecond)),
+        9 => Annotation::Meaning(Logical::Timestamp(TimeUnit::Millisecond)),
+        10 => Annotation::Meaning(Logical::Timestamp(TimeUnit::Microsecond)),
         11 => integer(8, false),
         12 => integer(16, false),
         13 => integer(32, false),
         14 => integer(64, false),
         15 => integer(8, true),
         16 => integer(16, true),
+        19 => Annotation::Meaning(Logical::Json),
         _ => Annotation::None,
     }
 }
@@ -186,6 +197,16 @@ fn logical_type(reader: &mut Reader<'_>, kind: Kind) -> Result<Option<Annotation
     let mut found = None;
     reader.fields(|reader, field, kind| {
         found = match field {
+            1 | 4 => Some(Annotation::Meaning(Logical::Text)),
+            6 => Some(Annotation::Meaning(Logical::Date)),
+            11 => Some(Annotation::Null),
+            12 => Some(Annotation::Meaning(Logical::Json)),
+            7 | 8 => {
+                let unit = time_unit(reader, kind)?;
+                let logical = if field == 7 { Logical::Time } else { Logical::Timestamp };
+                found = unit.map(|unit| Annotation::Meaning(logical(unit)));
+                return Ok(());
+            }
             2 => Some(Annotation::Map),
             3 => Some(Annotation::List),
             5 => Some(Annotation::Decimal),
@@ -207,6 +228,28 @@ fn logical_type(reader: &mut Reader<'_>, kind: Kind) -> Result<Option<Annotation
         reader.skip(kind)
     })?;
     Ok(found)
+}
+
+/// Reads the unit of a `TimeType` or `TimestampType`: a union in their second field.
+fn time_unit(reader: &mut Reader<'_>, kind: Kind) -> Result<Option<TimeUnit>, Fault> {
+    let mut unit = None;
+    if kind != Kind::Struct {
+        reader.skip(kind)?;
+        return Ok(None);
+    }
+    reader.fields(|reader, field, kind| match (field, kind) {
+        (2, Kind::Struct) => reader.fields(|reader, field, kind| {
+            unit = match field {
+                1 => Some(TimeUnit::Millisecond),
+                2 => Some(TimeUnit::Microsecond),
+                3 => Some(TimeUnit::Nanosecond),
+                _ => unit,
+            };
+            reader.skip(kind)
+        }),
+        _ => reader.skip(kind),
+    })?;
+    Ok(unit)
 }
 
 impl Group {

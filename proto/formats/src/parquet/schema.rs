@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use larder_base::limits;
 
 use super::footer::{Annotation, Element, Repetition};
-use crate::{Dtype, Fault, block::Physical, shown};
+use crate::{Dtype, Fault, Logical, block::Physical, shown};
 
 /// Most levels of a schema.
 const DEPTH_MAX: usize = 16;
@@ -36,6 +36,7 @@ pub(super) struct Leaf {
 pub(super) struct Shape {
     pub(super) physical: Physical,
     pub(super) dtype: Dtype,
+    pub(super) logical: Logical,
     /// The shape of a row; of a ragged row, that of an element.
     pub(super) shape: Vec<u64>,
     pub(super) ragged: bool,
@@ -225,5 +226,12 @@ fn values(element: &Element, number: i64) -> Result<Shape, String> {
             (Dtype::U8, vec![bytes], false)
         }
     };
-    Ok(Shape { physical, dtype, shape, ragged })
+    let logical = match element.annotation {
+        Annotation::Meaning(logical) if logical.fits(dtype) => logical,
+        _ if matches!(physical, Physical::Bytes) => Logical::Bytes,
+        _ if element.annotation == Annotation::Float16 => Logical::Number,
+        _ if matches!(physical, Physical::Fixed) => Logical::Bytes,
+        _ => Logical::of(dtype),
+    };
+    Ok(Shape { physical, dtype, logical, shape, ragged })
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use larder_base::limits;
 
 use super::header::escaped;
-use crate::{Column, Dtype, Inline, Rows, Spans, Table};
+use crate::{Column, Dtype, Inline, Logical, Rows, Spans, Table};
 
 /// The column of the keys.
 const KEY: &str = "__key__";
@@ -134,6 +134,7 @@ impl Samples {
         columns.push(Column {
             name: KEY.into(),
             dtype: Dtype::U8,
+            logical: Logical::Text,
             shape: vec![],
             ragged: true,
             rows: Rows::Inline(self.keys),
@@ -195,11 +196,15 @@ impl Growing {
 
     fn grown(self) -> Column {
         let ragged = self.integers.is_none();
-        let (dtype, rows) = match self.integers {
-            Some(integers) => (Dtype::I64, Rows::Inline(integers)),
-            None => (Dtype::U8, Rows::Spans(self.spans)),
+        let (dtype, logical, rows) = match self.integers {
+            Some(integers) => (Dtype::I64, Logical::Number, Rows::Inline(integers)),
+            None => {
+                let extension = self.suffix.rsplit('.').next().unwrap_or_default();
+                (Dtype::U8, Logical::of_extension(extension), Rows::Spans(self.spans))
+            }
         };
-        Column { name: self.suffix, dtype, shape: vec![], ragged, rows, absent: self.absent }
+        let (name, absent) = (self.suffix, self.absent);
+        Column { name, dtype, logical, shape: vec![], ragged, rows, absent }
     }
 }
 

@@ -6,11 +6,11 @@
 //! files lie in folders, `label` is the number of the first folder, sorted by name, as
 //! torchvision's `ImageFolder` has it. The names of these classes are metadata of the dataset.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use larder_base::limits;
 use larder_formats::{
-    Column, Fault, Inline, Rows, Spans, Table,
+    Column, Fault, Inline, Logical, Rows, Spans, Table,
     metadata::{Metadata, parse_csv, parse_jsonl},
     shown,
 };
@@ -19,7 +19,7 @@ use super::scan::in_file;
 use crate::{
     DatasetError, Dtype, ObjectInfo, Origin, OriginUri,
     index::{
-        LeftOut, Progress,
+        LeftOut, Progress, extension,
         headers::read_all,
         npy::{Array, Npy},
     },
@@ -44,8 +44,16 @@ type Sample = (ObjectInfo, Column);
 
 /// Makes the columns of files whose rows are all their bytes.
 pub(super) fn bytes(files: Vec<ObjectInfo>, left_out: &mut Vec<LeftOut>) -> Vec<Sample> {
+    let logical =
+        |file: &ObjectInfo| Logical::of_extension(&extension(&file.key).to_ascii_lowercase());
+    let kinds: HashSet<Logical> = files.iter().map(logical).collect();
+    // Files of several kinds have only their bytes in common.
+    let logical = match kinds.into_iter().collect::<Vec<_>>()[..] {
+        [only] => only,
+        _ => Logical::Bytes,
+    };
     let sample = |file: ObjectInfo| {
-        let data = one_span(Dtype::U8, Vec::new(), true, 0, file.size_bytes);
+        let data = one_span((Dtype::U8, logical), Vec::new(), true, 0, file.size_bytes);
         in_range(file, data, left_out)
     };
     files.into_iter().filter_map(sample).collect()
@@ -64,18 +72,26 @@ pub(super) async fn arrays(
     let ragged = headers.windows(2).any(|pair| pair[0].1.shape != pair[1].1.shape);
     let sample = |(file, array): (ObjectInfo, Array)| {
         let shape = if ragged { array.shape.into_iter().skip(1).collect() } else { array.shape };
-        let data = one_span(array.dtype, shape, ragged, array.offset, array.bytes);
+        let kind = (array.dtype, Logical::of(array.dtype));
+        let data = one_span(kind, shape, ragged, array.offset, array.bytes);
         in_range(file, data, left_out)
     };
     Ok(headers.into_iter().filter_map(sample).collect())
 }
 
 /// The column of one row at this place of a file. `None` if it has 4 GiB or more.
-fn one_span(dtype: Dtype, shape: Vec<u64>, ragged: bool, at: u64, bytes: u64) -> Option<Column> {
+fn one_span(
+    (dtype, logical): (Dtype, Logical),
+    shape: Vec<u64>,
+    ragged: bool,
+    at: u64,
+    bytes: u64,
+) -> Option<Column> {
     let mut spans = Spans::default();
     spans.push(at, u32::try_from(bytes).ok()?);
     let rows = Rows::Spans(spans);
-    Some(Column { name: DATA.to_owned(), dtype, shape, ragged, rows, absent: Vec::new() })
+    let (name, absent) = (DATA.to_owned(), Vec::new());
+    Some(Column { name, dtype, logical, shape, ragged, rows, absent })
 }
 
 fn in_range(file: ObjectInfo, data: Option<Column>, left_out: &mut Vec<LeftOut>) -> Option<Sample> {
@@ -143,8 +159,11 @@ fn first_folder(key: &str) -> Option<&str> {
     key.split_once('/').map(|(folder, _)| folder)
 }
 
+/// Makes a column of texts if it is ragged, else of numbers or booleans.
 fn column(name: &str, dtype: Dtype, ragged: bool, rows: Rows) -> Column {
-    Column { name: name.to_owned(), dtype, shape: Vec::new(), ragged, rows, absent: Vec::new() }
+    let (name, shape, absent) = (name.to_owned(), Vec::new(), Vec::new());
+    let logical = if ragged { Logical::Text } else { Logical::of(dtype) };
+    Column { name, dtype, logical, shape, ragged, rows, absent }
 }
 
 fn inline(value: &[u8]) -> Rows {

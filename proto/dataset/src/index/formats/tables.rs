@@ -7,7 +7,7 @@ use larder_base::{Counted, limits};
 use larder_formats::{Block, Blocks, Column, Inline, PlacedBlock, Rows, Spans, Table, shown};
 
 use crate::{
-    ColumnSpec, DatasetError, Dtype, GroupSpec, Layout, ObjectInfo, OriginUri, RowLocator,
+    ColumnSpec, DatasetError, Dtype, GroupSpec, Layout, Logical, ObjectInfo, OriginUri, RowLocator,
     TensorSpec,
     index::{
         LeftOut,
@@ -51,6 +51,7 @@ impl FromStr for Missing {
 struct Agreed {
     name: String,
     dtype: Dtype,
+    logical: Logical,
     shape: Vec<u64>,
     ragged: bool,
     layout: Layout,
@@ -161,21 +162,22 @@ fn agree(
             let known = agreed.iter_mut().find(|(known, _)| known.name == column.name);
             let Some((known, owner)) = known else {
                 let (name, shape) = (column.name.clone(), column.shape.clone());
-                let (dtype, ragged, layout) = (column.dtype, column.ragged, layout_of(column));
-                agreed.push((Agreed { name, dtype, shape, ragged, layout }, &file.key));
+                let Column { dtype, logical, ragged, .. } = *column;
+                let layout = layout_of(column);
+                agreed.push((Agreed { name, dtype, logical, shape, ragged, layout }, &file.key));
                 continue;
             };
             if layout_of(column) == Layout::Spans {
                 known.layout = Layout::Spans;
             }
-            let same = (known.dtype, &known.shape, known.ragged);
-            if same != (column.dtype, &column.shape, column.ragged) {
+            let same = (known.dtype, known.logical, &known.shape, known.ragged);
+            if same != (column.dtype, column.logical, &column.shape, column.ragged) {
                 let why = format!(
                     "column '{}' is {} in '{owner}' and {} in '{}': index them under prefixes of \
                      their own, or leave it out with --columns",
                     shown(&column.name),
-                    described(known.dtype, &known.shape, known.ragged),
-                    described(column.dtype, &column.shape, column.ragged),
+                    described(known.dtype, known.logical, &known.shape, known.ragged),
+                    described(column.dtype, column.logical, &column.shape, column.ragged),
                     file.key,
                 );
                 return Err(DatasetError::Inconsistent { prefix: uri.clone(), why });
@@ -185,9 +187,14 @@ fn agree(
     Ok(agreed.into_iter().map(|(column, _)| column).collect())
 }
 
-fn described(dtype: Dtype, shape: &[u64], ragged: bool) -> String {
+/// Describes a column as `int64 []` or `timestamp[ms] (int64 [])`.
+fn described(dtype: Dtype, logical: Logical, shape: &[u64], ragged: bool) -> String {
     let rows = if ragged { " of any length" } else { "" };
-    format!("{} {shape:?}{rows}", dtype.name())
+    let physical = format!("{} {shape:?}{rows}", dtype.name());
+    match logical {
+        Logical::Number | Logical::Boolean => physical,
+        _ => format!("{logical} ({physical})"),
+    }
 }
 
 /// Returns the layout of a column. Rows with gaps between them are listed one by one, so that
@@ -282,15 +289,16 @@ impl Agreed {
             true => RowLocator::Ragged,
             false => RowLocator::Strided { row_bytes, stride_bytes: row_bytes },
         };
-        let (name, dtype, shape) = (self.name.clone(), self.dtype, self.shape.clone());
-        TensorSpec { name, dtype, shape, locator, layout: self.layout }
+        let (name, shape) = (self.name.clone(), self.shape.clone());
+        let Self { dtype, logical, layout, .. } = *self;
+        TensorSpec { name, dtype, logical, shape, locator, layout }
     }
 
     /// Makes the column of a file that has none of its values. `blocks` are the rows of each block
     /// of the file's other columns.
     fn absent(&self, rows: u64, blocks: &[u32]) -> Column {
-        let (name, dtype, shape) = (self.name.clone(), self.dtype, self.shape.clone());
-        let ragged = self.ragged;
+        let (name, shape) = (self.name.clone(), self.shape.clone());
+        let Self { dtype, logical, ragged, .. } = *self;
         let places = match self.layout {
             Layout::Inline => {
                 let bytes = if ragged { 0 } else { self.row_bytes() };
@@ -314,7 +322,8 @@ impl Agreed {
                 Rows::Spans(spans)
             }
         };
-        Column { name, dtype, shape, ragged, rows: places, absent: (0..rows).collect() }
+        let absent = (0..rows).collect();
+        Column { name, dtype, logical, shape, ragged, rows: places, absent }
     }
 }
 
@@ -465,8 +474,15 @@ mod tests {
 
     fn numbers(name: &str) -> Column {
         let rows = Rows::Strided { begin: 0, stride: 8 };
-        let (name, absent) = (name.to_owned(), Vec::new());
-        Column { name, dtype: Dtype::I64, shape: Vec::new(), ragged: false, rows, absent }
+        Column {
+            name: name.to_owned(),
+            dtype: Dtype::I64,
+            logical: Logical::Number,
+            shape: Vec::new(),
+            ragged: false,
+            rows,
+            absent: Vec::new(),
+        }
     }
 
     fn file(key: &str) -> ObjectInfo {

@@ -71,6 +71,7 @@ fn contents(tensors: &[Tensor], shards: &[(u64, [u8; 32])]) -> [u8; 32] {
         state.update(&(tensor.name.len() as u64).to_le_bytes());
         state.update(tensor.name.as_bytes());
         state.update(&tensor.dtype.code().to_le_bytes());
+        state.update(&tensor.logical.code().to_le_bytes());
         state.update(&[u8::from(tensor.is_ragged())]);
         state.update(&(tensor.shape.len() as u64).to_le_bytes());
         state.update(&shape.collect::<Vec<_>>());
@@ -209,6 +210,7 @@ fn encode_tensors(
             dimensions: small(tensor.shape.len())?,
             dtype: tensor.dtype.code(),
             layout: tensor.layout.code(),
+            logical: tensor.logical.code(),
         };
         record.encode(body);
     }
