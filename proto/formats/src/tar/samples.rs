@@ -55,6 +55,10 @@ impl Samples {
             self.leave_out(path, "is metadata by its name");
             return Ok(None);
         }
+        if is_sidecar(path) {
+            self.leave_out(path, "is a sidecar file of macOS");
+            return Ok(None);
+        }
         let Some((key, suffix)) = key_and_suffix(path) else {
             self.leave_out(path, "has no extension");
             return Ok(None);
@@ -212,6 +216,13 @@ impl Growing {
 fn is_metadata(path: &[u8]) -> bool {
     let first = path.split(|byte| *byte == b'/').next().unwrap_or_default();
     first.len() >= 4 && first.starts_with(b"__") && first.ends_with(b"__")
+}
+
+/// Returns whether macOS wrote this member beside another: its tar and zip programs do.
+fn is_sidecar(path: &[u8]) -> bool {
+    let mut segments = path.rsplit(|byte| *byte == b'/');
+    segments.next().is_some_and(|name| name.starts_with(b"._"))
+        || segments.any(|folder| folder == b"__MACOSX")
 }
 
 /// Splits a path as webdataset does: `^((?:.*/|)[^.]+)[.]([^/]*)$`. The suffix begins after the
