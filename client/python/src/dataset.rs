@@ -50,7 +50,7 @@ impl Dataset {
     #[staticmethod]
     fn open(
         py: Python<'_>,
-        uri: String,
+        uris: Vec<String>,
         cluster: Option<String>,
         manifest: Option<String>,
         local: bool,
@@ -70,7 +70,7 @@ impl Dataset {
         if let Some(manifest) = manifest {
             options = options.manifest(manifest);
         }
-        let inner = interruptible(py, move |_| options.open(&uri))?;
+        let inner = interruptible(py, move |_| options.open_all(&uris))?;
         Ok(Self { inner })
     }
 

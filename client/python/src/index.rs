@@ -4,7 +4,10 @@ use std::str::FromStr;
 
 use larder_client::{
     Error, ErrorKind,
-    admin::{Dtype, IndexOptions, IndexProgress, Indexed, OriginUri, TokenSpec, index_prefix},
+    admin::{
+        Dtype, IndexOptions, IndexProgress, Indexed, OriginUri, TokenSpec, index_prefix,
+        index_warnings, left_out_by_reason,
+    },
 };
 use pyo3::{prelude::*, types::PyDict};
 
@@ -14,7 +17,7 @@ use crate::{dataset, error::OrRaise, wait::watched};
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Request {
-    uri: String,
+    uris: Vec<String>,
     tag: Option<String>,
     shard_bytes: Option<u64>,
     dtype: Option<String>,
@@ -23,7 +26,7 @@ pub(crate) struct Request {
     checksum: bool,
     manifest: Option<String>,
     key: Option<String>,
-    include: Option<String>,
+    include: Vec<String>,
     format: Option<String>,
     file_samples: bool,
     columns: Option<Vec<String>>,
@@ -97,12 +100,13 @@ pub(crate) fn index<'py>(
     progress: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = request.options().or_raise(py)?;
-    let uri = request.uri;
+    let uris = request.uris;
     let watch = |step| match &progress {
         Some(progress) => progress.call1(facts(step)).map(drop),
         None => Ok(()),
     };
-    let indexed = watched(py, move |cancel, say| index_prefix(&uri, &options, say, cancel), watch)?;
+    let indexed =
+        watched(py, move |cancel, say| index_prefix(&uris, &options, say, cancel), watch)?;
     report(py, &indexed)
 }
 
@@ -128,5 +132,9 @@ fn report<'py>(py: Python<'py>, indexed: &Indexed) -> PyResult<Bound<'py, PyDict
     report.set_item("bytes", manifest.total_bytes())?;
     report.set_item("tensors", dataset::facts(manifest.tensors()))?;
     report.set_item("left_out", left_out.collect::<Vec<_>>())?;
+    let reasons = left_out_by_reason(&indexed.left_out);
+    let reasons = reasons.iter().map(|group| (&*group.why, group.count));
+    report.set_item("reasons", reasons.collect::<Vec<_>>())?;
+    report.set_item("warnings", index_warnings(&indexed.snapshot))?;
     Ok(report)
 }

@@ -5,9 +5,9 @@ use std::{
     path::{Path, PathBuf, absolute},
 };
 
-use larder_dataset::{DatasetRef, OriginUri, UriError};
+use larder_dataset::{Addressed, DatasetError, NamedFiles, OriginUri, UriError};
 
-use crate::{DatasetName, Error, ErrorKind};
+use crate::{DatasetName, Error, ErrorKind, runtime};
 
 /// A text with such a beginning is a path, even if the file does not exist.
 const BEGINNINGS: [&str; 4] = ["/", "./", "../", "~/"];
@@ -16,9 +16,28 @@ const BEGINNINGS: [&str; 4] = ["/", "./", "../", "~/"];
 const GENERAL_HINT: &str = "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or \
                             file:///folder, with @tag or without";
 
-pub(super) fn parse_name(uri: &str, manifest: Option<&str>) -> Result<DatasetName, Error> {
-    let reference = DatasetRef::parse(uri).map_err(|error| not_an_address(uri, error))?;
-    Ok(DatasetName { reference, manifest: manifest.map(parse_uri).transpose()? })
+/// Finds the dataset that addresses name. The files among them, if they do not name a prefix.
+pub(super) fn find_name(
+    uris: &[String],
+    manifest: Option<&str>,
+) -> Result<(DatasetName, Option<NamedFiles>), Error> {
+    let manifest = manifest.map(parse_uri).transpose()?;
+    let (reference, files) = match resolved(uris)? {
+        Addressed::Prefix(reference) => (reference, None),
+        Addressed::Files(files) => (files.reference(), Some(files)),
+    };
+    Ok((DatasetName { reference, manifest }, files))
+}
+
+/// Finds out what addresses mean.
+pub(super) fn resolved(uris: &[String]) -> Result<Addressed, Error> {
+    runtime::block_on(larder_dataset::resolve(uris))?.map_err(|error| match error {
+        DatasetError::Uri(error) => not_an_address(uris.first().map_or("", |uri| uri), error),
+        error => {
+            let what = format!("cannot look for {}", uris.join(", "));
+            Error::new(ErrorKind::from(&error), what).with_source(error)
+        }
+    })
 }
 
 /// Parses the address of a prefix or an object.
@@ -71,6 +90,8 @@ fn folder_at(text: &str) -> Option<OriginUri> {
 
 #[cfg(test)]
 mod tests {
+    use larder_dataset::DatasetRef;
+
     use super::*;
 
     fn address(text: &str) -> Option<String> {
@@ -92,8 +113,8 @@ mod tests {
 
     #[test]
     fn web_address_and_pattern_get_a_hint_with_the_prefix() {
-        let refused = |text| {
-            let error = parse_name(text, None).unwrap_err();
+        let refused = |text: &str| {
+            let error = find_name(&[text.to_owned()], None).unwrap_err();
             let words = |text: Option<&str>| text.unwrap_or_default().to_owned();
             (words(error.why()), words(error.advice_text()))
         };

@@ -4,24 +4,26 @@ use std::fmt;
 
 use larder_base::{limits, printable_line};
 use larder_dataset::{
-    DatasetError, IndexOptions, IndexProgress, Indexed, Opened, Origin, OriginUri, Snapshot, index,
+    Addressed, DatasetError, IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation,
+    NamedFiles, Opened, Origin, OriginError, OriginUri, Snapshot, find_with, index, index_warnings,
+    left_out_by_reason,
 };
 
-use super::address::parse_prefix;
-use crate::{CancelToken, Error, ErrorKind, OpenDataset, runtime};
+use super::address::{parse_prefix, resolved};
+use crate::{CancelToken, DatasetName, Error, ErrorKind, OpenDataset, runtime};
 
 /// The report of indexing an opened prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedNow {
     /// How samples are formed of the files, as [`Snapshot::summary`].
     pub samples: String,
-    /// As [`Snapshot::one_sample_per_file`].
-    pub warning: Option<String>,
+    /// As [`index_warnings`].
+    pub warnings: Vec<String>,
     /// The address of the new manifest.
     pub manifest: String,
-    /// The first files that were left out, each with the reason.
+    /// What was left out, counted by reason: the most frequent reasons.
     pub left_out: Vec<String>,
-    /// How many files were left out.
+    /// The number of reasons.
     pub left_out_count: u64,
 }
 
@@ -31,22 +33,31 @@ impl IndexedNow {
         opened.indexed_now.then(|| {
             let (manifest, leaves) = (opened.manifest.clone(), opened.leaves.clone());
             let snapshot = Snapshot { manifest, leaves };
-            let left_out = opened.left_out.iter().map(ToString::to_string);
-            Self {
-                samples: snapshot.summary(),
-                warning: snapshot.one_sample_per_file(),
-                manifest: opened.location.uri().to_string(),
-                left_out: first(left_out),
-                left_out_count: opened.left_out.len() as u64,
-            }
+            Self::new(&snapshot, &opened.location, &opened.left_out)
         })
+    }
+
+    /// The report of indexing files that were named.
+    fn of_files(indexed: &Indexed) -> Self {
+        Self::new(&indexed.snapshot, &indexed.location, &indexed.left_out)
+    }
+
+    fn new(snapshot: &Snapshot, location: &ManifestLocation, left_out: &[LeftOut]) -> Self {
+        let left_out = left_out_by_reason(left_out);
+        Self {
+            samples: snapshot.summary(),
+            warnings: index_warnings(snapshot),
+            manifest: location.uri().to_string(),
+            left_out_count: left_out.len() as u64,
+            left_out: first(left_out.iter().map(ToString::to_string)),
+        }
     }
 
     /// The report of indexing by a node.
     pub(super) fn by_node(snapshot: &Snapshot, opened: OpenDataset) -> Self {
         Self {
             samples: snapshot.summary(),
-            warning: snapshot.one_sample_per_file(),
+            warnings: index_warnings(snapshot),
             manifest: opened.manifest_uri,
             left_out: first(opened.left_out.into_iter()),
             left_out_count: opened.left_out_count,
@@ -68,17 +79,47 @@ impl fmt::Display for IndexedNow {
         if left_out.is_empty() {
             return Ok(());
         }
-        write!(f, "; left out: {}", left_out.join(", "))?;
+        write!(f, "; left out: {}", left_out.join("; "))?;
         match left_out_count.saturating_sub(left_out.len() as u64) {
             0 => Ok(()),
-            more => write!(f, ", and {more} more (larder dataset index lists them)"),
+            more => write!(f, "; and for {more} more reasons (larder dataset index --list)"),
         }
     }
 }
 
+/// Indexes the files of a dataset if they have no manifest. `None` if they have one, or if this
+/// process can't look: then a node may have it.
+pub(super) fn index_files(
+    files: &NamedFiles,
+    name: &DatasetName,
+) -> Result<Option<IndexedNow>, Error> {
+    let indexed = runtime::block_on(async {
+        let origin = Origin::connect(&files.prefix).await?;
+        let home = name.manifest.as_ref();
+        if find_with(&origin, &name.reference, home).await?.is_some() {
+            return Ok(None);
+        }
+        let options = IndexOptions {
+            include: files.include.clone(),
+            tag: Some(files.tag()),
+            manifest: name.manifest.clone(),
+            ..IndexOptions::default()
+        };
+        Box::pin(index(&origin, &files.prefix, &options, &|_| {})).await.map(Some)
+    })?;
+    match indexed {
+        Ok(indexed) => Ok(indexed.map(|indexed| IndexedNow::of_files(&indexed))),
+        Err(DatasetError::Origin(OriginError::Credentials { .. } | OriginError::Denied { .. })) => {
+            Ok(None)
+        }
+        Err(error) => Err(index_error(&files.prefix, error)),
+    }
+}
+
 /// Indexes a prefix, as [`index()`], and waits for it. Threads of this library call `progress`.
-/// After cancellation it ends soon, and publishes only if it had already begun to. Warns if each
-/// file looks like one sample.
+/// After cancellation it ends soon, and publishes only if it had already begun to. Says as warnings
+/// what [`index_warnings`] finds. `uris` may also name files: see
+/// [`OpenOptions::open_all`](crate::OpenOptions::open_all). Their tag is then that of their names.
 ///
 /// # Errors
 /// - `InvalidArgument` for an invalid prefix or data that can't be indexed, with the object and
@@ -86,20 +127,39 @@ impl fmt::Display for IndexedNow {
 /// - The origin's error.
 /// - An error if it was cancelled.
 pub fn index_prefix(
-    uri: &str,
+    uris: &[String],
     options: &IndexOptions,
     progress: &(dyn Fn(IndexProgress) + Send + Sync),
     cancel: &CancelToken,
 ) -> Result<Indexed, Error> {
-    let prefix = &parse_prefix(uri)?;
+    let (prefix, options) = match (uris, resolved(uris)?) {
+        ([uri], Addressed::Prefix(_)) => (parse_prefix(uri)?, options.clone()),
+        (_, Addressed::Files(files)) => with_files(files, options)?,
+        (_, Addressed::Prefix(reference)) => (reference.uri().clone(), options.clone()),
+    };
+    let (prefix, options) = (&prefix, &options);
     let indexed = runtime::block_on(cancel.unless(async {
         let origin = Origin::connect(prefix).await.map_err(DatasetError::from)?;
         Box::pin(index(&origin, prefix, options, progress)).await
     }))??;
     let indexed = indexed.map_err(|error| index_error(prefix, error))?;
-    let warning = indexed.snapshot.one_sample_per_file();
-    warning.iter().for_each(|warning| tracing::warn!("{prefix}: {warning}"));
+    let warnings = index_warnings(&indexed.snapshot);
+    warnings.iter().for_each(|warning| tracing::warn!("{prefix}: {warning}"));
     Ok(indexed)
+}
+
+/// The prefix of files, and the options to index them.
+fn with_files(
+    files: NamedFiles,
+    options: &IndexOptions,
+) -> Result<(OriginUri, IndexOptions), Error> {
+    if !options.include.is_empty() {
+        let what = "files are named by their addresses, and by include as well";
+        return Err(Error::new(ErrorKind::InvalidArgument, what).hint("name them in one way"));
+    }
+    let tag = options.tag.clone().or_else(|| Some(files.tag()));
+    let NamedFiles { prefix, include } = files;
+    Ok((prefix, IndexOptions { include, tag, ..options.clone() }))
 }
 
 /// The client's error for a prefix that could not be indexed.
@@ -117,7 +177,7 @@ mod tests {
         let left_out = first(left_out.iter().map(ToString::to_string));
         let samples = "8 samples (x uint8) from 2 files".to_owned();
         let manifest = "s3://b/p/.larder/x".to_owned();
-        IndexedNow { samples, warning: None, manifest, left_out, left_out_count }
+        IndexedNow { samples, warnings: Vec::new(), manifest, left_out, left_out_count }
     }
 
     #[test]

@@ -10,8 +10,11 @@ use std::{iter, sync::Arc, time::Duration};
 use larder_dataset::{DatasetError, Leaf, Manifest};
 
 use super::{
-    Dataset, IDLE_BYTES_MAX, IDLE_MAX, added::warn_if_added, address::parse_name, all_samples,
-    index::IndexedNow,
+    Dataset, IDLE_BYTES_MAX, IDLE_MAX,
+    added::warn_if_added,
+    address::find_name,
+    all_samples,
+    index::{IndexedNow, index_files},
 };
 use crate::{
     Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostOptions,
@@ -70,15 +73,30 @@ impl OpenOptions {
     /// # Errors
     /// As [`Dataset::open`].
     pub fn open(self, uri: &str) -> Result<Dataset, Error> {
-        let name = parse_name(uri, self.manifest.as_deref())?;
+        self.open_all(&[uri.to_owned()])
+    }
+
+    /// Opens the dataset of several addresses under one prefix, of files or of folders. Braces in
+    /// them stand for several names: `s3://bucket/data/{000..146}.tar`. Indexes the files if they
+    /// have no manifest.
+    ///
+    /// # Errors
+    /// As [`Dataset::open`].
+    pub fn open_all(self, uris: &[String]) -> Result<Dataset, Error> {
+        let (name, files) = find_name(uris, self.manifest.as_deref())?;
         process::check_files()?;
+        let indexed_files = match &files {
+            Some(files) => index_files(files, &name)?,
+            None => None,
+        };
         let cluster = match (&self.cluster, &self.host) {
             (Some(addresses), _) => Some(Cluster::new(addresses)?),
             (None, Some(host)) => Some(cluster_of_host(host, &name)?),
             (None, None) => None,
         };
         let (opened, opened_by_node) = read(&name, cluster.as_deref(), self.fetch.local)?;
-        let Opened { manifest, leaves, indexed_by_node, mut indexed_now } = opened;
+        let Opened { manifest, leaves, indexed_by_node, indexed_now } = opened;
+        let mut indexed_now = indexed_now.or(indexed_files);
         let view = all_samples(&manifest)?;
         let fetcher = Fetcher::with_leaves(manifest, leaves, &name, cluster, self.fetch);
         if let Some(by_node) = indexed_by_node {
@@ -87,7 +105,7 @@ impl OpenOptions {
         if let Some(indexed) = &indexed_now {
             let uri = name.reference.uri();
             tracing::warn!("{uri} {indexed}");
-            indexed.warning.iter().for_each(|warning| tracing::warn!("{uri}: {warning}"));
+            indexed.warnings.iter().for_each(|warning| tracing::warn!("{uri}: {warning}"));
         }
         if indexed_now.is_none() {
             warn_if_added(&name, fetcher.manifest());

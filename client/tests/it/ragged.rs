@@ -60,7 +60,8 @@ fn indexed(folder: &TempDir) -> Dataset {
         shard_bytes: 20_000,
         ..admin::IndexOptions::default()
     };
-    admin::index_prefix(&uri, &options, &|_| {}, &CancelToken::never()).expect("an index");
+    admin::index_prefix(&[uri.clone()], &options, &|_| {}, &CancelToken::never())
+        .expect("an index");
     Dataset::open(&uri, None).expect("a dataset")
 }
 

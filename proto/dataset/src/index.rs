@@ -9,27 +9,28 @@
 //! lines, small members of tars), or for checksums and keys.
 
 mod added;
+mod braces;
 mod checksum;
 mod formats;
 mod group;
 mod headers;
 mod include;
 mod keys;
+mod left_out;
+mod listed;
 mod npy;
 mod publish;
 mod ragged;
 mod safetensors;
+mod selection;
 mod tokens;
+mod warnings;
 
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    fmt,
+    mem,
 };
-
-use larder_base::{Bytes, limits};
-use larder_formats::shown;
-use serde::Serialize;
 
 use crate::home::{cache_home, is_key_tag, key_tag};
 use crate::{
@@ -38,20 +39,28 @@ use crate::{
 };
 pub use added::{added_warning, count_added};
 pub use checksum::shard_checksum;
+pub(crate) use formats::format_of;
 pub use formats::{Format, Missing};
 use group::Plan;
 use include::Include;
+use larder_base::{Bytes, limits};
+use larder_formats::shown;
+pub use left_out::{LeftOut, LeftOutGroup, left_out_by_reason};
+pub use listed::{Verdict, verdicts};
 pub(crate) use publish::read_tag;
+use selection::Selection;
+pub use warnings::index_warnings;
 
 /// The options of indexing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexOptions {
     /// The target size of shards, in bytes: 4 KiB to 1 GiB.
     pub shard_bytes: u64,
-    /// Take only files whose key under the prefix matches this pattern: `*` and `?` stand for
-    /// characters of one segment, `**/` for any folders, `[0-9]` for one of a range. The metadata
-    /// of the manifest notes it as `include`.
-    pub include: Option<String>,
+    /// Take only files whose key under the prefix matches one of these patterns: `*` and `?` stand
+    /// for characters of one segment, `**/` for any folders, `[0-9]` for one of a range, and
+    /// `{000..146}` or `{a,b}` for several names. Empty for all files. The metadata of the manifest
+    /// notes them as `include`.
+    pub include: Vec<String>,
     /// The format of the files.
     pub format: Format,
     /// Whether each `.npy` file is one sample. Otherwise its first dimension counts samples.
@@ -77,7 +86,7 @@ impl Default for IndexOptions {
     fn default() -> Self {
         Self {
             shard_bytes: limits::SHARD_BYTES_DEFAULT,
-            include: None,
+            include: Vec::new(),
             format: Format::Auto,
             file_samples: false,
             columns: None,
@@ -88,6 +97,12 @@ impl Default for IndexOptions {
             tag: None,
             key: None,
         }
+    }
+}
+
+impl IndexOptions {
+    fn include(&self) -> Result<Option<Include>, DatasetError> {
+        if self.include.is_empty() { Ok(None) } else { Include::parse(&self.include).map(Some) }
     }
 }
 
@@ -143,39 +158,6 @@ pub enum IndexProgress {
     Publishing,
 }
 
-/// An object or tensor under the prefix that is not part of the dataset.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct LeftOut {
-    /// The key of the object, relative to the prefix.
-    pub object: String,
-    /// The tensor, if the rest of the object is used.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tensor: Option<String>,
-    /// The reason.
-    pub why: String,
-}
-
-impl LeftOut {
-    fn object(key: &str, why: impl Into<String>) -> Self {
-        Self { object: key.into(), tensor: None, why: why.into() }
-    }
-
-    fn tensor(key: &str, tensor: &str, why: impl Into<String>) -> Self {
-        Self { object: key.into(), tensor: Some(tensor.into()), why: why.into() }
-    }
-}
-
-/// One clause: `notes.txt is empty`.
-impl fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { object, tensor, why } = self;
-        match tensor {
-            Some(tensor) => write!(f, "tensor '{tensor}' of {object} {why}"),
-            None => write!(f, "{object} {why}"),
-        }
-    }
-}
-
 /// The result of indexing.
 #[derive(Debug, Clone)]
 pub struct Indexed {
@@ -214,19 +196,14 @@ pub async fn index(
 ) -> Result<Indexed, DatasetError> {
     check_options(options)?;
     let tag = options.tag.as_deref().unwrap_or(crate::DatasetRef::TAG_DEFAULT);
-    let mut left_out = Vec::new();
-    let include = options.include.as_deref().map(Include::parse).transpose()?;
-    let files = list_files(origin, uri, include.as_ref(), &mut left_out, progress).await?;
-    let (plan, mut metadata) = match &options.tokens {
-        Some(spec) => {
-            let plan = tokens::plan(origin, uri, files, spec, &mut left_out, progress);
-            (Box::pin(plan).await?, String::new())
-        }
-        None => Box::pin(plan(origin, uri, files, options, &mut left_out, progress)).await?,
-    };
+    let include = options.include()?;
+    let mut selection = listed::list(origin, uri, options, include.as_ref(), progress).await?;
+    let (plan, mut metadata) =
+        Box::pin(plan(origin, uri, &mut selection, options, progress)).await?;
     if let Some(include) = include {
         metadata = include.noted_in(&metadata);
     }
+    let mut left_out = selection.left_out;
     let plan = readable_versions(origin, uri, plan).await?;
     left_out.sort();
 
@@ -288,75 +265,28 @@ fn check_options(options: &IndexOptions) -> Result<(), DatasetError> {
     Ok(())
 }
 
-/// Lists the files under the prefix that may hold samples.
-async fn list_files(
-    origin: &Origin,
-    uri: &OriginUri,
-    include: Option<&Include>,
-    left_out: &mut Vec<LeftOut>,
-    progress: Progress<'_>,
-) -> Result<Vec<ObjectInfo>, DatasetError> {
-    let mut files = origin.list(uri).await?;
-    files.retain(|file| !is_of_larder(&file.key));
-    progress(IndexProgress::Listed { objects: files.len() as u64 });
-    if files.is_empty() {
-        let why = match origin.head(uri).await {
-            Ok(_) => "it is a single object: name the prefix it lies under".into(),
-            Err(_) if uri.path().contains(['*', '{', '?']) => {
-                "it is a pattern: name the folder above, and give the pattern as --include".into()
-            }
-            Err(_) => "there is nothing".into(),
-        };
-        return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
-    }
-    if let Some(include) = include {
-        let listed = files.len();
-        files.retain(|file| include.takes(&file.key));
-        if files.is_empty() {
-            let why = format!("none of {listed} objects matches '{include}'");
-            return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
-        }
-    }
-    files.retain(|file| {
-        if file.size_bytes == 0 {
-            left_out.push(LeftOut::object(&file.key, "is empty"));
-        }
-        file.size_bytes > 0
-    });
-    Ok(files)
-}
-
-/// Returns whether an object is Larder's own: a manifest, a tag or a table of checksums.
-fn is_of_larder(key: &str) -> bool {
-    key.split('/').any(|segment| segment == ".larder")
-}
-
-/// Plans a dataset of the files of one format. Also returns a JSON document about its columns.
+/// Plans a dataset of the selected files. Also returns a JSON document about its columns.
 async fn plan(
     origin: &Origin,
     uri: &OriginUri,
-    files: Vec<ObjectInfo>,
+    selection: &mut Selection,
     options: &IndexOptions,
-    left_out: &mut Vec<LeftOut>,
     progress: Progress<'_>,
 ) -> Result<(Plan, String), DatasetError> {
-    let format = match options.format {
-        Format::Auto | Format::Folder | Format::Tensors if options.file_samples => Format::Folder,
-        other if options.file_samples => {
-            let why = format!("it is for .npy files, and not for the format {other}");
-            return Err(DatasetError::Option { option: "sample", why });
-        }
-        Format::Auto => formats::most_bytes(&files),
-        format => format,
-    };
-    if format != Format::Tensors {
+    let (data, notes) = (mem::take(&mut selection.data), mem::take(&mut selection.notes));
+    let left_out = &mut selection.left_out;
+    if let Some(spec) = &options.tokens {
+        let plan = tokens::plan(origin, uri, data, spec, left_out, progress);
+        return Ok((Box::pin(plan).await?, String::new()));
+    }
+    if selection.format != Format::Tensors {
         let wanted = formats::Wanted {
-            format,
+            format: selection.format,
             columns: options.columns.as_deref(),
             missing: options.missing,
             arrays: options.file_samples,
         };
-        let planned = formats::plan(origin, uri, files, &wanted, left_out, progress);
+        let planned = formats::plan(origin, uri, (data, notes), &wanted, left_out, progress);
         return match Box::pin(planned).await? {
             (plan, _) if plan.groups.is_empty() => Err(none_usable(uri, left_out)),
             planned => Ok(planned),
@@ -366,11 +296,11 @@ async fn plan(
         let why = "it chooses columns of tar, mds, parquet, arrow, jsonl and folder datasets, not tensors";
         return Err(DatasetError::Option { option: "columns", why: why.into() });
     }
-    let plan = Box::pin(tensor_plan(origin, uri, files, left_out, progress)).await?;
+    let plan = Box::pin(tensor_plan(origin, uri, data, left_out, progress)).await?;
     Ok((plan, String::new()))
 }
 
-/// Plans a dataset of safetensors or of npy files, whichever have more bytes.
+/// Plans a dataset of safetensors files, or of npy files.
 async fn tensor_plan(
     origin: &Origin,
     uri: &OriginUri,
@@ -378,26 +308,10 @@ async fn tensor_plan(
     left_out: &mut Vec<LeftOut>,
     progress: Progress<'_>,
 ) -> Result<Plan, DatasetError> {
-    let (mut safetensors, mut npy) = (Vec::new(), Vec::new());
-    for file in files {
-        match extension(&file.key) {
-            "safetensors" => safetensors.push(file),
-            "npy" => npy.push(file),
-            "bin" => {
-                let why = "is a stream of tokens only if dtype, window and stride are given";
-                left_out.push(LeftOut::object(&file.key, why));
-            }
-            _ => left_out.push(LeftOut::object(&file.key, unknown_kind(&file.key))),
-        }
-    }
-    let bytes =
-        |files: &[ObjectInfo]| files.iter().fold(0u64, |sum, f| sum.saturating_add(f.size_bytes));
-    let candidates = if bytes(&safetensors) >= bytes(&npy) {
-        leave_out(npy, "lies beside safetensors files, which are the dataset", left_out);
-        safetensors::candidates(origin, uri, safetensors, left_out, progress).await?
-    } else {
-        leave_out(safetensors, "lies beside npy files, which are the dataset", left_out);
-        npy::candidates(origin, uri, npy, left_out, progress).await?
+    let is_npy = files.first().is_some_and(|file| extension(&file.key) == "npy");
+    let candidates = match is_npy {
+        true => npy::candidates(origin, uri, files, left_out, progress).await?,
+        false => safetensors::candidates(origin, uri, files, left_out, progress).await?,
     };
     let candidates = ragged::pair(origin, uri, candidates, left_out, progress).await?;
     if candidates.is_empty() {

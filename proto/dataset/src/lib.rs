@@ -15,6 +15,7 @@
 //!
 //! Non-goals: no cache, no retries of fills (their caller owns those), no conversion of data.
 
+mod address;
 mod checksums;
 mod error;
 mod home;
@@ -25,12 +26,14 @@ mod open;
 mod origin;
 mod uri;
 
+pub use address::{Addressed, NamedFiles, resolve};
 pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use error::DatasetError;
 pub use home::{ManifestLocation, cache_home, home_beside, home_of, is_key_tag, key_tag};
 pub use index::{
-    Format, IndexOptions, IndexProgress, Indexed, LeftOut, Missing, TokenSpec, added_warning,
-    count_added, index, shard_checksum,
+    Format, IndexOptions, IndexProgress, Indexed, LeftOut, LeftOutGroup, Missing, TokenSpec,
+    Verdict, added_warning, count_added, index, index_warnings, left_out_by_reason, shard_checksum,
+    verdicts,
 };
 pub use larder_formats::{Dtype, Inline, Logical, Rows, Spans, TimeUnit};
 pub use leaves::LeafFiles;

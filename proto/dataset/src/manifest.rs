@@ -32,6 +32,7 @@ pub use blocks::{BlockRead, BlocksRead, Damaged, MakeError};
 pub use build::{
     BuildError, ColumnSpec, GroupSpec, ManifestBuilder, ObjectSpec, Snapshot, TensorSpec,
 };
+pub(crate) use format::sha256;
 pub use keys::{Key, KeyTable};
 pub(crate) use keys::{KeyKind, keys_max, parts, record};
 pub use leaf::{Leaf, Object};

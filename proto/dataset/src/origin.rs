@@ -9,12 +9,14 @@
 
 mod connect;
 mod credentials;
+mod listing;
 mod local;
 mod messages;
 mod objects;
 mod path_allowlist;
 mod read;
 mod region;
+mod walk;
 
 use std::sync::Arc;
 
@@ -25,7 +27,7 @@ use crate::{OriginUri, Scheme};
 pub use connect::install_crypto;
 use local::LocalCalls;
 pub use objects::ObjectInfo;
-pub(crate) use objects::Put;
+pub(crate) use objects::{Listing, Put};
 pub use path_allowlist::PathAllowlist;
 pub use read::FetchError;
 pub(crate) use read::Target;

@@ -294,7 +294,7 @@ fn is_bucket(bucket: &str) -> bool {
     (1..=255).contains(&bucket.len()) && bucket.bytes().all(allowed) && !bucket.starts_with('.')
 }
 
-fn refuse(text: &str, why: &'static str) -> UriError {
+pub(crate) fn refuse(text: &str, why: &'static str) -> UriError {
     UriError { text: text.chars().take(256).collect(), why }
 }
 

@@ -107,6 +107,26 @@ def address(name: str, value: str | os.PathLike[str]) -> str:
     return text(name, path, "the address of a dataset")
 
 
+def addresses(name: str, value: str | os.PathLike[str] | Sequence[str]) -> list[str]:
+    """One address of a dataset, or a list of them."""
+    if isinstance(value, str | os.PathLike):
+        return [address(name, value)]
+    if not isinstance(value, Sequence) or not value:
+        raise wrong(name, value, "the address of a dataset, or a list of addresses")
+    return [address(name, one) for one in value]
+
+
+def patterns(name: str, value: str | Sequence[str] | None) -> list[str]:
+    """Patterns for names of files: one, several or none."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
+        raise wrong(name, value, "a pattern, or a list of patterns")
+    return list(value)
+
+
 def optional(check: Callable[..., T], name: str, value: Any, *wanted: Any) -> T | None:
     """Returns the result of `check`, or `None` for an argument that was left out."""
     return None if value is None else check(name, value, *wanted)

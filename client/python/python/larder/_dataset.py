@@ -41,7 +41,7 @@ class TensorSpec:
 class _Source:
     """All that a copy of a dataset in another process needs."""
 
-    uri: str
+    uris: tuple[str, ...]
     cluster: str | None
     manifest: str | None
     local: bool
@@ -51,7 +51,7 @@ class _Source:
 
     def open(self) -> _larder.Dataset:
         native = _larder.Dataset.open(
-            self.uri, self.cluster, self.manifest, self.local, self.patience, packaged_node()
+            list(self.uris), self.cluster, self.manifest, self.local, self.patience, packaged_node()
         )
         announce(native)
         for step in self.steps:
@@ -76,7 +76,7 @@ def _part(sizes: list[float], seed: int, part: int, native: _larder.Dataset) -> 
 
 
 def open(
-    uri: str,
+    uri: str | Sequence[str],
     *,
     cluster: str | None = None,
     columns: Sequence[str] | None = None,
@@ -87,9 +87,10 @@ def open(
     """Open a dataset in place: ``s3://bucket/prefix``, ``gs://``, ``az://``, ``file:///folder``.
 
     Args:
-        uri: the prefix, with or without ``@tag`` or ``@snapshot``. A prefix that was never indexed
-            is indexed now. A warning says how samples are formed of the files, and names the
-            manifest and the files that were left out.
+        uri: the prefix, with or without ``@tag`` or ``@snapshot``. Or files: one object, a list of
+            addresses under one prefix, or names in braces as ``s3://bucket/data/{000..146}.tar``.
+            What was never indexed is indexed now. A warning says how samples are formed of the
+            files, names the manifest, and counts the files that were left out by reason.
         cluster: nodes to read through, ``http://host:port``, several separated by commas. The
             default is ``LARDER_CLUSTER``, else the node of this host. The first process that needs
             the host's node starts it. The node stops a minute after its last process has ended.
@@ -110,8 +111,8 @@ def open(
     cluster = cluster or os.environ.get("LARDER_CLUSTER") or None
     names = _arguments.names("columns", columns)
     steps = () if names is None else (partial(_columns, names),)
-    uri = _arguments.address("uri", uri)
-    return Dataset(_Source(uri, cluster, manifest, local, patience, steps))
+    uris = _arguments.addresses("uri", uri)
+    return Dataset(_Source(tuple(uris), cluster, manifest, local, patience, steps))
 
 
 _log = logging.getLogger("larder")
@@ -125,7 +126,7 @@ class Dataset(Loads):
     def __init__(self, source: _Source, native: _larder.Dataset | None = None) -> None:
         self._native = source.open() if native is None else native
         # Pinned, so that a copy has the same samples even if the tag has moved.
-        self._source = replace(source, uri=self._native.pinned_uri)
+        self._source = replace(source, uris=(self._native.pinned_uri,))
 
     @property
     def uri(self) -> str:
@@ -142,7 +143,8 @@ class Dataset(Loads):
         """What the index noted about the columns, such as the names of classes.
 
         A folder of pictures has ``{"label": {"names": [...]}}``. Arrow files of ``datasets`` have
-        their features under ``"huggingface"``. ``"include"`` is the pattern that chose the files.
+        their features under ``"huggingface"``. ``"include"`` has the
+        patterns that chose the files.
         """
         text = self._native.metadata
         return json.loads(text) if text else {}

@@ -26,6 +26,9 @@ class IndexReport:
         tensors: the tensors of each sample.
         left_out: a tuple for each part that is not indexed: object, tensor (None for the whole
             object), and reason.
+        reasons: how many of them have which reason, the most frequent first.
+        warnings: oddities that make the dataset another one than you may mean, such as files that
+            their numbers say are missing.
     """
 
     snapshot: str
@@ -34,10 +37,12 @@ class IndexReport:
     bytes: int
     tensors: dict[str, TensorSpec]
     left_out: list[tuple[str, str | None, str]]
+    reasons: dict[str, int]
+    warnings: list[str]
 
 
 def index(
-    uri: str,
+    uri: str | Sequence[str],
     *,
     tag: str | None = None,
     dtype: str | type | np.dtype[Any] | None = None,
@@ -47,7 +52,7 @@ def index(
     checksum: bool = False,
     manifest: str | None = None,
     key: str | None = None,
-    include: str | None = None,
+    include: str | Sequence[str] | None = None,
     format: str | None = None,
     sample: Literal["rows", "file"] = "rows",
     columns: Sequence[str] | None = None,
@@ -62,8 +67,10 @@ def index(
 
     Args:
         uri: the prefix: ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``file:///folder``, without
-            a tag.
-        tag: the tag that will point to the snapshot; by default ``latest``.
+            a tag. Or files: one object, a list of addresses under one prefix, or names in braces as
+            ``s3://bucket/data/{000..146}.tar``.
+        tag: the tag that will point to the snapshot; by default ``latest``. Files have a tag of
+            their names, by which :func:`larder.open` finds them.
         dtype: the type of a token, such as ``"uint16"`` or ``numpy.uint16``.
         window: tokens in a sample.
         stride: tokens from the start of one sample to the start of the next; by default ``window``.
@@ -72,8 +79,10 @@ def index(
         manifest: the place of manifest and tag if the prefix can't be written to.
         key: the column by whose values :meth:`Dataset.positions` and :meth:`Dataset.take` find
             samples: unique integers, or texts of at most 64 bytes. Reads that column.
-        include: takes only files whose key under the prefix matches this pattern, such as
-            ``"train/*.tar"`` or ``"**/*.jpg"``.
+        include: takes only files whose key under the prefix matches this pattern or one of these,
+            such as ``"train/*.tar"``, ``"**/*.jpg"`` or ``"{000..146}.tar"``. Files that are left
+            out because of a mark in their path (``.``, ``_``, ``cache-``) come back if the pattern
+            spells the mark.
         format: ``"tensors"``, ``"wds"``, ``"folder"``, ``"mds"``, ``"parquet"``, ``"arrow"`` or
             ``"jsonl"``; by default the format that has the most bytes under the prefix.
         sample: with ``"file"``, each ``.npy`` file is a sample, as are files of a folder of
@@ -88,7 +97,7 @@ def index(
     optional = _arguments.optional
     report = _larder.index(
         {
-            "uri": _arguments.address("uri", uri),
+            "uris": _arguments.addresses("uri", uri),
             "tag": optional(_arguments.text, "tag", tag, "a name"),
             "dtype": optional(_arguments.dtype, "dtype", dtype),
             "window": optional(_arguments.integer, "window", window, 1),
@@ -97,7 +106,7 @@ def index(
             "checksum": bool(checksum),
             "manifest": optional(_arguments.address, "manifest", manifest),
             "key": optional(_arguments.text, "key", key, "the name of a column"),
-            "include": optional(_arguments.text, "include", include, "a pattern"),
+            "include": _arguments.patterns("include", include),
             "format": optional(_arguments.text, "format", format, "the name of a format"),
             "file_samples": _arguments.choice("sample", sample, ("rows", "file")) == "file",
             "columns": _arguments.names("columns", columns),
@@ -106,4 +115,5 @@ def index(
         progress,
     )
     tensors = {name: TensorSpec(dtype, tuple(shape)) for name, dtype, shape in report["tensors"]}
-    return IndexReport(**{**report, "tensors": tensors})
+    reasons = dict(report["reasons"])
+    return IndexReport(**{**report, "tensors": tensors, "reasons": reasons})

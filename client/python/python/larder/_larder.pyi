@@ -157,7 +157,7 @@ class Node:
 class Dataset:
     @staticmethod
     def open(
-        uri: str,
+        uris: list[str],
         cluster: str | None,
         manifest: str | None,
         local: bool,

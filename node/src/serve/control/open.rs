@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use larder_base::{Error, ErrorKind, limits};
-use larder_dataset::{DatasetRef, LeftOut, OriginUri};
+use larder_dataset::{DatasetRef, LeftOutGroup, OriginUri, left_out_by_reason};
 use larder_wire::control::{
     FetchManifestRequest, ManifestChunk, OpenDatasetRequest, OpenDatasetResponse, snapshot_id,
 };
@@ -34,7 +34,7 @@ pub(super) async fn open(
     let manifest = opened.dataset.manifest();
     let name = &request.client_name;
     let name = &name[..name.floor_char_boundary(limits::CLIENT_NAME_BYTES_MAX as usize)];
-    let (indexed_now, left_out) = (opened.indexed_now, &opened.left_out);
+    let (indexed_now, left_out) = (opened.indexed_now, left_out_by_reason(&opened.left_out));
     tracing::info!(dataset = %wanted.dataset, client = %name, indexed_now, left_out = left_out.len(), "opened");
     Ok(OpenDatasetResponse {
         snapshot: Bytes::copy_from_slice(manifest.snapshot().as_bytes()),
@@ -50,7 +50,7 @@ pub(super) async fn open(
     })
 }
 
-fn in_short(left_out: &LeftOut) -> String {
+fn in_short(left_out: &LeftOutGroup) -> String {
     let mut text = left_out.to_string();
     text.truncate(text.floor_char_boundary(limits::LEFT_OUT_BYTES_MAX));
     text

@@ -71,6 +71,8 @@ pub const NPY_HEADER_BYTES_MAX: u64 = 64 << 10;
 
 /// Most ragged rows that one index holds in memory, of all tensors: each takes 12 bytes there.
 pub const RAGGED_ROWS_MAX: u64 = 1 << 26;
+/// Most names that the braces of one `--include` or address stand for: a shard each of a petabyte.
+pub const INCLUDED_NAMES_MAX: usize = 1_000_000;
 /// Longest text that can be the key of a sample, in bytes: longer ids are paths or documents.
 pub const KEY_BYTES_MAX: u64 = 64;
 /// Bytes of one ranged read of the offsets of ragged rows.

@@ -11,7 +11,7 @@ use super::{
     formats::{Format, format_of},
     group::{Candidate, Found},
     include::Include,
-    is_of_larder, npy, safetensors, tokens,
+    npy, safetensors, selection, tokens,
 };
 use crate::{
     DatasetError, LeafFiles, Manifest, ObjectInfo, Origin, OriginError, OriginUri, Tensor,
@@ -66,7 +66,7 @@ async fn count(
     }
     let files = LeafFiles::find(origin, manifest, given).await?;
     let snapshot = Box::pin(files.snapshot(manifest)).await?;
-    let mut files = origin.list_at_most(uri, limit).await?;
+    let mut files = origin.list_all(uri, limit).await?.objects;
     let known: HashSet<&str> = snapshot.keys().collect();
     let mut kinds: HashSet<&str> = known.iter().map(|key| extension(key)).collect();
     if tokens::may_be_tokens(manifest) {
@@ -74,9 +74,7 @@ async fn count(
     }
     let include = Include::of(manifest);
     files.retain(|file| {
-        file.size_bytes > 0
-            && include.as_ref().is_none_or(|include| include.takes(&file.key))
-            && !is_of_larder(&file.key)
+        selection::may_be_data(file, include.as_ref())
             && kinds.contains(extension(&file.key))
             && !known.contains(&*file.key)
     });

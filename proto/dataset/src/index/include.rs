@@ -1,11 +1,12 @@
-//! The pattern by which a user takes only some files under a prefix. The manifest notes it in its
-//! metadata, so that other files do not count as added later.
+//! The patterns by which a user takes only some files under a prefix. The manifest notes them in
+//! its metadata, so that other files do not count as added later.
 
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use glob::{MatchOptions, Pattern};
 use serde_json::{Map, Value};
 
+use super::braces;
 use crate::{DatasetError, Manifest};
 
 /// The name of the note in the metadata.
@@ -18,39 +19,93 @@ const MATCHING: MatchOptions = MatchOptions {
     require_literal_leading_dot: false,
 };
 
-/// A pattern for keys under a prefix.
-pub(super) struct Include(Pattern);
+/// Patterns for keys under a prefix. A key is taken if one of them matches it.
+pub(super) struct Include {
+    /// The patterns as the user wrote them.
+    texts: Vec<String>,
+    /// The patterns that are whole keys. There may be many.
+    keys: HashSet<String>,
+    patterns: Vec<Pattern>,
+}
 
 impl Include {
+    /// Parses patterns. Braces in them are expanded.
+    ///
     /// # Errors
-    /// The text is no pattern.
-    pub(super) fn parse(text: &str) -> Result<Self, DatasetError> {
-        Pattern::new(text)
-            .map(Self)
-            .map_err(|why| DatasetError::Option { option: "include", why: why.to_string() })
+    /// A text is no pattern, or stands for too many.
+    pub(super) fn parse(texts: &[String]) -> Result<Self, DatasetError> {
+        let refused = |why: String| DatasetError::Option { option: "include", why };
+        let mut include =
+            Self { texts: texts.to_vec(), keys: HashSet::new(), patterns: Vec::new() };
+        for text in braces::expand_all(texts).map_err(refused)? {
+            if text.contains(['*', '?', '[']) {
+                let pattern = Pattern::new(&text).map_err(|why| refused(why.to_string()))?;
+                include.patterns.push(pattern);
+            } else {
+                include.keys.insert(text);
+            }
+        }
+        Ok(include)
     }
 
-    /// The pattern that a dataset was indexed with, if there was one.
+    /// The patterns that a dataset was indexed with, if there were some.
     pub(super) fn of(manifest: &Manifest) -> Option<Self> {
         let noted: Value = serde_json::from_str(manifest.metadata()).ok()?;
-        Self::parse(noted.get(NOTE)?.as_str()?).ok()
+        let texts = match noted.get(NOTE)? {
+            Value::String(one) => vec![one.clone()],
+            Value::Array(many) => {
+                many.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+            }
+            _ => return None,
+        };
+        Self::parse(&texts).ok()
     }
 
     /// Returns whether the file with this key is taken.
     pub(super) fn takes(&self, key: &str) -> bool {
-        self.0.matches_with(key, MATCHING)
+        self.keys.contains(key)
+            || self.patterns.iter().any(|pattern| pattern.matches_with(key, MATCHING))
+    }
+
+    /// Returns whether a pattern that takes this key spells `mark` at the begin of a segment. So it
+    /// means files that bear this mark.
+    pub(super) fn spells(&self, key: &str, mark: &str) -> bool {
+        let spells = |pattern: &str| pattern.split('/').any(|segment| segment.starts_with(mark));
+        self.keys.contains(key)
+            || self
+                .patterns
+                .iter()
+                .any(|pattern| spells(pattern.as_str()) && pattern.matches_with(key, MATCHING))
+    }
+
+    /// Returns the keys that are named whole and are not among these, in order.
+    pub(super) fn missing<'a>(&self, known: impl Iterator<Item = &'a str>) -> Vec<&str> {
+        let known: HashSet<&str> = known.filter(|key| self.keys.contains(*key)).collect();
+        let missing = self.keys.iter().map(String::as_str).filter(|key| !known.contains(key));
+        let mut missing: Vec<&str> = missing.collect();
+        missing.sort_unstable();
+        missing
     }
 
     /// Adds the note to the metadata of a manifest, which is a JSON object or empty.
     pub(super) fn noted_in(&self, metadata: &str) -> String {
         let mut notes: Map<String, Value> = serde_json::from_str(metadata).unwrap_or_default();
-        notes.insert(NOTE.to_owned(), self.0.as_str().into());
+        let note = match &self.texts[..] {
+            [one] => one.as_str().into(),
+            many => many.into(),
+        };
+        notes.insert(NOTE.to_owned(), note);
         Value::Object(notes).to_string()
     }
 }
 
+/// The patterns as the user wrote them, the first few of them.
 impl fmt::Display for Include {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.as_str())
+        match &self.texts[..] {
+            [] => f.write_str("nothing"),
+            [one] => write!(f, "'{one}'"),
+            [first, more @ ..] => write!(f, "'{first}' and {} more", more.len()),
+        }
     }
 }

@@ -7,7 +7,7 @@ use super::{
     LeftOut, Progress, TokenSpec, extension,
     group::{Plan, object},
     headers::{Fault, read_all},
-    leave_out, none_usable, npy,
+    none_usable, npy,
 };
 use crate::{
     ColumnSpec, DatasetError, GroupSpec, Layout, Logical, Manifest, ObjectInfo, Origin, OriginUri,
@@ -33,11 +33,8 @@ pub(super) async fn plan(
     progress: Progress<'_>,
 ) -> Result<Plan, DatasetError> {
     let size = spec.dtype.size_bytes();
-    let (flat, other): (Vec<_>, Vec<_>) =
+    let (flat, arrays): (Vec<_>, Vec<_>) =
         files.into_iter().partition(|file| extension(&file.key) == "bin");
-    let (arrays, other): (Vec<_>, Vec<_>) =
-        other.into_iter().partition(|file| extension(&file.key) == "npy");
-    leave_out(other, "is neither a .bin nor a .npy file", left_out);
 
     let mut streams = flat_streams(origin, uri, flat, spec).await?;
     streams.extend(array_streams(origin, uri, arrays, spec, left_out, progress).await?);

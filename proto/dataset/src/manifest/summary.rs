@@ -52,7 +52,7 @@ impl Snapshot {
 
     /// Returns a warning if each file looks like one sample: many small `.npy` files with a number
     /// in their names and one equal first dimension, which counts samples.
-    pub fn one_sample_per_file(&self) -> Option<String> {
+    pub(crate) fn one_sample_per_file(&self) -> Option<String> {
         let (files, tensors) = (self.files(), self.manifest.tensors());
         let rows = rows_per_file(&files).filter(|rows| SAMPLE_ROWS.contains(rows))?;
         let mut dimensions = tensors.iter().map(|tensor| tensor.shape().len());

@@ -10,7 +10,9 @@ use object_store::{
     local::LocalFileSystem,
 };
 
-use super::{Etags, Origin, OriginError, credentials, local::LocalCalls, messages};
+use super::{
+    Etags, Origin, OriginError, credentials, listing::Listings, local::LocalCalls, messages,
+};
 use crate::{OriginUri, Scheme};
 
 /// Time after which a request with retries gives up.
@@ -137,7 +139,7 @@ fn s3(
     builder: &AmazonS3Builder,
     retry: RetryConfig,
 ) -> Result<Arc<dyn ObjectStore>, OriginError> {
-    built(uri, builder.clone().with_retry(retry).build())
+    built(uri, builder.clone().with_retry(retry).with_http_connector(Listings).build())
 }
 
 fn gcs(uri: &OriginUri, retry: RetryConfig) -> Result<Arc<dyn ObjectStore>, OriginError> {
@@ -145,7 +147,7 @@ fn gcs(uri: &OriginUri, retry: RetryConfig) -> Result<Arc<dyn ObjectStore>, Orig
     for (key, wait) in waits("GOOGLE") {
         builder = builder.with_config(GoogleConfigKey::Client(key), wait);
     }
-    built(uri, builder.with_retry(retry).build())
+    built(uri, builder.with_retry(retry).with_http_connector(Listings).build())
 }
 
 fn azure(uri: &OriginUri, retry: RetryConfig) -> Result<Arc<dyn ObjectStore>, OriginError> {

@@ -10,8 +10,8 @@ use object_store::{
     GetOptions, GetResultPayload, ObjectMeta, ObjectStoreExt, PutMode, PutOptions, UpdateVersion,
 };
 
-use super::{Origin, OriginError, store_path};
-use crate::OriginUri;
+use super::{Origin, OriginError, listing::marked_name, store_path};
+use crate::{OriginUri, Scheme};
 
 /// The metadata of an object in a listing or a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,15 @@ pub struct ObjectInfo {
     pub etag: Option<String>,
     /// The version, if the store keeps versions and names them.
     pub version: Option<String>,
+}
+
+/// The objects under a prefix.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// In the order of the keys.
+    pub(crate) objects: Vec<ObjectInfo>,
+    /// Names that no request can have, so that the objects can't be read.
+    pub(crate) unreadable: Vec<String>,
 }
 
 /// The condition for writing an object.
@@ -43,36 +52,48 @@ impl Origin {
     /// # Errors
     /// If the store refuses, cannot be reached, or has more objects than are indexed.
     pub async fn list(&self, prefix: &OriginUri) -> Result<Vec<ObjectInfo>, OriginError> {
-        self.list_at_most(prefix, limits::OBJECTS_MAX).await
+        Ok(self.list_all(prefix, limits::OBJECTS_MAX).await?.objects)
     }
 
-    /// As [`list`](Self::list), for at most this many objects.
-    pub(crate) async fn list_at_most(
+    /// As [`list`](Self::list), for at most this many objects, with the names that can't be read.
+    pub(crate) async fn list_all(
         &self,
         prefix: &OriginUri,
         objects_max: u32,
-    ) -> Result<Vec<ObjectInfo>, OriginError> {
+    ) -> Result<Listing, OriginError> {
         let path = store_path(prefix)?;
-        let listing = self.store.list((!prefix.path().is_empty()).then_some(&path));
-        let mut listing = listing.ready_chunks(limits::LISTED_TOGETHER);
-        let (mut objects, mut folder) = (Vec::new(), None);
+        let pages = self.store.list((!prefix.path().is_empty()).then_some(&path));
+        let mut pages = pages.ready_chunks(limits::LISTED_TOGETHER);
+        let (mut listing, mut folder) = (Listing::default(), None);
         loop {
-            let next = async move { Ok((listing.next().await, listing)) };
-            let (found, rest) = self.ask(prefix, next).await.map_err(failed(prefix))?;
-            let Some(found) = found else { break };
-            let found = found.into_iter().collect::<object_store::Result<Vec<_>>>();
-            let listed = self.listed(prefix, found.map_err(failed(prefix))?);
-            if objects.len() + listed.len() > objects_max as usize {
+            let next = async move { Ok((pages.next().await, pages)) };
+            let (page, rest) = self.ask(prefix, next).await.map_err(failed(prefix))?;
+            let Some(page) = page else { break };
+            let page = match page.into_iter().collect::<object_store::Result<Vec<_>>>() {
+                Ok(found) => self.listed(prefix, found),
+                Err(object_store::Error::InvalidPath { .. }) if prefix.scheme() == Scheme::File => {
+                    listing = self.walk(prefix, objects_max).await?;
+                    let objects = listing.objects.iter();
+                    let named = objects.filter_map(|info| prefix.join(&info.key).ok()).collect();
+                    self.check_listed(prefix, named, None).await?;
+                    break;
+                }
+                Err(error) => return Err(failed(prefix)(error)),
+            };
+            let known = listing.objects.len() + listing.unreadable.len();
+            if known + page.objects.len() > objects_max as usize {
                 let limit = objects_max.into();
                 return Err(OriginError::TooMany { prefix: prefix.clone(), limit });
             }
-            let named = listed.iter().filter_map(|info| prefix.join(&info.key).ok()).collect();
+            let objects = page.objects.iter();
+            let named = objects.filter_map(|info| prefix.join(&info.key).ok()).collect();
             folder = self.check_listed(prefix, named, folder).await?;
-            objects.extend(listed);
-            listing = rest;
+            listing.objects.extend(page.objects);
+            listing.unreadable.extend(page.unreadable);
+            pages = rest;
         }
-        objects.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(objects)
+        listing.objects.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(listing)
     }
 
     /// Makes one request for the first keys under a prefix, to learn whether its bucket answers.
@@ -87,13 +108,18 @@ impl Origin {
     }
 
     /// Converts a page of a listing to keys relative to `prefix`.
-    fn listed(&self, prefix: &OriginUri, found: Vec<ObjectMeta>) -> Vec<ObjectInfo> {
-        let info = |meta: ObjectMeta| {
+    fn listed(&self, prefix: &OriginUri, found: Vec<ObjectMeta>) -> Listing {
+        let mut page = Listing::default();
+        for meta in found {
             let key = meta.location.as_ref().strip_prefix(prefix.path()).unwrap_or_default();
             let key = key.strip_prefix('/').unwrap_or(key).to_owned();
-            (!key.is_empty()).then(|| self.info(key, meta))
-        };
-        found.into_iter().filter_map(info).collect()
+            match marked_name(&key) {
+                Some(name) => page.unreadable.push(name),
+                None if key.is_empty() => {}
+                None => page.objects.push(self.info(key, meta)),
+            }
+        }
+        page
     }
 
     /// Reads the metadata of one object; its key is the last segment of its path.

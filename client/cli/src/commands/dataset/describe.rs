@@ -1,6 +1,6 @@
 //! Describes a snapshot: its tensors, its size, the place of its manifest.
 
-use larder_client::admin::{LeftOut, Manifest, ManifestLocation};
+use larder_client::admin::{LeftOut, LeftOutGroup, Manifest, ManifestLocation, left_out_by_reason};
 use serde::Serialize;
 
 use crate::output::{Ink, Page, Table, units};
@@ -90,12 +90,17 @@ pub(super) fn show_left_out(page: &mut Page, left_out: &[LeftOut]) {
         return;
     }
     page.heading(&format!("Left out ({})", units::count(left_out.len() as u64)));
-    for one in left_out.iter().take(LEFT_OUT_SHOWN) {
-        let tensor = one.tensor.as_ref().map(|name| format!(", tensor '{name}'"));
-        let name = format!("{}{}", one.object, tensor.unwrap_or_default());
-        page.line(&format!("{name}  {}", page.ink(Ink::Dim, &one.why)));
+    let reasons = left_out_by_reason(left_out);
+    for LeftOutGroup { why, count, first } in reasons.iter().take(LEFT_OUT_SHOWN) {
+        let tensor = first.tensor.as_ref().map(|name| format!(", tensor '{name}'"));
+        let others = match count - 1 {
+            0 => String::new(),
+            more => format!(" and {} more", units::count(more)),
+        };
+        let name = format!("{}{}{others}", first.object, tensor.unwrap_or_default());
+        page.line(&format!("{name}  {}", page.ink(Ink::Dim, why)));
     }
-    if let Some(more @ 1..) = left_out.len().checked_sub(LEFT_OUT_SHOWN) {
-        page.line(&format!("and {more} more: see -o json"));
+    if let Some(more @ 1..) = reasons.len().checked_sub(LEFT_OUT_SHOWN) {
+        page.line(&format!("and {more} more reasons: see -o json"));
     }
 }

@@ -2,8 +2,8 @@
 
 use clap::{Args, ValueEnum};
 use larder_client::admin::{
-    self, DatasetRef, Dtype, Format, IndexOptions, IndexProgress, Indexed, LeftOut,
-    ManifestLocation, Missing, Origin, OriginUri, TokenSpec, parse_size,
+    self, Addressed, DatasetRef, Dtype, Format, IndexOptions, IndexProgress, Indexed, LeftOut,
+    ManifestLocation, Missing, Origin, OriginUri, TokenSpec, Verdict, parse_size,
 };
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     context::Context,
     error::{Exit, Failure},
-    output::{Ink, Page, Report, units},
+    output::{Ink, Page, Report, Table, units},
     progress::Progress,
 };
 
@@ -27,20 +27,27 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The prefix: s3://bucket/prefix, gs://, az:// or file:///folder
-    uri: String,
+    /// The prefix: s3://bucket/prefix, gs://, az:// or file:///folder. Or files under one prefix,
+    /// also with braces: s3://bucket/data/{000..146}.tar
+    #[arg(required = true, value_name = "URI")]
+    uris: Vec<String>,
 
-    /// Tag that will point to the snapshot
-    #[arg(long, default_value = DatasetRef::TAG_DEFAULT)]
-    tag: String,
+    /// Tag that will point to the snapshot [default: latest; of files a tag of their names]
+    #[arg(long)]
+    tag: Option<String>,
+
+    /// Print every object with the reason that it is data or is left out, and read nothing
+    #[arg(long)]
+    list: bool,
 
     /// Wanted size of a shard: a shard is placed, filled and evicted as a whole
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     shard_bytes: u64,
 
-    /// Take only files whose key under the prefix matches, such as 'train/*.tar' or '**/*.jpg'
+    /// Take only files whose key under the prefix matches, such as 'train/*.tar' or '**/*.jpg'.
+    /// May be given several times
     #[arg(long, value_name = "GLOB")]
-    include: Option<String>,
+    include: Vec<String>,
 
     /// Format of the files: auto, tensors, wds, folder, mds, parquet, arrow or jsonl. Auto is the
     /// one with the most bytes
@@ -95,6 +102,7 @@ Examples:
   larder dataset index s3://bucket/imagenet
   larder dataset index s3://bucket/products --key id
   larder dataset index s3://bucket/data --include 'train/*.parquet' --tag train
+  larder dataset index s3://bucket/wds/{000..146}.tar
   larder dataset index s3://bucket/wds --columns jpg,cls --missing skip
   larder dataset index s3://bucket/tokens --dtype uint16 --window 2049 --stride 2048
   larder dataset index s3://read-only/data --manifest s3://mine/manifests --tag v3";
@@ -124,8 +132,11 @@ struct IndexReport {
 }
 
 pub(super) fn run(context: &Context, arguments: Arguments) -> Result<(), Failure> {
-    let uri = parse_prefix(&arguments.uri, "--tag")?;
     let options = options(&arguments)?;
+    let (uri, options) = addressed(context, &arguments.uris, options)?;
+    if arguments.list {
+        return list(context, &uri, &options);
+    }
     let progress = context.progress(&format!("listing {uri}"));
     let indexed = context.block_on(async {
         let origin = Origin::connect(&uri).await.map_err(Failure::from)?;
@@ -141,10 +152,68 @@ pub(super) fn run(context: &Context, arguments: Arguments) -> Result<(), Failure
              not see it\nwhy: {why}\ngive a place all can read with --manifest URI"
         ));
     }
-    if let Some(warning) = indexed.snapshot.one_sample_per_file() {
+    for warning in admin::index_warnings(&indexed.snapshot) {
         context.output.warn(&warning);
     }
-    context.output.print(&report(&uri, arguments, indexed))
+    context.output.print(&report(&uri, &options, indexed))
+}
+
+/// Returns the prefix that addresses mean, and the options with the files that they name.
+fn addressed(
+    context: &Context,
+    uris: &[String],
+    options: IndexOptions,
+) -> Result<(OriginUri, IndexOptions), Failure> {
+    let meant = context.block_on(async { admin::resolve(uris).await.map_err(Failure::from) })?;
+    let (uri, tag) = match meant? {
+        Addressed::Prefix(_) => {
+            (parse_prefix(&uris[0], "--tag")?, DatasetRef::TAG_DEFAULT.to_owned())
+        }
+        Addressed::Files(_) if !options.include.is_empty() => {
+            let what = "files are named by their addresses, and by --include as well";
+            return Err(Failure::new(Exit::Usage, what).hint("name them in one way"));
+        }
+        Addressed::Files(files) => {
+            let tag = options.tag.clone().unwrap_or_else(|| files.tag());
+            let options = IndexOptions { include: files.include, tag: Some(tag), ..options };
+            return Ok((files.prefix, options));
+        }
+    };
+    let tag = options.tag.clone().or(Some(tag));
+    Ok((uri, IndexOptions { tag, ..options }))
+}
+
+/// Prints the verdict on each object.
+fn list(context: &Context, uri: &OriginUri, options: &IndexOptions) -> Result<(), Failure> {
+    let progress = context.progress(&format!("listing {uri}"));
+    let listed = context.block_on(async {
+        let origin = Origin::connect(uri).await.map_err(Failure::from)?;
+        admin::verdicts(&origin, uri, options).await.map_err(Failure::from)
+    })?;
+    drop(progress);
+    context.output.print(&Listing { uri: uri.to_string(), objects: listed? })
+}
+
+/// The objects under a prefix, each with a verdict.
+#[derive(Debug, Serialize)]
+struct Listing {
+    uri: String,
+    objects: Vec<Verdict>,
+}
+
+impl Report for Listing {
+    fn show(&self, page: &mut Page) {
+        let mut table = Table::new("OBJECT | TAKEN | WHY");
+        for verdict in &self.objects {
+            let taken = if verdict.taken { "yes" } else { "no" };
+            table.row([verdict.object.clone(), taken.to_owned(), verdict.why.clone()]);
+        }
+        page.table(table);
+        let taken = self.objects.iter().filter(|verdict| verdict.taken).count() as u64;
+        let all = self.objects.len() as u64;
+        page.line("");
+        page.line(&format!("{} of {}", units::count(taken), units::counted(all, "object")));
+    }
 }
 
 fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
@@ -167,7 +236,7 @@ fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
         tokens,
         checksum: arguments.checksum,
         manifest,
-        tag: Some(arguments.tag.clone()),
+        tag: arguments.tag.clone(),
         key: arguments.key.clone(),
     })
 }
@@ -189,14 +258,14 @@ fn show(progress: &Progress, step: IndexProgress) {
     }
 }
 
-fn report(uri: &OriginUri, arguments: Arguments, indexed: Indexed) -> IndexReport {
+fn report(uri: &OriginUri, options: &IndexOptions, indexed: Indexed) -> IndexReport {
     IndexReport {
         description: Description::new(&indexed.snapshot.manifest, &indexed.location),
-        tag: arguments.tag,
+        tag: options.tag.clone().unwrap_or_else(|| DatasetRef::TAG_DEFAULT.to_owned()),
         uri: uri.to_string(),
         summary: indexed.snapshot.summary(),
-        checksums: arguments.checksum,
-        key: arguments.key,
+        checksums: options.checksum,
+        key: options.key.clone(),
         left_out: indexed.left_out,
     }
 }

@@ -132,7 +132,7 @@ fn tell_of(context: &Context, dataset: &Dataset) {
 /// Says that the prefix was indexed for this command.
 fn tell(context: &Context, uri: &OriginUri, indexed: &IndexedNow) {
     context.output.note(&format!("{uri} {indexed}"));
-    indexed.warning.iter().for_each(|warning| context.output.warn(warning));
+    indexed.warnings.iter().for_each(|warning| context.output.warn(warning));
 }
 
 /// Tries of one read before it counts as failed.

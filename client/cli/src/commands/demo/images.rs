@@ -51,7 +51,7 @@ impl Images {
             written.map_err(|error| Failure::file("write", &path, &error))?;
         }
         let options = IndexOptions { shard_bytes: SHARD_BYTES, ..IndexOptions::default() };
-        index_prefix(&images.uri(), &options, &|_| {}, &CancelToken::never())?;
+        index_prefix(&[images.uri()], &options, &|_| {}, &CancelToken::never())?;
         Ok(images)
     }
 

@@ -33,12 +33,6 @@ const KEY: &str = "__key__";
 /// Largest metadata file, in bytes. Its values take several times as much memory.
 const METADATA_BYTES_MAX: u64 = 64 << 20;
 
-/// Returns whether a file has columns for the files beside it.
-pub(super) fn is_metadata(key: &str) -> bool {
-    let name = key.rsplit('/').next().unwrap_or(key);
-    ["metadata.csv", "metadata.jsonl"].contains(&name)
-}
-
 /// A file, and its column `data`.
 type Sample = (ObjectInfo, Column);
 

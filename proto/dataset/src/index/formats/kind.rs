@@ -85,7 +85,7 @@ const MEDIA: &[&str] = &[
 ];
 
 /// Returns the format that a file is of, by its name. `None` if it is none of them.
-pub(in crate::index) fn format_of(key: &str) -> Option<Format> {
+pub(crate) fn format_of(key: &str) -> Option<Format> {
     let extension = extension(key).to_ascii_lowercase();
     match extension.as_str() {
         "safetensors" | "npy" | "bin" => Some(Format::Tensors),

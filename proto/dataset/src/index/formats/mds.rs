@@ -16,24 +16,17 @@ use crate::{
 /// The name of an index.
 const INDEX: &str = "index.json";
 
-/// Returns whether this is an index by its name.
-pub(super) fn is_index(key: &str) -> bool {
-    key == INDEX || key.ends_with("/index.json")
-}
-
 /// Scans the shards of every index under the prefix. Indexes of outer folders come first, then by
 /// their keys. An index that lists no shard of its own, because its folders have one each, adds
 /// none.
 pub(super) async fn tables(
     origin: &Origin,
     uri: &OriginUri,
-    files: Vec<ObjectInfo>,
+    (rest, mut indexes): (Vec<ObjectInfo>, Vec<ObjectInfo>),
     left_out: &mut Vec<LeftOut>,
     columns: Option<&[String]>,
     progress: Progress<'_>,
 ) -> Result<Vec<(ObjectInfo, Table)>, DatasetError> {
-    let (mut indexes, rest): (Vec<_>, Vec<_>) =
-        files.into_iter().partition(|file| is_index(&file.key));
     // A merged index comes before those of its folders, so its order counts.
     indexes.sort_by_key(|file| file.key.matches('/').count());
     let mut rest: BTreeMap<String, ObjectInfo> =

@@ -1,0 +1,81 @@
+//! Lists a prefix, and decides which of its objects are data (`selection`).
+
+use larder_base::limits;
+use serde::Serialize;
+
+use super::{
+    IndexOptions, IndexProgress, Progress,
+    include::Include,
+    selection::{self, Selection},
+};
+use crate::{DatasetError, ObjectInfo, Origin, OriginUri};
+
+/// An object under a prefix, and whether it is part of the dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// The key, relative to the prefix.
+    pub object: String,
+    /// Whether the index reads it: it is data, or describes data.
+    pub taken: bool,
+    /// The format of the data, what it describes, or the reason to leave it out.
+    pub why: String,
+}
+
+/// Lists the objects under a prefix and says of each whether an index by these options takes it,
+/// in the order of the keys. Reads none of them.
+///
+/// # Errors
+/// As [`index()`](super::index()), except for errors in files.
+pub async fn verdicts(
+    origin: &Origin,
+    uri: &OriginUri,
+    options: &IndexOptions,
+) -> Result<Vec<Verdict>, DatasetError> {
+    let include = options.include()?;
+    let selection = Box::pin(list(origin, uri, options, include.as_ref(), &|_| {})).await?;
+    let format = match options.tokens {
+        Some(_) => "tokens".to_owned(),
+        None => selection.format.to_string(),
+    };
+    let taken = |why: String| {
+        move |file: ObjectInfo| Verdict { object: file.key, taken: true, why: why.clone() }
+    };
+    let left_out = selection.left_out.into_iter().map(|left| Verdict {
+        object: left.object,
+        taken: false,
+        why: left.why,
+    });
+    let data = selection.data.into_iter().map(taken(format.clone()));
+    let notes = selection.notes.into_iter().map(taken(format!("describes {format} files")));
+    let mut verdicts: Vec<Verdict> = data.chain(notes).chain(left_out).collect();
+    verdicts.sort_by(|one, other| one.object.cmp(&other.object));
+    Ok(verdicts)
+}
+
+/// Lists the objects under the prefix and decides which are data.
+///
+/// # Errors
+/// As [`selection::select`], and the origin's.
+pub(super) async fn list(
+    origin: &Origin,
+    uri: &OriginUri,
+    options: &IndexOptions,
+    include: Option<&Include>,
+    progress: Progress<'_>,
+) -> Result<Selection, DatasetError> {
+    let listing = origin.list_all(uri, limits::OBJECTS_MAX).await?;
+    progress(IndexProgress::Listed { objects: listing.objects.len() as u64 });
+    if listing.objects.is_empty() && listing.unreadable.is_empty() {
+        let why = match origin.head(uri).await {
+            Ok(_) => "it is a single object: name the prefix it lies under, and the object as \
+                      --include"
+                .into(),
+            Err(_) if uri.path().contains(['*', '?']) => {
+                "it is a pattern: name the folder above, and give the pattern as --include".into()
+            }
+            Err(_) => "there is nothing".into(),
+        };
+        return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
+    }
+    selection::select(uri, listing, options, include)
+}
