@@ -137,6 +137,10 @@ impl<'a> Reader<'a> {
             15 => self.varint()?,
             count => count.into(),
         };
+        if count == 0 {
+            // Without elements, some writers give their type the number 0.
+            return Ok((0, Kind::Struct));
+        }
         let kind = Kind::of(head & 0xF)?;
         // Each element has at least a byte, so a false count ends with the bytes.
         if count > (self.bytes.len() - self.at) as u64 {
