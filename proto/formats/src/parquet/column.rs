@@ -74,8 +74,6 @@ impl ColumnScan {
         let Some(codec) = codec(chunk.codec) else {
             let name = match chunk.codec {
                 3 => "LZO",
-                4 => "Brotli",
-                5 => "LZ4 in Hadoop's frames",
                 _ => "an unknown compression",
             };
             self.refused = Some(format!("is compressed with {name}: not yet"));
@@ -210,6 +208,8 @@ fn codec(number: i64) -> Option<Codec> {
         0 => Codec::None,
         1 => Codec::Snappy,
         2 => Codec::Gzip,
+        4 => Codec::Brotli,
+        5 => Codec::Lz4Hadoop,
         6 => Codec::Zstd,
         7 => Codec::Lz4,
         _ => return None,

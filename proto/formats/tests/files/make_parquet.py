@@ -187,7 +187,7 @@ def main() -> None:
         }
     )
     pq.write_table(many.replace_schema_metadata({"note": "kept"}), ROOT / "left_out.parquet")
-    pq.write_table(table(["int64", "few"]), ROOT / "brotli.parquet", compression="brotli")
+    expected["brotli"] = write("brotli", table(["int64", "few"]), compression="brotli")
     expected["datasets"] = by_datasets()
     text = json.dumps(expected, separators=(",", ":"))
     (ROOT / "expected.json").write_text(text + "\n")
