@@ -102,6 +102,12 @@ impl ChunkReader {
         self.nulls
     }
 
+    /// Returns the bytes of the pages so far, after decompression.
+    pub(super) fn decoded_bytes(&self) -> u32 {
+        let bytes = u64::from(self.block.decoded_bytes) - self.decoded_left;
+        u32::try_from(bytes).expect("at most those of the block")
+    }
+
     /// Takes the next page.
     pub(super) fn take_page(
         &mut self,

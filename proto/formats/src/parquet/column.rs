@@ -1,5 +1,10 @@
 //! A column while its file is scanned: the place of each chunk, and the lengths of its rows.
 //!
+//! A block bounds the memory for making it by the bytes of its pages after decompression. Some
+//! writers tell 0 or the compressed size, so the number in the footer counts only if it is larger
+//! than the compressed size. Otherwise the bound comes from the pages if the scan reads them, and
+//! from the count of numbers if it does not. A page beyond the bound is a fault when it is read.
+//!
 //! Thread rule: a plain value.
 
 use std::ops::Range;
@@ -21,6 +26,9 @@ use crate::{
 
 /// Largest chunk, before and after decompression.
 const CHUNK_BYTES_MAX: u64 = limits::SHARD_BYTES_MAX;
+/// Most bytes of a number's page beside the number, if each has a page of its own: its levels, its
+/// place in a dictionary, and the heads of runs and deltas.
+const VALUE_OVERHEAD_BYTES: u64 = 32;
 
 /// A column while its chunks are read.
 #[derive(Debug)]
@@ -54,15 +62,6 @@ impl ColumnScan {
             let why = format!("lies at {range:?}, which is not in {}..{end}", MAGIC.len());
             return Err(Fault::new("chunk", why));
         }
-        for bytes in [chunk.stored_bytes, chunk.decoded_bytes] {
-            if bytes > CHUNK_BYTES_MAX {
-                let why = format!(
-                    "has {bytes} bytes where at most {CHUNK_BYTES_MAX} are read: write row groups \
-                     of at most 512 MiB",
-                );
-                return Err(Fault::new("chunk", why));
-            }
-        }
         let is_list = self.leaf.list_definition > 0;
         if chunk.values < rows || (!is_list && chunk.values != rows) {
             let why = format!("has {} values for {rows} rows", chunk.values);
@@ -79,6 +78,16 @@ impl ColumnScan {
             self.refused = Some(format!("is compressed with {name}: not yet"));
             return Ok(None);
         };
+        let decoded_bytes = self.decoded_bytes_max(chunk, codec);
+        for bytes in [chunk.stored_bytes, decoded_bytes] {
+            if bytes > CHUNK_BYTES_MAX {
+                let why = format!(
+                    "has {bytes} bytes where at most {CHUNK_BYTES_MAX} are read: write row groups \
+                     of at most 512 MiB",
+                );
+                return Err(Fault::new("chunk", why));
+            }
+        }
         let small = |count: u64, what: &str| {
             let why = format!("has {count} {what} in a row group: write smaller ones");
             u32::try_from(count).map_err(|_| Fault::new("chunk", why))
@@ -90,7 +99,7 @@ impl ColumnScan {
             definition_max: self.leaf.definition_max,
             list_definition: self.leaf.list_definition,
             values: small(chunk.values, "values")?,
-            decoded_bytes: small(chunk.decoded_bytes, "bytes")?,
+            decoded_bytes: small(decoded_bytes, "bytes")?,
         };
         let rows = small(rows, "rows")?;
         self.blocks.push(PlacedBlock { range: range.clone(), rows, block });
@@ -106,6 +115,23 @@ impl ColumnScan {
         // The file does not tell, so there may be some.
         self.has_nulls = true;
         Ok(None)
+    }
+
+    /// Returns a bound of the bytes of a chunk's pages after decompression, headers left out.
+    fn decoded_bytes_max(&self, chunk: &Chunk, codec: Codec) -> u64 {
+        let is_plausible = chunk.decoded_bytes > chunk.stored_bytes;
+        match (codec, self.shape.physical) {
+            (Codec::None, _) => chunk.stored_bytes,
+            _ if is_plausible => chunk.decoded_bytes,
+            // The scan reads the pages, so it learns their sizes.
+            (_, Physical::Bytes) => CHUNK_BYTES_MAX,
+            (_, physical) => {
+                let is_list = self.leaf.list_definition > 0;
+                let elements = if is_list { 1 } else { self.shape.shape.iter().product() };
+                let value = physical.bytes(elements * self.shape.dtype.size_bytes()).unwrap_or(1);
+                chunk.values.saturating_mul(value + VALUE_OVERHEAD_BYTES).min(CHUNK_BYTES_MAX)
+            }
+        }
     }
 
     /// Takes bytes of a chunk, in their order. They lie before `end`.
@@ -163,6 +189,7 @@ impl ColumnScan {
         }
         reader.finish(&mut put)?;
         self.has_nulls |= reader.nulls() > 0;
+        self.blocks[group].block.decoded_bytes = reader.decoded_bytes();
         self.open = None;
         Ok(())
     }

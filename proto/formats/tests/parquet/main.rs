@@ -14,7 +14,11 @@ use serde_json::Value;
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
 fn fixture(name: &str) -> Vec<u8> {
-    std::fs::read(format!("tests/files/parquet/{name}")).unwrap()
+    read("parquet", name)
+}
+
+fn read(folder: &str, name: &str) -> Vec<u8> {
+    std::fs::read(format!("tests/files/{folder}/{name}")).unwrap()
 }
 
 /// Scans a file, with its bytes in pieces of random size.
@@ -72,11 +76,22 @@ const FILES: [&str; 8] =
 
 #[test]
 fn rows_are_those_of_pyarrow_and_datasets() {
+    assert_eq!(compare_with_pyarrow("parquet"), FILES.len());
+}
+
+#[test]
+fn files_of_other_writers_are_read_as_pyarrow_reads_them() {
+    assert_eq!(compare_with_pyarrow("parquet_writers"), 12);
+}
+
+/// Compares the rows of the files in a folder with those in its `expected.json`. Returns the number
+/// of files.
+fn compare_with_pyarrow(folder: &str) -> usize {
     let expected: BTreeMap<String, BTreeMap<String, Value>> =
-        serde_json::from_slice(&fixture("expected.json")).unwrap();
-    assert_eq!(expected.len(), FILES.len());
+        serde_json::from_slice(&read(folder, "expected.json")).unwrap();
+    let files = expected.len();
     for (name, columns) in expected {
-        let file = fixture(&format!("{name}.parquet"));
+        let file = read(folder, &format!("{name}.parquet"));
         let table = scan(&file, None, file.len() as u64).unwrap();
         assert_eq!(table.columns.len(), 2 * columns.len(), "{name}");
         for pair in table.columns.chunks(2) {
@@ -104,6 +119,7 @@ fn rows_are_those_of_pyarrow_and_datasets() {
             assert_eq!(made, is_valid, "{place}");
         }
     }
+    files
 }
 
 #[test]
