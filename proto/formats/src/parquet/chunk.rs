@@ -226,10 +226,11 @@ impl ChunkReader {
             let levels = repetition_bytes + definition_bytes;
             let decoded = header.decoded_bytes.checked_sub(levels);
             let decoded = decoded.ok_or_else(|| malformed("levels longer than the page"))?;
-            // Only nulls: some writers store nothing rather than an empty stream.
-            let values = match is_compressed && !(stored.is_empty() && decoded == 0) {
-                true => self.decompressed(stored, decoded, page)?,
-                false => stored,
+            // Old writers call compressed values uncompressed. For nulls alone, some store nothing
+            // rather than an empty stream.
+            let values = match stored.len() == decoded && (!is_compressed || decoded == 0) {
+                true => stored,
+                false => self.decompressed(stored, decoded, page)?,
             };
             return Ok(Body {
                 repetitions: is_list.then(|| Runs::new(repetitions, 1)).transpose()?,

@@ -123,6 +123,22 @@ fn compare_with_pyarrow(folder: &str) -> usize {
 }
 
 #[test]
+fn pages_that_old_writers_call_uncompressed_are_decompressed() {
+    let file = read("parquet_writers", "parquetjs_gzip.parquet");
+    let table = scan(&file, None, 6).unwrap();
+    // The end of a page's header: no repetition levels, and whether the page is compressed.
+    let (is, is_not) = ([0x15, 0, 0x11, 0], [0x15, 0, 0x12, 0]);
+    let mut old = file.clone();
+    let places: Vec<usize> = (0..file.len()).filter(|&at| file[at..].starts_with(&is)).collect();
+    places.iter().for_each(|&at| old[at..at + 4].copy_from_slice(&is_not));
+    assert_eq!(places.len(), 8, "four columns in two row groups");
+    let of_old = scan(&old, None, 7).unwrap();
+    for (column, old_column) in table.columns.iter().zip(&of_old.columns) {
+        assert_eq!(make(column, &file).unwrap(), make(old_column, &old).unwrap());
+    }
+}
+
+#[test]
 fn lists_of_one_length_have_a_shape() {
     let table = scan(&fixture("snappy.parquet"), None, 1).unwrap();
     let column = |name: &str| table.columns.iter().find(|column| column.name == name).unwrap();
