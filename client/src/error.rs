@@ -125,7 +125,7 @@ impl Error {
                 "larder doctor says which nodes answer, given the same LARDER_CLUSTER or --cluster",
             ),
             ErrorKind::DataLoss => self.hint(format!(
-                "larder dataset verify {uri} says what differs; index it again if its files were meant to change"
+                "larder dataset verify {uri} says which files differ: write those again"
             )),
             ErrorKind::VersionMismatch => {
                 self.hint("run the same version of Larder here and on the nodes")

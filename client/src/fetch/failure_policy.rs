@@ -14,6 +14,8 @@ pub(super) struct FailurePolicy {
     /// It did not know this client, and the dataset was opened again.
     reopened: bool,
     corrupt: bool,
+    /// It found the origin's bytes damaged.
+    lost: bool,
 }
 
 /// The reaction to a failure.
@@ -27,8 +29,8 @@ pub(super) enum Verdict {
     Wait,
     /// A row was damaged. Ask for it again, with a check before it is sent.
     Recheck,
-    /// The origin's bytes differ from those that the snapshot pins. Another node may have good
-    /// ones.
+    /// The origin's bytes are damaged, or differ from those that the snapshot pins. Another node
+    /// may have good ones.
     Lost,
     /// This gather asks other nodes.
     PassOver,
@@ -52,6 +54,8 @@ impl FailurePolicy {
                     Verdict::Reopen
                 }
                 (_, Advice::Retry) => Verdict::Wait,
+                // All others were asked since the first time.
+                (ErrorKind::DataLoss, _) if self.lost => Verdict::Fatal,
                 (ErrorKind::DataLoss, _) => Verdict::Lost,
                 (ErrorKind::Unavailable, _) => Verdict::Down,
                 (_, Advice::TryNextNode) => Verdict::PassOver,
@@ -65,7 +69,8 @@ impl FailurePolicy {
                 self.out = self.corrupt;
                 self.corrupt = true;
             }
-            Verdict::Lost | Verdict::PassOver | Verdict::Down => self.out = true,
+            Verdict::Lost => (self.out, self.lost) = (true, true),
+            Verdict::PassOver | Verdict::Down => self.out = true,
             Verdict::Wait | Verdict::Fatal => {}
         }
         verdict
@@ -73,7 +78,7 @@ impl FailurePolicy {
 
     /// Forgets all failures but damage, after a wait.
     pub(super) fn forgive(&mut self) {
-        *self = Self { corrupt: self.corrupt, ..Self::default() };
+        *self = Self { corrupt: self.corrupt, lost: self.lost, ..Self::default() };
     }
 }
 
@@ -113,6 +118,17 @@ mod tests {
         policy.forgive();
         assert_eq!(policy.judge(&corrupt, true), Verdict::Recheck);
         assert!(policy.out);
+    }
+
+    #[test]
+    fn second_report_of_damaged_bytes_is_final_even_after_a_wait() {
+        let lost = answer(ErrorKind::DataLoss);
+        let mut policy = FailurePolicy::default();
+        assert_eq!(policy.judge(&lost, true), Verdict::Lost);
+        assert!(policy.out);
+        policy.forgive();
+        assert!(!policy.out);
+        assert_eq!(policy.judge(&lost, true), Verdict::Fatal);
     }
 
     #[test]

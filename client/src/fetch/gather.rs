@@ -426,7 +426,9 @@ impl<'a, 'b> Gathering<'a, 'b> {
             Err(error) if target.cluster.is_none() && error.advice() != Advice::Retry => {
                 return Err(error);
             }
-            Err(error) if error.kind() == ErrorKind::DataChanged => return Err(error),
+            Err(error) if matches!(error.kind(), ErrorKind::DataChanged | ErrorKind::DataLoss) => {
+                return Err(error);
+            }
             // Without file descriptors no node can be reached, however long the gather waits.
             Err(error) if !process::can_open_files(1) => {
                 return Err(process::no_files_left().because(error));

@@ -228,9 +228,9 @@ fn from_dataset(error: DatasetError) -> Error {
 }
 
 fn from_fetch(error: FetchError) -> Error {
-    let (kind, is_damaged) = (ErrorKind::from(&error), error.is_damaged());
+    let kind = ErrorKind::from(&error);
     let error = Error::new(kind, "cannot read rows from the origin").with_source(error);
-    if kind == ErrorKind::DataChanged && !is_damaged {
+    if kind == ErrorKind::DataChanged {
         return error.hint("the objects were changed after indexing: index the dataset again");
     }
     error

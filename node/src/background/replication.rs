@@ -272,7 +272,7 @@ fn landed(flight: &Awaited) -> Pulled {
 /// Maps the error kind of a failed fill to the outcome of a pull.
 pub(crate) fn failed(kind: ErrorKind) -> Pulled {
     match kind {
-        ErrorKind::DataChanged | ErrorKind::NotFound => Pulled::Gone,
+        ErrorKind::DataChanged | ErrorKind::DataLoss | ErrorKind::NotFound => Pulled::Gone,
         _ => Pulled::Failed,
     }
 }

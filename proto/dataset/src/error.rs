@@ -162,14 +162,15 @@ impl From<&OriginError> for ErrorKind {
     }
 }
 
-/// Maps a failed read of a snapshot. A missing object counts as changed, like one with other bytes,
-/// and one that can't be decoded: in each case the snapshot is lost.
+/// Maps a failed read of a snapshot. A missing object counts as changed, like one with other bytes.
+/// One that has not changed and can't be decoded is damaged.
 impl From<&FetchError> for ErrorKind {
     fn from(error: &FetchError) -> Self {
         match error {
-            FetchError::Changed { .. }
-            | FetchError::Damaged { .. }
-            | FetchError::Origin(OriginError::NotFound { .. }) => Self::DataChanged,
+            FetchError::Changed { .. } | FetchError::Origin(OriginError::NotFound { .. }) => {
+                Self::DataChanged
+            }
+            FetchError::Damaged { .. } => Self::DataLoss,
             FetchError::Origin(OriginError::Denied { .. }) => Self::PermissionDenied,
             FetchError::Stopped { .. } => Self::Internal,
             FetchError::Truncated { .. }

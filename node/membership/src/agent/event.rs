@@ -96,8 +96,8 @@ pub enum Pulled {
     Verified,
     /// The node has no room for the shard.
     NoRoom,
-    /// No node has the shard, and the origin lacks it or has another version. Or this node may not
-    /// open its dataset.
+    /// No node has the shard, and the origin lacks it, or has another version or damaged bytes. Or
+    /// this node may not open its dataset.
     Gone,
     /// The shard could not be read now.
     Failed,

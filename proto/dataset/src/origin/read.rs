@@ -58,7 +58,7 @@ pub enum FetchError {
         why: String,
     },
     /// The bytes are of the version that was indexed, and can't be decoded to its rows.
-    #[error("{object} can't be decoded: {why}: write the file again, and index the dataset again")]
+    #[error("{object} can't be decoded: {why}: write the file again")]
     Damaged {
         /// The object.
         object: OriginUri,
@@ -99,11 +99,6 @@ impl FetchError {
             }
             _ => false,
         }
-    }
-
-    /// Returns whether the file must be written again.
-    pub fn is_damaged(&self) -> bool {
-        matches!(self, Self::Damaged { .. })
     }
 
     /// Returns whether the dataset must be indexed again.
