@@ -27,6 +27,28 @@ pub(super) struct Array {
     pub(super) offset: u64,
     /// Bytes of data: all the rest of the file.
     pub(super) bytes: u64,
+    /// The first dimension changes fastest, so rows do not lie together.
+    is_fortran: bool,
+}
+
+/// Reads the headers of npy files. Leaves out the arrays whose rows do not lie together.
+pub(super) async fn arrays(
+    origin: &Origin,
+    uri: &OriginUri,
+    files: Vec<ObjectInfo>,
+    left_out: &mut Vec<LeftOut>,
+    progress: Progress<'_>,
+) -> Result<Vec<(ObjectInfo, Array)>, DatasetError> {
+    let mut arrays = read_all(origin, uri, files, &Npy, progress).await?;
+    arrays.retain(|(file, array)| {
+        if array.is_fortran {
+            let why = "is in Fortran order, so its rows do not lie together: save \
+                       np.ascontiguousarray(array)";
+            left_out.push(LeftOut::object(&file.key, why));
+        }
+        !array.is_fortran
+    });
+    Ok(arrays)
 }
 
 /// Reads the headers of npy files and groups the files that hold the same samples.
@@ -37,7 +59,7 @@ pub(super) async fn candidates(
     left_out: &mut Vec<LeftOut>,
     progress: Progress<'_>,
 ) -> Result<Vec<Candidate>, DatasetError> {
-    let headers = read_all(origin, uri, files, &Npy, progress).await?;
+    let headers = arrays(origin, uri, files, left_out, progress).await?;
     let places: HashSet<FileKey> = headers.iter().map(|(file, _)| FileKey::of(&file.key)).collect();
     let mut arrays = Vec::with_capacity(headers.len());
     for (file, array) in headers {
@@ -207,11 +229,9 @@ impl Format for Npy {
             .map_err(|error| Fault::new("header", format!("not UTF-8: {error}")))?;
         let dictionary = Literal(text).dictionary()?;
         let dtype = read_dtype(&dictionary.descr)?;
-        if dictionary.fortran_order {
-            let why = "True: rows of such an array do not lie together; save it in C order";
-            return Err(Fault::new("fortran_order", why));
-        }
         let shape = dictionary.shape;
+        let lines = shape.iter().filter(|&&length| length > 1).count();
+        let is_fortran = dictionary.fortran_order && lines > 1;
         let expected = shape
             .iter()
             .try_fold(dtype.size_bytes(), |bytes, dim| bytes.checked_mul(*dim))
@@ -226,7 +246,7 @@ impl Format for Npy {
             );
             return Err(Fault::new("shape", why));
         }
-        Ok(Array { dtype, shape, offset, bytes: expected })
+        Ok(Array { dtype, shape, offset, bytes: expected, is_fortran })
     }
 }
 

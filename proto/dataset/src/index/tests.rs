@@ -80,6 +80,33 @@ async fn added_objects_are_those_that_an_index_would_take() {
 }
 
 #[tokio::test]
+async fn arrays_in_fortran_order_are_left_out_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, order: &str, shape: &str, bytes| {
+        let header = format!("{{'descr': '<f4', 'fortran_order': {order}, 'shape': {shape}, }}");
+        std::fs::write(folder.path().join(name), npy(&header, bytes)).unwrap();
+    };
+    write("table.npy", "True", "(4, 2)", 32);
+    let uri = folder_uri(folder.path());
+    let origin = Origin::connect(&uri).await.unwrap();
+    let indexed = async || index(&origin, &uri, &IndexOptions::default(), &|_| {}).await;
+    let why = indexed().await.unwrap_err().to_string();
+    let remedy = "table.npy is in Fortran order, so its rows do not lie together: save \
+                  np.ascontiguousarray(array)";
+    assert!(why.ends_with(remedy), "{why}");
+    // The order of one line of values is no matter.
+    write("column.npy", "True", "(4, 1)", 16);
+    write("label.npy", "False", "(4,)", 16);
+    let indexed = indexed().await.unwrap();
+    let names: Vec<&str> =
+        indexed.snapshot.manifest.tensors().iter().map(crate::Tensor::name).collect();
+    assert_eq!(names, ["column", "label"]);
+    assert_eq!(indexed.left_out.len(), 1);
+    assert_eq!(indexed.left_out[0].to_string(), remedy);
+    assert_eq!(count_added(&origin, &indexed.snapshot.manifest, None).await.unwrap(), 0);
+}
+
+#[tokio::test]
 async fn pattern_chooses_files_to_index_and_to_count() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str| {

@@ -6,7 +6,7 @@ use larder_formats::Rows;
 use super::{
     LeftOut, Progress, TokenSpec, extension,
     group::{Plan, object},
-    headers::{Fault, read_all},
+    headers::Fault,
     none_usable, npy,
 };
 use crate::{
@@ -111,7 +111,7 @@ async fn array_streams(
     progress: Progress<'_>,
 ) -> Result<Vec<Stream>, DatasetError> {
     let mut streams = Vec::with_capacity(files.len());
-    for (file, array) in read_all(origin, uri, files, &npy::Npy, progress).await? {
+    for (file, array) in npy::arrays(origin, uri, files, left_out, progress).await? {
         let dimensions = array.shape.len();
         if dimensions != 1 {
             let why = format!("has {dimensions} dimensions where a stream of tokens has one");

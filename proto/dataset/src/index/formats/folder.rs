@@ -20,8 +20,7 @@ use crate::{
     DatasetError, Dtype, ObjectInfo, Origin, OriginUri,
     index::{
         LeftOut, Progress, extension,
-        headers::read_all,
-        npy::{Array, Npy},
+        npy::{self, Array},
     },
 };
 
@@ -62,7 +61,7 @@ pub(super) async fn arrays(
     left_out: &mut Vec<LeftOut>,
     progress: Progress<'_>,
 ) -> Result<Vec<Sample>, DatasetError> {
-    let headers = read_all(origin, uri, files, &Npy, progress).await?;
+    let headers = npy::arrays(origin, uri, files, left_out, progress).await?;
     let ragged = headers.windows(2).any(|pair| pair[0].1.shape != pair[1].1.shape);
     let sample = |(file, array): (ObjectInfo, Array)| {
         let shape = if ragged { array.shape.into_iter().skip(1).collect() } else { array.shape };

@@ -173,7 +173,6 @@ pub(super) fn arrays() -> Vec<Hostile> {
             npy(&with("'>f4'", "False", "(4, 2)"), 32),
             &["descr", "big-endian"],
         ),
-        hostile_npy("fortran order", npy(&with("'<f4'", "True", "(4, 2)"), 32), &["fortran_order"]),
         hostile_npy("pickled objects", npy(&with("'|O'", "False", "(4,)"), 32), &["descr"]),
         hostile_npy("strings", npy(&with("'<U8'", "False", "(1,)"), 32), &["descr"]),
         hostile_npy(
