@@ -179,11 +179,11 @@ def test_texts_that_are_long_or_come_twice_end_the_index(tmp_path: Path) -> None
         save_file(tensors | {"x": np.zeros(len(texts))}, tmp_path / "all.safetensors")
         larder.index(f"file://{tmp_path}", key="id")
 
-    index(b"", b"a" * 64, b"a\0", b"a")
+    index(b"", b"a" * 1024, b"a\0", b"a")
     dataset = larder.open(f"file://{tmp_path}", cluster="none")
-    assert dataset.positions([b"a", b"a\0", b"", b"a" * 64]).tolist() == [3, 2, 0, 1]
-    with pytest.raises(larder.InvalidArgument, match="sample 1 has 65 bytes in 'id'"):
-        index(b"a", b"a" * 65)
+    assert dataset.positions([b"a", b"a\0", b"", b"a" * 1024]).tolist() == [3, 2, 0, 1]
+    with pytest.raises(larder.InvalidArgument, match="sample 1 has 1025 bytes in 'id'"):
+        index(b"a", b"a" * 1025)
     with pytest.raises(
         larder.InvalidArgument, match="samples 1 and 2 both have 'it\\\\'s' in 'id'"
     ):

@@ -78,7 +78,7 @@ pub struct IndexOptions {
     /// The tag to point to the snapshot, `latest` if none is given.
     pub tag: Option<String>,
     /// The column by whose values samples can be found. Each is unique: an integer, or a text of at
-    /// most 64 bytes. The column is read once.
+    /// most 1,024 bytes. The column is read once.
     pub key: Option<String>,
 }
 

@@ -78,7 +78,7 @@ def index(
         checksum: whether to read all data once and pin a checksum of each shard.
         manifest: the place of manifest and tag if the prefix can't be written to.
         key: the column by whose values :meth:`Dataset.positions` and :meth:`Dataset.take` find
-            samples: unique integers, or texts of at most 64 bytes. Reads that column.
+            samples: unique integers, or texts of at most 1,024 bytes. Reads that column.
         include: takes only files whose key under the prefix matches this pattern or one of these,
             such as ``"train/*.tar"``, ``"**/*.jpg"`` or ``"{000..146}.tar"``. Files that are left
             out because of a mark in their path (``.``, ``_``, ``cache-``) come back if the pattern

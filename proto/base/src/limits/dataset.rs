@@ -73,8 +73,8 @@ pub const NPY_HEADER_BYTES_MAX: u64 = 64 << 10;
 pub const RAGGED_ROWS_MAX: u64 = 1 << 26;
 /// Most names that the braces of one `--include` or address stand for: a shard each of a petabyte.
 pub const INCLUDED_NAMES_MAX: usize = 1_000_000;
-/// Longest text that can be the key of a sample, in bytes: longer ids are paths or documents.
-pub const KEY_BYTES_MAX: u64 = 64;
+/// Longest text that can be the key of a sample, in bytes: URLs and paths are shorter.
+pub const KEY_BYTES_MAX: u64 = 1024;
 /// Bytes of one ranged read of the offsets of ragged rows.
 pub const OFFSETS_PART_BYTES: u64 = 4 << 20;
 /// Tensors of offsets read at the same time; memory held is this times the part.
