@@ -13,6 +13,8 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// Columns and members that are not part of the samples: the name, and the reason as a clause.
     pub left_out: Vec<(String, String)>,
+    /// Columns without a value in any row. They agree with a column of any type.
+    pub nulls: Vec<String>,
     /// Pairs of key and value that the file keeps about its columns, such as the names of classes.
     pub metadata: Vec<(String, String)>,
 }

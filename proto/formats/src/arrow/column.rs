@@ -135,13 +135,17 @@ impl ColumnBuilder {
         Ok(())
     }
 
+    /// Returns whether all its rows are null.
+    pub(super) fn is_null(&self) -> bool {
+        self.has_nulls && !self.has_values
+    }
+
     /// Returns the column, or its name and why it is none.
     pub(super) fn finish(self) -> Result<Column, (String, String)> {
         let ragged = self.source.offsets.is_some();
         let (name, values) = (self.source.name, self.source.values);
         if self.has_nulls {
-            let why = if self.has_values { "has nulls: not yet" } else { "is all null" };
-            return Err((name, why.into()));
+            return Err((name, "has nulls: not yet".into()));
         }
         let rows = match self.runs[..] {
             [(begin, _)] => Rows::Strided { begin, stride: values.bytes },

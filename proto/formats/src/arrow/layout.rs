@@ -19,6 +19,8 @@ use crate::{Dtype, Fault, Logical};
 pub(super) struct Layout {
     pub(super) columns: Vec<Source>,
     pub(super) left_out: Vec<(String, String)>,
+    /// Columns of a type that has only nulls.
+    pub(super) nulls: Vec<String>,
     /// Of the whole schema.
     pub(super) counts: Counts,
 }
@@ -123,6 +125,10 @@ impl Layout {
             let limit = limits::TENSORS_MAX;
             return Err(Fault::new("schema", format!("has more than {limit} columns")));
         }
+        if matches!(field.kind, Kind::Null) && !name.is_empty() {
+            self.nulls.push(name);
+            return Ok(());
+        }
         match source(field, &name, at, parents) {
             Ok(source) if source.values.bytes > u32::MAX.into() => {
                 let why = format!("has rows of more than {} bytes", u32::MAX);
@@ -140,7 +146,6 @@ fn source(field: &Field, name: &str, at: Counts, parents: &[usize]) -> Result<So
     let not_yet = |noun: String| format!("holds {noun}: not yet");
     let (values, large) = match field.kind {
         _ if name.is_empty() => return Err("has no name".into()),
-        Kind::Null => return Err("is all null".into()),
         Kind::Text { large, logical } => {
             let (buffer, nodes) = (at.buffers + 2, Vec::new());
             let (dtype, shape) = (Dtype::U8, Vec::new());

@@ -33,7 +33,8 @@ pub(super) type OffsetsRange = (Range<u64>, usize);
 impl TableBuilder {
     pub(super) fn new(schema: flat::Table<'_>) -> Result<Self, Fault> {
         let layout = Layout::of(&schema::fields(schema)?)?;
-        let mut table = Table { left_out: layout.left_out, ..Table::default() };
+        let Layout { left_out, nulls, .. } = layout;
+        let mut table = Table { left_out, nulls, ..Table::default() };
         schema::add_metadata(schema, &mut table).map_err(|fault| fault.within("schema"))?;
         let columns = layout.columns.into_iter().map(ColumnBuilder::new).collect();
         Ok(Self { counts: layout.counts, columns, batches: 0, table })
@@ -113,6 +114,10 @@ impl TableBuilder {
     pub(super) fn finish(self) -> Table {
         let mut table = self.table;
         for builder in self.columns {
+            if builder.is_null() {
+                table.nulls.push(builder.source.name);
+                continue;
+            }
             match builder.finish() {
                 Ok(column) => table.columns.push(column),
                 Err(left_out) => table.left_out.push(left_out),

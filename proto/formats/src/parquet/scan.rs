@@ -108,6 +108,7 @@ impl ParquetScan {
                 continue;
             }
             match leaf.column.clone() {
+                Ok(_) if leaf.is_null => self.table.nulls.push(leaf.name),
                 Ok(shape) => {
                     let column = ColumnScan::new(leaf, shape);
                     self.add_column(column, index, &footer, begin, &mut pieces)?;

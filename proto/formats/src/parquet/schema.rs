@@ -25,6 +25,8 @@ pub(super) struct Leaf {
     pub(super) name: String,
     /// The column, or why there is none.
     pub(super) column: Result<Shape, String>,
+    /// No row has a value, and the type says so.
+    pub(super) is_null: bool,
     /// The level of a value that is there.
     pub(super) definition_max: u8,
     /// The level from which on a list has elements. 0 if the column has no lists.
@@ -135,7 +137,8 @@ impl<'a> Walk<'a> {
         };
         let (name, definition_max) = (place.name.clone(), place.definition);
         let list_definition = if place.lists > 0 { place.list_definition } else { 0 };
-        self.leaves.push(Leaf { name, column, definition_max, list_definition });
+        let is_null = element.annotation == Annotation::Null && list_definition == 0;
+        self.leaves.push(Leaf { name, column, is_null, definition_max, list_definition });
     }
 
     /// Returns the values of a column of lists of these elements.

@@ -71,7 +71,8 @@ pub(super) fn plan(
 ) -> Result<Plan, DatasetError> {
     let mut unreadable = BTreeSet::new();
     for (file, table) in &mut tables {
-        let told = std::mem::take(&mut table.left_out);
+        let mut told = std::mem::take(&mut table.left_out);
+        told.extend(table.nulls.drain(..).map(|name| (name, "is all null".to_owned())));
         let without = |name: &str| table.columns.iter().all(|column| column.name != name);
         unreadable.extend(told.iter().map(|(name, _)| name.clone()).filter(|name| without(name)));
         left_out.extend(told.into_iter().map(|(name, why)| LeftOut::tensor(&file.key, &name, why)));
