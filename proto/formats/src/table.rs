@@ -19,6 +19,13 @@ pub struct Table {
     pub metadata: Vec<(String, String)>,
 }
 
+impl Table {
+    /// Returns whether there is no column, not even one without a value.
+    pub fn is_blank(&self) -> bool {
+        self.columns.is_empty() && self.nulls.is_empty()
+    }
+}
+
 /// One column of a file's samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {

@@ -58,12 +58,13 @@ pub(super) fn select(
     } else {
         refusals::check_table(uri, &objects)?;
     }
+    let listed = objects.iter().filter(|object| !is_of_larder(&object.key)).count();
     let mut selection = Selection::default();
     let unreadable = unreadable.iter().map(|key| LeftOut::object(key, NO_ADDRESS));
     selection.left_out.extend(unreadable);
     let files = selection.take_files(uri, objects, include);
     if let (Some(include), true) = (include, files.is_empty()) {
-        return nothing(format!("no object matches {include}"));
+        return nothing(format!("none of {listed} objects matches {include}"));
     }
     selection.format = format(&files, options)?;
     if selection.format == Format::Tensors && options.tokens.is_none() && include.is_none() {

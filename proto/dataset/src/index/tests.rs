@@ -134,7 +134,7 @@ async fn pattern_chooses_files_to_index_and_to_count() {
     write("test/e.safetensors");
     assert_eq!(count_added(&origin, &train, None).await.unwrap(), 1);
     let none = samples("*.safetensors").await.unwrap_err().to_string();
-    assert!(none.ends_with("no object matches '*.safetensors'"), "{none}");
+    assert!(none.ends_with("none of 5 objects matches '*.safetensors'"), "{none}");
     let wrong = samples("train/[a").await.unwrap_err().to_string();
     assert!(wrong.contains("include"), "{wrong}");
 }

@@ -69,20 +69,23 @@ pub(super) fn plan(
     missing: Missing,
     left_out: &mut Vec<LeftOut>,
 ) -> Result<Plan, DatasetError> {
+    let typed = made_columns(&tables);
+    let has_type = |name: &str| typed.contains(name);
     let mut unreadable = BTreeSet::new();
     for (file, table) in &mut tables {
         let mut told = std::mem::take(&mut table.left_out);
-        told.extend(table.nulls.drain(..).map(|name| (name, "is all null".to_owned())));
+        let kept = table.nulls.extract_if(.., |name| !has_type(name));
+        told.extend(kept.map(|name| (name, "is all null".to_owned())));
         let without = |name: &str| table.columns.iter().all(|column| column.name != name);
         unreadable.extend(told.iter().map(|(name, _)| name.clone()).filter(|name| without(name)));
         left_out.extend(told.into_iter().map(|(name, why)| LeftOut::tensor(&file.key, &name, why)));
         if table.rows == 0 {
             left_out.push(LeftOut::object(&file.key, "holds no samples"));
-        } else if table.columns.is_empty() {
+        } else if table.is_blank() {
             left_out.push(LeftOut::object(&file.key, "has no column that can be read"));
         }
     }
-    tables.retain(|(_, table)| table.rows > 0 && !table.columns.is_empty());
+    tables.retain(|(_, table)| table.rows > 0 && !table.is_blank());
     // A column that one file can't give is none, or its rows there would count as missing.
     let masks = drop_redundant(&mut tables);
     let is_column = |name: &str| !unreadable.contains(name);
@@ -117,6 +120,14 @@ pub(super) fn plan(
     Ok(Plan { tensors: agreed.iter().map(Agreed::spec).collect(), groups })
 }
 
+/// Returns the names of the columns whose rows are made. A file without any value in such a column
+/// agrees with those that have some.
+fn made_columns(tables: &[(ObjectInfo, Table)]) -> BTreeSet<String> {
+    let columns = tables.iter().flat_map(|(_, table)| &table.columns);
+    let made = columns.filter(|column| matches!(column.rows, Rows::Blocks(_)));
+    made.map(|column| column.name.clone()).collect()
+}
+
 /// Drops the columns that say nothing in any file. Returns the names of those that say something in
 /// one.
 fn drop_redundant(tables: &mut [(ObjectInfo, Table)]) -> BTreeSet<String> {
@@ -124,7 +135,9 @@ fn drop_redundant(tables: &mut [(ObjectInfo, Table)]) -> BTreeSet<String> {
         |column: &Column| matches!(&column.rows, Rows::Blocks(blocks) if blocks.is_redundant);
     let all = || tables.iter().flat_map(|(_, table)| &table.columns);
     let said = all().filter(|column| is_mask(column) && !is_redundant(column));
-    let said: BTreeSet<String> = said.map(|column| column.name.clone()).collect();
+    let mut said: BTreeSet<String> = said.map(|column| column.name.clone()).collect();
+    let nulls = tables.iter().flat_map(|(_, table)| &table.nulls);
+    said.extend(nulls.map(|name| format!("{name}.valid")));
     for (_, table) in tables {
         table.columns.retain(|column| !is_redundant(column) || said.contains(&column.name));
     }
@@ -345,10 +358,19 @@ impl Found {
             Rows::Blocks(blocks) => Some(blocks.blocks.iter().map(|block| block.rows).collect()),
             _ => None,
         });
-        let blocks: Vec<u32> = blocks.unwrap_or_default();
+        let blocks: Vec<u32> = blocks.unwrap_or_else(|| even_blocks(rows));
+        // A column of nulls is not missing, and neither is the one that says so.
+        let is_null = |name: &str| {
+            let name = name.strip_suffix(".valid").unwrap_or(name);
+            table.nulls.iter().any(|null| null == name)
+        };
         let take = |column: &Agreed| {
             let at = rest.iter().position(|known| known.name == column.name);
-            at.map_or_else(|| column.absent(rows, &blocks), |at| rest.swap_remove(at))
+            let absent = || match column.absent(rows, &blocks) {
+                nulls if is_null(&column.name) => Column { absent: Vec::new(), ..nulls },
+                absent => absent,
+            };
+            at.map_or_else(absent, |at| rest.swap_remove(at))
         };
         let columns = agreed.iter().map(take).collect();
         Self { file, rows, columns, key }
@@ -441,6 +463,14 @@ impl Found {
         let columns = self.columns.into_iter().zip(agreed).map(column).collect();
         GroupSpec { rows: self.rows, objects: vec![object(&self.file)], columns }
     }
+}
+
+/// Returns the rows of each block of a file that has none: a million each.
+fn even_blocks(rows: u64) -> Vec<u32> {
+    let full = 1_000_000;
+    let count = rows.div_ceil(full);
+    let of = |block: u64| u32::try_from((rows - block * full).min(full)).expect("a million");
+    (0..count).map(of).collect()
 }
 
 /// Returns the places of some rows of a column, listed one by one.

@@ -103,7 +103,7 @@ async fn files_that_are_named_must_be_there() {
     let error = place.index(&["a-{0..2}.safetensors"]).await.unwrap_err().to_string();
     assert!(error.ends_with("there is no object 'a-1.safetensors', which is named"), "{error}");
     let error = place.index(&["b-*.safetensors"]).await.unwrap_err().to_string();
-    assert!(error.ends_with("no object matches 'b-*.safetensors'"), "{error}");
+    assert!(error.ends_with("none of 2 objects matches 'b-*.safetensors'"), "{error}");
 }
 
 #[tokio::test]
