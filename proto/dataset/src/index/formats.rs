@@ -51,6 +51,7 @@ pub(super) async fn plan(
             let tables = scan::scan_all(origin, uri, scans, *columns, progress);
             let mut tables = Box::pin(tables).await?;
             document = metadata::of(uri, &tables, *columns)?;
+            metadata::name_media(&document, &mut tables);
             partitions::add(&mut tables, *columns);
             tables
         }

@@ -1,6 +1,8 @@
 //! What files say about their columns, such as the names of classes, as one JSON document.
 
-use larder_formats::{Table, shown};
+use std::collections::HashMap;
+
+use larder_formats::{Logical, Table, shown};
 use serde_json::{Map, Value};
 
 use crate::{DatasetError, ObjectInfo, OriginUri};
@@ -38,6 +40,27 @@ pub(super) fn of(
     }
     let is_empty = agreed.is_empty();
     Ok(if is_empty { String::new() } else { Value::Object(agreed).to_string() })
+}
+
+/// Gives the bytes of pictures and sounds their meaning, where the features of Hugging Face say so:
+/// the column `image.bytes` of a feature `image` of type `Image`.
+pub(super) fn name_media(document: &str, tables: &mut [(ObjectInfo, Table)]) {
+    let document = serde_json::from_str(document).unwrap_or_default();
+    let Some(features) = features(&document) else { return };
+    let media = features.iter().filter_map(|(name, feature)| {
+        let logical = match feature.get("_type")?.as_str()? {
+            "Image" => Logical::Image,
+            "Audio" => Logical::Sound,
+            _ => return None,
+        };
+        Some((format!("{name}.bytes"), logical))
+    });
+    let media: HashMap<String, Logical> = media.collect();
+    for column in tables.iter_mut().flat_map(|(_, table)| &mut table.columns) {
+        if let (Logical::Bytes, Some(&logical)) = (column.logical, media.get(&column.name)) {
+            column.logical = logical;
+        }
+    }
 }
 
 /// Returns what one file says. A value that is no JSON is a text.
@@ -92,5 +115,26 @@ mod tests {
         let why = of(&uri, &others, None).expect_err("other classes").to_string();
         assert!(why.contains("'x' and 'y' describe the column 'label' differently"), "{why}");
         assert!(of(&uri, &others, Some(&["text".into()])).is_ok());
+    }
+
+    #[test]
+    fn features_say_which_bytes_are_pictures() {
+        let column = |name: &str| larder_formats::Column {
+            name: name.into(),
+            dtype: crate::Dtype::U8,
+            logical: Logical::Bytes,
+            shape: Vec::new(),
+            ragged: true,
+            rows: larder_formats::Rows::Spans(larder_formats::Spans::default()),
+            absent: Vec::new(),
+        };
+        let (info, mut table) = file("x", "", "");
+        table.columns = vec![column("photo.bytes"), column("other.bytes")];
+        let mut tables = [(info, table)];
+        let features = r#"{"photo": {"_type": "Image"}, "x": {"_type": "Value"}}"#;
+        let document = format!(r#"{{"huggingface": {{"info": {{"features": {features}}}}}}}"#);
+        name_media(&document, &mut tables);
+        let found: Vec<_> = tables[0].1.columns.iter().map(|column| column.logical).collect();
+        assert_eq!(found, [Logical::Image, Logical::Bytes]);
     }
 }
