@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use crate::{Block, Dtype, Logical};
 
+/// Why columns are left out that have one name.
+pub(crate) const SHARED_NAME: &str = "is the name of several columns: give each its own";
+
 /// The samples of one file: some columns of equally many rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table {

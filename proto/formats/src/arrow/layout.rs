@@ -13,7 +13,7 @@ use super::{
     column_named,
     schema::{Field, Kind},
 };
-use crate::{Dtype, Fault, Logical};
+use crate::{Dtype, Fault, Logical, table::SHARED_NAME};
 
 #[derive(Debug, Default)]
 pub(super) struct Layout {
@@ -119,7 +119,9 @@ impl Layout {
             return Ok(());
         }
         if !names.insert(name.clone()) {
-            return Err(Fault::new(column_named(&name), "is there twice"));
+            self.columns.retain(|column| column.name != name);
+            self.leave_out(name, SHARED_NAME);
+            return Ok(());
         }
         if names.len() > limits::TENSORS_MAX as usize {
             let limit = limits::TENSORS_MAX;
@@ -138,6 +140,13 @@ impl Layout {
             Err(why) => self.left_out.push((name, why)),
         }
         Ok(())
+    }
+
+    /// Leaves a name out, once.
+    fn leave_out(&mut self, name: String, why: &str) {
+        if !self.left_out.iter().any(|(known, _)| *known == name) {
+            self.left_out.push((name, why.to_owned()));
+        }
     }
 }
 

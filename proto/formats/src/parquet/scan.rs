@@ -3,12 +3,21 @@
 //! Thread rule: a plain value. Memory: the footer, the lengths of rows that differ in length, and
 //! one page.
 
-use std::ops::Range;
+use std::{
+    collections::{BTreeSet, HashSet},
+    ops::Range,
+};
 
 use larder_base::limits;
 
-use super::{MAGIC, VALID, column::ColumnScan, column_named, fixed_lists, footer::Footer, schema};
-use crate::{Blocks, Column, Fault, Rows, Scan, Table, scan::Reads};
+use super::{
+    MAGIC, VALID,
+    column::ColumnScan,
+    column_named, fixed_lists,
+    footer::Footer,
+    schema::{self, Leaf},
+};
+use crate::{Blocks, Column, Fault, Rows, Scan, Table, scan::Reads, table::SHARED_NAME};
 
 /// Largest footer.
 const FOOTER_BYTES_MAX: u64 = 64 << 20;
@@ -103,11 +112,19 @@ impl ParquetScan {
         let told = footer.metadata.iter().filter(|(key, _)| !own.contains(&key.as_str()));
         self.table.metadata = told.cloned().collect();
         let mut pieces = Vec::new();
+        let wanted = self.wanted.clone();
+        let is_wanted = |name: &str| wanted.as_ref().is_none_or(|names| is_named(name, names));
+        let shared = shared_names(&leaves);
+        for name in shared.iter().filter(|name| is_wanted(name)) {
+            self.leave_out(name, SHARED_NAME.into());
+        }
         for (index, leaf) in leaves.into_iter().enumerate() {
-            if self.wanted.as_ref().is_some_and(|names| !is_named(&leaf.name, names)) {
+            if !is_wanted(&leaf.name) {
                 continue;
             }
             match leaf.column.clone() {
+                _ if leaf.name.is_empty() => self.leave_out("", "has no name".into()),
+                Ok(_) if shared.contains(&leaf.name) => {}
                 Ok(_) if leaf.is_null => self.table.nulls.push(leaf.name),
                 Ok(shape) => {
                     let column = ColumnScan::new(leaf, shape);
@@ -168,12 +185,7 @@ impl ParquetScan {
             let why = format!("{why}: a scan keeps at most {limit} lengths");
             return Err(Fault::new("rows", why));
         }
-        let mut names: Vec<&str> = self.columns.iter().map(|column| &*column.leaf.name).collect();
-        names.sort_unstable();
-        match names.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Fault::new(column_named(pair[0]), "comes twice")),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Asks for the chunks to decode, in the order in which they lie.
@@ -229,6 +241,13 @@ impl ParquetScan {
         }
         Ok(())
     }
+}
+
+/// Returns the names that several columns have.
+fn shared_names(leaves: &[Leaf]) -> BTreeSet<String> {
+    let mut known = HashSet::new();
+    let columns = leaves.iter().filter(|leaf| leaf.column.is_ok());
+    columns.filter(|leaf| !known.insert(&leaf.name)).map(|leaf| leaf.name.clone()).collect()
 }
 
 /// Returns whether a column is among the wanted ones, by itself or by its validity.

@@ -193,8 +193,18 @@ fn schema_past_a_limit_is_a_fault() {
     assert_eq!(found, format!("column '{}': has more than 1024 bytes", "n".repeat(100)));
     let found = schema_fault(vec![structure(&long[..600], vec![int32(&long[..600])])]);
     assert!(found.ends_with("has more than 1024 bytes"), "{found}");
-    let found = schema_fault(vec![int32("a.b"), structure("a", vec![text("b")])]);
-    assert_eq!(found, "column 'a.b': is there twice");
+}
+
+#[test]
+fn columns_that_share_a_name_or_have_none_are_left_out() {
+    let shared = vec![int32("a.b"), int32("c"), structure("a", vec![text("b")]), int32("c")];
+    let craft = Craft::of([shared, vec![int32("c"), int32(""), int32("d")]].concat());
+    let table = scan(&craft.stream()).unwrap();
+    let names: Vec<&str> = table.columns.iter().map(|column| &*column.name).collect();
+    assert_eq!(names, ["d"]);
+    let why = "is the name of several columns: give each its own";
+    let left_out = [("a.b", why), ("c", why), ("", "has no name")];
+    assert_eq!(table.left_out, left_out.map(|(name, why)| (name.to_owned(), why.to_owned())));
 }
 
 #[test]

@@ -187,6 +187,8 @@ def main() -> None:
         }
     )
     pq.write_table(many.replace_schema_metadata({"note": "kept"}), ROOT / "left_out.parquet")
+    names = pa.table([pa.array([row, row + 1]) for row in range(5)], ["a", "", "b", "a", "a"])
+    pq.write_table(names, ROOT / "names.parquet")
     expected["brotli"] = write("brotli", table(["int64", "few"]), compression="brotli")
     expected["datasets"] = by_datasets()
     text = json.dumps(expected, separators=(",", ":"))

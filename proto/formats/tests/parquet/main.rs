@@ -150,6 +150,16 @@ fn lists_of_one_length_have_a_shape() {
 }
 
 #[test]
+fn columns_that_share_a_name_or_have_none_are_left_out() {
+    let table = scan(&fixture("names.parquet"), None, 8).unwrap();
+    let names: Vec<&str> = table.columns.iter().map(|column| &*column.name).collect();
+    assert_eq!(names, ["b", "b.valid"]);
+    let left_out =
+        [("a", "is the name of several columns: give each its own"), ("", "has no name")];
+    assert_eq!(table.left_out, left_out.map(|(name, why)| (name.to_owned(), why.to_owned())));
+}
+
+#[test]
 fn only_wanted_columns_are_read() {
     let file = fixture("snappy.parquet");
     let wanted = ["image.bytes".to_owned(), "int8.valid".to_owned()];
