@@ -23,6 +23,7 @@ pub(crate) struct Request {
     dtype: Option<String>,
     window: Option<u64>,
     stride: Option<u64>,
+    offset: Option<u64>,
     checksum: bool,
     manifest: Option<String>,
     key: Option<String>,
@@ -68,9 +69,9 @@ impl Request {
                         .hint("examples are 'uint16' and 'int32'")
                 })?;
                 let stride = self.stride.unwrap_or(window);
-                Ok(Some(TokenSpec { dtype, window, stride }))
+                Ok(Some(TokenSpec { dtype, window, stride, offset: self.offset }))
             }
-            (None, None) if self.stride.is_none() => Ok(None),
+            (None, None) if self.stride.is_none() && self.offset.is_none() => Ok(None),
             _ => Err(invalid("flat token files need both dtype and window".to_owned())
                 .hint("as in index(uri, dtype='uint16', window=2049, stride=2048)")),
         }

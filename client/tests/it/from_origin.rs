@@ -131,7 +131,12 @@ fn large_read_in_two_halves_has_every_row_in_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let bytes: Vec<u8> = (0..=250).cycle().take(20 << 20).collect();
     fs::write(folder.path().join("tokens.bin"), &bytes).unwrap();
-    let tokens = Some(admin::TokenSpec { dtype: admin::Dtype::U8, window: 1000, stride: 1000 });
+    let tokens = Some(admin::TokenSpec {
+        dtype: admin::Dtype::U8,
+        window: 1000,
+        stride: 1000,
+        offset: None,
+    });
     let options = admin::IndexOptions { tokens, ..admin::IndexOptions::default() };
     let uri = uri_of(folder.path());
     admin::index_prefix(&[uri.clone()], &options, &|_| {}, &CancelToken::never()).unwrap();
@@ -152,7 +157,8 @@ fn rows_beyond_memory_are_an_error_without_abort() {
     // Overlapping windows: 48 million, of 16 MiB each.
     let (window, bytes) = (1 << 24, 1 << 26);
     fs::File::create(folder.path().join("tokens.bin")).unwrap().set_len(bytes).unwrap();
-    let tokens = Some(admin::TokenSpec { dtype: admin::Dtype::U8, window, stride: 1 });
+    let tokens =
+        Some(admin::TokenSpec { dtype: admin::Dtype::U8, window, stride: 1, offset: None });
     let options = admin::IndexOptions { tokens, ..admin::IndexOptions::default() };
     let uri = uri_of(folder.path());
     admin::index_prefix(&[uri.clone()], &options, &|_| {}, &CancelToken::never()).unwrap();

@@ -115,6 +115,9 @@ pub struct TokenSpec {
     pub window: u64,
     /// Tokens from the beginning of one sample to that of the next.
     pub stride: u64,
+    /// Bytes before the first token of a `.bin` file. `None`: those of a known header, if the file
+    /// begins with one.
+    pub offset: Option<u64>,
 }
 
 /// The progress of indexing.

@@ -147,7 +147,7 @@ async fn npy_files_side_by_side_are_tensors_of_the_same_samples() {
 #[tokio::test]
 async fn windows_over_token_files_are_samples() {
     let (_folder, uri) = copy("tokens");
-    let tokens = Some(TokenSpec { dtype: Dtype::U16, window: 64, stride: 48 });
+    let tokens = Some(TokenSpec { dtype: Dtype::U16, window: 64, stride: 48, offset: None });
     let options = IndexOptions { shard_bytes: 4096, tokens, ..IndexOptions::default() };
     let (origin, indexed) = indexed(&uri, &options).await;
     check_rows(&origin, &indexed.snapshot, "tokens").await;

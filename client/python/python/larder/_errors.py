@@ -104,6 +104,7 @@ _FLAGS = {
     "--checksum": "checksum=True",
     "--cluster": "cluster=",
     "--memory": "memory",
+    "--offset": "offset=",
     "--shard-bytes": "shard_bytes=",
 }
 

@@ -48,6 +48,7 @@ def index(
     dtype: str | type | np.dtype[Any] | None = None,
     window: int | None = None,
     stride: int | None = None,
+    offset: int | None = None,
     shard_bytes: int | None = None,
     checksum: bool = False,
     manifest: str | None = None,
@@ -74,6 +75,8 @@ def index(
         dtype: the type of a token, such as ``"uint16"`` or ``numpy.uint16``.
         window: tokens in a sample.
         stride: tokens from the start of one sample to the start of the next; by default ``window``.
+        offset: bytes before the first token of a ``.bin`` file; by default those of a header of
+            llm.c, if the file begins with one.
         shard_bytes: the wanted size of a shard in bytes; by default 64 MiB.
         checksum: whether to read all data once and pin a checksum of each shard.
         manifest: the place of manifest and tag if the prefix can't be written to.
@@ -102,6 +105,7 @@ def index(
             "dtype": optional(_arguments.dtype, "dtype", dtype),
             "window": optional(_arguments.integer, "window", window, 1),
             "stride": optional(_arguments.integer, "stride", stride, 1),
+            "offset": optional(_arguments.integer, "offset", offset),
             "shard_bytes": optional(_arguments.integer, "shard_bytes", shard_bytes, 1),
             "checksum": bool(checksum),
             "manifest": optional(_arguments.address, "manifest", manifest),

@@ -148,12 +148,55 @@ async fn windows_over_added_token_files_count() {
     write("a.bin", 64);
     let uri = folder_uri(folder.path());
     let origin = Origin::connect(&uri).await.unwrap();
-    let tokens = Some(TokenSpec { dtype: Dtype::U16, window: 8, stride: 8 });
+    let tokens = Some(TokenSpec { dtype: Dtype::U16, window: 8, stride: 8, offset: None });
     let options = IndexOptions { tokens, ..IndexOptions::default() };
     let indexed = index(&origin, &uri, &options, &|_| {}).await.unwrap();
     write("b.bin", 16);
     write("shorter-than-a-window.bin", 14);
     assert_eq!(count_added(&origin, &indexed.snapshot.manifest, None).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn tokens_begin_behind_a_header() {
+    let folder = tempfile::tempdir().unwrap();
+    let uri = folder_uri(folder.path());
+    let origin = Origin::connect(&uri).await.unwrap();
+    let write = |words: &[u32], tokens: usize| {
+        let mut file: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        file.resize(1024 + tokens, 7);
+        std::fs::write(folder.path().join("train.bin"), file).unwrap();
+    };
+    // The offset of the first token, and the number of windows.
+    let begins = async |dtype, offset| {
+        let tokens = Some(TokenSpec { dtype, window: 100, stride: 100, offset });
+        let options = IndexOptions { tokens, ..IndexOptions::default() };
+        let Snapshot { manifest, leaves } = index(&origin, &uri, &options, &|_| {})
+            .await
+            .map_err(|error| error.to_string())?
+            .snapshot;
+        let crate::RowSource::Object(first) = manifest.row_source(&leaves[0], (0, 0), 0) else {
+            panic!()
+        };
+        Ok::<_, String>((first.offset, manifest.samples()))
+    };
+    write(&[20_240_520, 1, 1000], 2000);
+    assert_eq!(begins(Dtype::U16, None).await, Ok((1024, 10)));
+    assert_eq!(begins(Dtype::U16, Some(0)).await, Ok((0, 15)));
+    let why = begins(Dtype::U32, None).await.unwrap_err();
+    assert!(why.contains("header 20240520: says that tokens are uint16 and not uint32"), "{why}");
+    write(&[20_240_520, 1, 1001], 2000);
+    let why = begins(Dtype::U16, None).await.unwrap_err();
+    assert!(why.contains("counts 1001 tokens where 2000 bytes follow it"), "{why}");
+    write(&[20_240_801, 7, 1000], 4000);
+    assert_eq!(begins(Dtype::U32, None).await, Ok((1024, 10)));
+    write(&[20_240_520, 2, 1000], 2000);
+    let why = begins(Dtype::U16, None).await.unwrap_err();
+    assert!(why.contains("has version 2, and only version 1 is known"), "{why}");
+    assert_eq!(begins(Dtype::U16, Some(24)).await, Ok((24, 15)));
+    let why = begins(Dtype::U16, Some(23)).await.unwrap_err();
+    assert!(why.contains("3001 bytes are not a whole number of U16 tokens"), "{why}");
+    let why = begins(Dtype::U16, Some(4096)).await.unwrap_err();
+    assert!(why.contains("3024 bytes are fewer than the offset of 4096"), "{why}");
 }
 
 #[tokio::test]

@@ -78,6 +78,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TOKENS", requires = "window", help_heading = "Token files")]
     stride: Option<u64>,
 
+    /// Bytes before the first token of a .bin file [default: those of a header of llm.c, if it has
+    /// one]
+    #[arg(long, value_name = "BYTES", requires = "window", help_heading = "Token files")]
+    offset: Option<u64>,
+
     /// Read all data once and pin a checksum of each shard: fills are then checked against it
     #[arg(long)]
     checksum: bool,
@@ -222,6 +227,7 @@ fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
         dtype,
         window,
         stride: arguments.stride.unwrap_or(window),
+        offset: arguments.offset,
     });
     if arguments.dtype.is_some() && tokens.is_none() {
         return Err(Failure::new(Exit::Usage, "--dtype needs --window"));
