@@ -4,10 +4,11 @@
 //! taken as they are. All values equal those of soundfile. Rows longer than their sound end in
 //! zeros.
 //!
-//! WAV data is read in place. FLAC is decoded block by block from the start to the row's last
-//! frame. Damage behind that frame is found only if lengths show it.
+//! WAV data is read in place. FLAC is decoded frame by frame from the start to the row's last
+//! one. Damage behind that frame is found only if lengths show it.
 //!
-//! Thread rule: a `Scratch` belongs to one thread. Non-goals: resampling, and compressed WAV.
+//! Thread rule: a `Scratch` belongs to one thread. Non-goals: resampling, and WAV of
+//! other codecs.
 
 mod flac;
 mod wav;
@@ -103,8 +104,10 @@ impl Audio {
         if out.len() != self.values() {
             return Err(DecodeError::Slice { found: out.len(), wanted: self.values() });
         }
+        let encoded = flac::behind_tag(encoded);
         match encoded {
-            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => {
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..]
+            | [b'R', b'F', b'6', b'4', _, _, _, _, b'W', b'A', b'V', b'E', ..] => {
                 wav::decode(self, encoded, draw, out)
             }
             [b'f', b'L', b'a', b'C', ..] => {

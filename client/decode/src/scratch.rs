@@ -14,8 +14,8 @@ pub struct Scratch {
     /// Its crop in the size of the row, four bytes a pixel.
     pub(crate) resized: Vec<u8>,
     pub(crate) resizer: Resizer,
-    /// One decoded block of a FLAC file.
-    pub(crate) block: Vec<i32>,
+    /// One decoded frame of a FLAC file.
+    pub(crate) block: Vec<i64>,
 }
 
 impl Scratch {

@@ -173,7 +173,7 @@ fn audio(frames: u32, channels: Channels, start: Start) -> Audio {
     Audio::new(frames, channels, start).unwrap()
 }
 
-const SOUNDS: [&str; 9] = [
+const SOUNDS: [&str; 14] = [
     "wav-pcm_u8.wav",
     "wav-pcm_16.wav",
     "wav-pcm_24.wav",
@@ -181,8 +181,13 @@ const SOUNDS: [&str; 9] = [
     "wav-float.wav",
     "wav-double.wav",
     "wav-extensible.wav",
+    "wav-alaw.wav",
+    "wav-ulaw.wav",
+    "wav-rf64.wav",
     "flac-pcm_16.flac",
     "flac-pcm_24.flac",
+    "flac-pcm_32.flac",
+    "flac-escaped.flac",
 ];
 
 fn expected(name: &str) -> Vec<f32> {
@@ -197,6 +202,37 @@ fn sounds_equal_soundfile_exactly() {
     }
     let row = audio(FRAMES, Channels::Exact(1), Start::Random);
     assert_eq!(sound(row, "flac-mono.flac", 0).1, expected("flac-mono.flac"));
+}
+
+/// The depth of the stream is that of no frame.
+#[test]
+fn flac_is_scaled_by_the_depth_of_each_frame() {
+    for depth in [8, 24] {
+        let row = audio(FRAMES, Channels::Exact(2), Start::Random);
+        let (_, found) = sound(row, &format!("flac-depth-{depth}.flac"), 0);
+        assert_eq!(found, expected("flac-pcm_16.flac"), "{depth}");
+    }
+}
+
+#[test]
+fn flac_behind_an_id3_tag_equals_the_plain_one() {
+    let (_, found) = sound(audio(FRAMES, Channels::Exact(2), Start::Begin), "flac-id3.flac", 0);
+    assert_eq!(found, expected("flac-pcm_16.flac"));
+}
+
+#[test]
+fn wav_of_open_length_goes_to_the_end_of_the_row() {
+    for writer in ["unknown", "zero", "sox"] {
+        let (name, row) =
+            (format!("wav-open-{writer}.wav"), audio(FRAMES, Channels::Exact(2), Start::Random));
+        assert_eq!(sound(row, &name, 0), (FRAMES as usize, expected("wav-pcm_16.wav")));
+        // An incomplete last frame is left out.
+        let mut cut = file(&name);
+        cut.pop();
+        let (row, mut found) = (audio(210, Channels::Mono, Start::Begin), vec![0.0; 210]);
+        let frames = row.decode_into(&cut, draw(0), &mut found, &mut Scratch::default());
+        assert_eq!(frames, Ok(199));
+    }
 }
 
 #[test]

@@ -1,10 +1,15 @@
-//! WAV: PCM of 8, 16, 24 and 32 bits, and floats of 32 and 64 bits.
+//! WAV and RF64: PCM of 8, 16, 24 and 32 bits, floats of 32 and 64 bits, A-law and u-law (ITU-T
+//! G.711).
+//!
+//! A writer that can't seek leaves the length of the data open. The data then goes to the end of
+//! the row.
 //!
 //! ```text
 //!  0 "RIFF"   4 bytes that follow   8 "WAVE"   12 chunks: id, bytes, body, padding to even
 //!
 //!  "fmt ": 0 encoding (2)   2 channels (2)   4 sample rate (4)   8 bytes a second (4)
 //!         12 bytes a frame (2)   14 bits (2)   24 encoding (2), if the first one is 0xFFFE
+//! "ds64": 0 bytes of the file (8)   8 bytes of the data (8), if 32 bits do not hold them
 //! ```
 
 use super::{Audio, Cut};
@@ -13,7 +18,13 @@ use crate::error::DecodeError;
 
 const PCM: u16 = 1;
 const FLOAT: u16 = 3;
+const A_LAW: u16 = 6;
+const U_LAW: u16 = 7;
 const EXTENSIBLE: u16 = 0xFFFE;
+
+/// From this length on, data that ends earlier has an open length: sox writes 0x7FFFF000, others
+/// 0x7FFFFFFF or 0xFFFFFFFF.
+const OPEN_BYTES: usize = 0x7FFF_0000;
 
 /// A WAV file taken apart.
 struct Wav<'a> {
@@ -43,8 +54,12 @@ pub(super) fn decode(
         (PCM, 4) => write(audio, out, &wav, data, scaled),
         (FLOAT, 4) => write(audio, out, &wav, data, f32::from_le_bytes),
         (FLOAT, 8) => write(audio, out, &wav, data, narrowed),
+        (A_LAW, 1) => write(audio, out, &wav, data, |[a]| f32::from(a_law(a)) / 32768.0),
+        (U_LAW, 1) => write(audio, out, &wav, data, |[a]| f32::from(u_law(a)) / 32768.0),
         (encoding, width) => {
-            let why = format!("encoding {encoding} of {width} bytes is neither PCM nor floats");
+            let why = format!(
+                "encoding {encoding} of {width} bytes is neither PCM, floats, A-law nor u-law"
+            );
             return Err(DecodeError::damaged("WAV", &why));
         }
     }
@@ -73,15 +88,42 @@ fn narrowed(bytes: [u8; 8]) -> f32 {
     f64::from_le_bytes(bytes) as f32
 }
 
+/// The inverse of A-law: a sign, three bits of an exponent and four of a mantissa.
+fn a_law(code: u8) -> i16 {
+    let code = code ^ 0x55;
+    let (exponent, mantissa) = (code >> 4 & 7, i16::from(code & 15) << 4 | 8);
+    let value = match exponent {
+        0 => mantissa,
+        _ => (mantissa + 0x100) << (exponent - 1),
+    };
+    if code & 0x80 == 0 { -value } else { value }
+}
+
+/// The inverse of u-law. Its bits are those of A-law, inverted.
+fn u_law(code: u8) -> i16 {
+    let code = !code;
+    let value = ((i16::from(code & 15) << 3 | 0x84) << (code >> 4 & 7)) - 0x84;
+    if code & 0x80 == 0 { value } else { -value }
+}
+
 impl<'a> Wav<'a> {
     fn parse(encoded: &'a [u8]) -> Result<Self, String> {
+        let is_open = matches!(encoded[4..8], [0, 0, 0, 0] | [0xFF, 0xFF, 0xFF, 0xFF]);
         let mut rest = &encoded[12..];
-        let mut format = None;
+        let (mut format, mut long) = (None, None);
         loop {
             let Some((&[a, b, c, d, size @ ..], body)) = rest.split_first_chunk::<8>() else {
                 return Err("it ends before its data".to_owned());
             };
             let bytes = u32::from_le_bytes(size) as usize;
+            let bytes = match (&[a, b, c, d], long) {
+                (b"data", Some(long)) if bytes == u32::MAX as usize => long,
+                (b"data", None) if bytes == 0 && is_open => return Self::open(format, body),
+                (b"data", None) if bytes >= OPEN_BYTES.max(body.len() + 1) => {
+                    return Self::open(format, body);
+                }
+                _ => bytes,
+            };
             let body = body.get(..bytes).ok_or_else(|| {
                 let (chunk, there) = ([a, b, c, d], body.len());
                 let chunk = chunk.escape_ascii();
@@ -91,11 +133,24 @@ impl<'a> Wav<'a> {
             })?;
             match &[a, b, c, d] {
                 b"fmt " => format = Some(body),
+                b"ds64" => {
+                    let bytes = body.get(8..).and_then(|rest| rest.first_chunk());
+                    let bytes = bytes.ok_or("its chunk \"ds64\" is too short")?;
+                    long = Some(usize::try_from(u64::from_le_bytes(*bytes)).unwrap_or(usize::MAX));
+                }
                 b"data" => return Self::new(format.ok_or("its format is missing")?, body),
                 _ => {}
             }
             rest = rest.get(8 + bytes + bytes % 2..).unwrap_or_default();
         }
+    }
+
+    /// A file whose data has an open length. An incomplete last frame is left out.
+    fn open(format: Option<&[u8]>, body: &'a [u8]) -> Result<Self, String> {
+        let format = format.ok_or("its format is missing")?;
+        let frame = Self::new(format, &[])?;
+        let spare = body.len() % (frame.channels * frame.width);
+        Ok(Self { data: &body[..body.len() - spare], ..frame })
     }
 
     fn new(format: &[u8], data: &'a [u8]) -> Result<Self, String> {

@@ -1,7 +1,7 @@
 """Writes the pictures and sounds of these tests, and the values that Pillow and soundfile read.
 
     python -m venv venv && venv/bin/pip install pillow==13.0.0 soundfile==0.14.0 numpy
-    venv/bin/python make_media.py   # also needs jpegtran
+    venv/bin/python make_media.py   # also needs jpegtran, cjpeg and flac
 
 A picture `name.ext` has a `name.ppm` with `Image.open(name.ext).convert("RGB")`, unless that equals
 `rgb.ppm`. A sound `name.ext` has a `name.f32` with `soundfile.read(name.ext)`: one float after
@@ -16,7 +16,7 @@ import zlib
 
 import numpy as np
 import soundfile
-from PIL import Image
+from PIL import Image, ImageOps
 
 HERE = pathlib.Path(__file__).parent
 WIDTH, HEIGHT = 37, 25
@@ -55,13 +55,32 @@ def jpegs(rgb: Image.Image) -> None:
     save(rgb, "jpeg-rgb.jpg", quality=90, keep_rgb=True)
     save(rgb.convert("L"), "jpeg-gray.jpg", quality=90)
     save(rgb.convert("CMYK"), "jpeg-cmyk.jpg", quality=90)
-    # Orientation 6 is "turn to the right", which neither Pillow nor Larder does.
+    # Orientation 6 is "turn to the right", which Pillow does only if it is told to.
     exif = Image.Exif()
     exif[0x0112] = 6
     save(rgb, "jpeg-turned.jpg", quality=90, exif=exif)
     ycck(rgb)
     scans("444")
     scans("420")
+    for name, options in {"arithmetic": [], "arithmetic-progressive": ["-progressive"]}.items():
+        path = HERE / f"jpeg-{name}.jpg"
+        wanted = ["-arithmetic", "-quality", "90", *options, "-outfile", path, HERE / "rgb.ppm"]
+        subprocess.run(["cjpeg", *wanted], check=True)
+        expect(path.name)
+
+
+def turned(rgb: Image.Image) -> None:
+    """The same few pixels, each time with another orientation in the EXIF block."""
+    small = rgb.crop((10, 5, 15, 8))
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        small.save(HERE / f"turned-{orientation}.png", exif=exif)
+        upright = ImageOps.exif_transpose(Image.open(HERE / f"turned-{orientation}.png"))
+        upright.save(HERE / f"turned-{orientation}.ppm")
+    small.save(HERE / "turned-8.webp", exif=exif, lossless=True)
+    small.save(HERE / "turned-8.jpg", exif=exif, quality=90)
+    ImageOps.exif_transpose(Image.open(HERE / "turned-8.jpg")).save(HERE / "turned-8-jpg.ppm")
 
 
 def scans(sampling: str) -> None:
@@ -105,6 +124,7 @@ def pngs(rgb: Image.Image) -> None:
     # Pillow writes no colours of 16 bits and no interlaced files.
     wide = np.asarray(rgb).astype(np.uint16) * 257
     wide += np.arange(WIDTH, dtype=np.uint16)[:, None] * 5
+    wide.astype("<u2").tofile(HERE / "png-16.u16")
     raw("png-16.png", 16, [wide.astype(">u2").tobytes()], 0)
     pixels = np.asarray(rgb)
     raw("png-interlaced.png", 8, [pixels[y::dy, x::dx].tobytes() for x, y, dx, dy in ADAM7], 1)
@@ -153,6 +173,8 @@ def crops(rgb: Image.Image) -> None:
 
     write("stretch", rgb.resize((16, 16), Image.Resampling.BILINEAR))
     write("stretch-gray", rgb.convert("L").resize((16, 16), Image.Resampling.BILINEAR))
+    write("nearest", rgb.resize((16, 16), Image.Resampling.NEAREST))
+    write("nearest-larger", rgb.resize((50, 50), Image.Resampling.NEAREST))
     write("larger", rgb.resize((50, 50), Image.Resampling.BILINEAR))
     write("center", center(16, 16))
     write("center-part", center(20, 16))
@@ -199,10 +221,86 @@ def sounds() -> None:
             sound(f"{extension}-{subtype.lower()}.{extension}", samples, subtype=subtype)
     sound("wav-extensible.wav", samples, subtype="PCM_16", format="WAVEX")
     sound("flac-mono.flac", samples[:, 0], subtype="PCM_16")
+    for law in ("ALAW", "ULAW"):
+        sound(f"wav-{law.lower()}.wav", samples, subtype=law)
+    sound("wav-rf64.wav", samples, subtype="PCM_16", format="RF64")
+    wav = bytearray((HERE / "wav-pcm_16.wav").read_bytes())
+    for name, length in (("unknown", b"\xff" * 4), ("zero", bytes(4)), ("sox", b"\x00\xf0\xff\x7f")):
+        wav[4:8] = length
+        wav[40:44] = length
+        (HERE / f"wav-open-{name}.wav").write_bytes(wav)
+    flacs(samples)
+
+
+def flacs(samples: np.ndarray) -> None:
+    """FLAC that soundfile does not write."""
+    numbers = np.clip(np.round(samples * 2**31), -(2**31), 2**31 - 1).astype(np.int64)
+    raw = numbers.astype("<i4").tobytes()
+    options = ["--force-raw-format", "--endian=little", "--sign=signed", "--channels=2"]
+    options += ["--bps=32", "--sample-rate=8000", "--silent", "--force", "-"]
+    path = HERE / "flac-pcm_32.flac"
+    subprocess.run(["flac", "-o", path, *options], input=raw, check=True)
+    # soundfile reads no 32 bits.
+    (numbers.T / 2**31).astype("<f4").tofile(path.with_suffix(".f32"))
+    whole = (HERE / "flac-pcm_16.flac").read_bytes()
+    # An ID3 tag of 300 bytes, with 7 bits of its length a byte.
+    (HERE / "flac-id3.flac").write_bytes(b"ID3\4\0\0\0\0\2\x2c" + bytes(300) + whole)
+    # Frames keep 16 bits where the stream says 24 and 8.
+    for depth in (24, 8):
+        changed = bytearray(whole)
+        code = depth - 1
+        changed[20] = changed[20] & 0xFE | code >> 4
+        changed[21] = changed[21] & 0x0F | (code & 15) << 4
+        (HERE / f"flac-depth-{depth}.flac").write_bytes(changed)
+    (HERE / "flac-escaped.flac").write_bytes(escaped(numbers >> 16))
+    expect_sound("flac-escaped.flac")
+
+
+def escaped(samples: np.ndarray) -> bytes:
+    """One frame that leaves its depth to the stream. Its partitions are Rice codes and plain
+    numbers in turn."""
+    count = len(samples)
+    info = f"{count:016b}" * 2 + "0" * 48 + f"{8000:020b}{1:03b}{15:05b}{count:036b}" + "0" * 128
+    # Sync, a size of 8 bits that follows, the stream's rate, two channels, the stream's depth.
+    header = packed("1" * 13 + "000" + "0110" + "0000" + "0001" + "0000" + "0" * 8 + f"{count - 1:08b}")
+    header += bytes([crc(header, 8, 0x07)])
+    bits = ""
+    for channel in samples.T:
+        # Fixed prediction of order 0, 4-bit parameters, 8 partitions.
+        bits += "0" + "001000" + "0" + "00" + "0011"
+        for number, part in enumerate(np.split(channel, 8)):
+            if number % 2:
+                bits += "1111" + "10000" + "".join(f"{int(value) & 0xFFFF:016b}" for value in part)
+                continue
+            bits += "1100"
+            for value in part.tolist():
+                folded = value << 1 ^ value >> 15
+                bits += "0" * (folded >> 12) + "1" + f"{folded & 0xFFF:012b}"
+    frame = header + packed(bits)
+    frame += crc(frame, 16, 0x8005).to_bytes(2, "big")
+    return b"fLaC\x80\0\0\x22" + packed(info) + frame
+
+
+def packed(bits: str) -> bytes:
+    bits += "0" * (-len(bits) % 8)
+    return int(bits, 2).to_bytes(len(bits) // 8, "big")
+
+
+def crc(data: bytes, width: int, polynomial: int) -> int:
+    crc = 0
+    for byte in data:
+        crc ^= byte << (width - 8)
+        for _ in range(8):
+            crc = (crc << 1 ^ (polynomial if crc >> (width - 1) else 0)) & ((1 << width) - 1)
+    return crc
 
 
 def sound(name: str, samples: np.ndarray, **options) -> None:
     soundfile.write(HERE / name, samples, 8000, **options)
+    expect_sound(name)
+
+
+def expect_sound(name: str) -> None:
     read, _ = soundfile.read(HERE / name, dtype="float32", always_2d=True)
     np.ascontiguousarray(read.T).astype("<f4").tofile((HERE / name).with_suffix(".f32"))
 
@@ -210,6 +308,7 @@ def sound(name: str, samples: np.ndarray, **options) -> None:
 if __name__ == "__main__":
     rgb = picture()
     jpegs(rgb)
+    turned(rgb)
     pngs(rgb)
     webps(rgb)
     crops(rgb)
