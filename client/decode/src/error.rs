@@ -56,6 +56,14 @@ pub enum DecodeError {
         /// The limit.
         limit: u64,
     },
+    /// A picture of 8 bits a channel where 16 are kept.
+    #[error(
+        "this {format} is no PNG of 16 bits a channel, which 16 bits are asked for: ask for 8 bits"
+    )]
+    Narrow {
+        /// The format.
+        format: &'static str,
+    },
     /// A sound with another sample rate or number of channels than the options ask for.
     #[error("the sound has {found} {unit} where {wanted} are asked for: {hint}")]
     Sound {

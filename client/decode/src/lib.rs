@@ -28,5 +28,5 @@ mod scratch;
 pub use audio::{Audio, Channels, FRAMES_MAX, Start};
 pub use draw::Draw;
 pub use error::DecodeError;
-pub use image::{Color, Crop, Image, PIXELS_MAX};
+pub use image::{Color, Crop, Depth, Filter, Image, PIXELS_MAX};
 pub use scratch::Scratch;

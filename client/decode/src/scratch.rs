@@ -11,6 +11,8 @@ const KEPT_BYTES_MAX: usize = 128 << 20;
 pub struct Scratch {
     /// The decoded picture, four bytes a pixel.
     pub(crate) pixels: Vec<u8>,
+    /// The same picture, turned.
+    pub(crate) turned: Vec<[u8; 4]>,
     /// Its crop in the size of the row, four bytes a pixel.
     pub(crate) resized: Vec<u8>,
     pub(crate) resizer: Resizer,
@@ -25,6 +27,9 @@ impl Scratch {
             if buffer.capacity() > KEPT_BYTES_MAX {
                 *buffer = Vec::new();
             }
+        }
+        if self.turned.capacity() * 4 > KEPT_BYTES_MAX {
+            self.turned = Vec::new();
         }
         if self.resizer.size_of_internal_buffers() > KEPT_BYTES_MAX {
             self.resizer.reset_internal_buffers();

@@ -8,13 +8,19 @@
 //! the next good one of its batch, so batches stay full and ranks stay even. The batch is then
 //! fetched again. Later batches know the bad sample and replace it before they are fetched.
 //!
+//! A picture with an EXIF orientation is shown as it is stored, unless the job chose otherwise. A
+//! warning says so once.
+//!
 //! Thread rule: shared by the threads that fetch. The lock is held to look up some samples. Each
 //! thread decodes a batch by itself.
 
 use std::{
     cell::RefCell,
     collections::HashSet,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use larder_decode::{DecodeError, Draw, Scratch};
@@ -41,6 +47,8 @@ pub(in crate::loader) struct Decoding {
     skips: bool,
     /// The samples that can't be decoded, each with its dataset.
     bad: Mutex<HashSet<(u32, u64)>>,
+    /// Whether an orientation was found and told.
+    told: AtomicBool,
 }
 
 impl Decoding {
@@ -50,7 +58,7 @@ impl Decoding {
         columns: Box<[Option<Decode>]>,
         skips: bool,
     ) -> Self {
-        Self { encoded, columns, skips, bad: Mutex::default() }
+        Self { encoded, columns, skips, bad: Mutex::default(), told: AtomicBool::new(false) }
     }
 
     /// Whether a column of the batch is decoded.
@@ -76,7 +84,8 @@ impl Decoding {
                 let range = of.at + of.begins[row]..of.at + of.begins[row + 1];
                 let decoded = decode_row(&decode, &buffer[range], samples.draw(row), out);
                 match decoded {
-                    Ok(()) => {}
+                    Ok(false) => {}
+                    Ok(true) => self.tell(samples, row, column),
                     Err(_) if self.skips => gathered.bad.push(row),
                     Err(error) => return Err(self.refuse(samples, row, column, &error)),
                 }
@@ -88,6 +97,20 @@ impl Decoding {
     /// The number of a decoded column among those that are fetched encoded.
     fn encoded_column(&self, column: usize) -> usize {
         self.columns[..column].iter().flatten().count()
+    }
+
+    /// Says once that an orientation has no effect.
+    fn tell(&self, samples: &Samples, row: usize, column: usize) {
+        if self.told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let sample = samples.samples[row];
+        let uri = self.encoded.snapshot_of(samples, row).leaves.manifest().uri();
+        let name = &self.encoded.layout.columns()[self.encoded_column(column)].name;
+        tracing::warn!(
+            "sample {sample} of {uri} has an EXIF orientation in '{name}', and is shown as it is \
+             stored: orient=True turns such pictures upright, orient=False ends this warning"
+        );
     }
 
     fn refuse(&self, samples: &Samples, row: usize, column: usize, error: &DecodeError) -> Error {
@@ -139,13 +162,13 @@ impl Decoding {
     }
 }
 
-/// Decodes one row.
+/// Decodes one row. Returns whether an orientation had no effect, although no option says so.
 fn decode_row(
     decode: &Decode,
     encoded: &[u8],
     draw: Draw,
     out: &mut [u8],
-) -> Result<(), DecodeError> {
+) -> Result<bool, DecodeError> {
     SCRATCH.with_borrow_mut(|(scratch, sound)| match decode {
         Decode::Image(image) => image.decode_into(encoded, draw, out, scratch),
         Decode::Audio(audio) => {
@@ -154,7 +177,7 @@ fn decode_row(
             for (to, value) in out.as_chunks_mut().0.iter_mut().zip(&*sound) {
                 *to = value.to_le_bytes();
             }
-            Ok(())
+            Ok(false)
         }
     })
 }

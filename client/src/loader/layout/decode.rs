@@ -1,7 +1,7 @@
 //! What the rows of an encoded tensor become in a batch.
 
 use larder_dataset::{Dtype, Tensor};
-use larder_decode::{Audio, Image};
+use larder_decode::{Audio, Depth, Image};
 
 use super::invalid;
 use crate::Error;
@@ -9,7 +9,7 @@ use crate::Error;
 /// What each row of an encoded tensor becomes: a row of one shape.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Decode {
-    /// A picture: bytes of height, width and channels.
+    /// A picture: numbers of one byte or two, of height, width and channels.
     Image(Image),
     /// A sound: 32-bit floats of channels and frames.
     Audio(Audio),
@@ -19,7 +19,10 @@ impl Decode {
     /// The type of a decoded element.
     pub(in crate::loader) fn dtype(&self) -> Dtype {
         match self {
-            Self::Image(_) => Dtype::U8,
+            Self::Image(image) => match image.bits() {
+                Depth::Eight => Dtype::U8,
+                Depth::Sixteen => Dtype::U16,
+            },
             Self::Audio(_) => Dtype::F32,
         }
     }
