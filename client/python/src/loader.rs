@@ -9,7 +9,7 @@ use std::{
 use larder_client::{
     Batch as InnerBatch, Device, DeviceWay, Epoch as OnHostEpoch, Error, ErrorKind,
     Loader as Inner, LoaderBuilder, OnDevice, RankHosts, ScheduledBatch, ShuffleMode,
-    decode::{Audio, Channels, Color, Crop, DecodeError, Image, Start},
+    decode::{Audio, Channels, Color, Crop, DecodeError, Depth, Filter, Image, Start},
     sampler::{self, Last, LoaderState},
 };
 use pyo3::{
@@ -51,8 +51,22 @@ pub(crate) struct Settings {
     job: String,
 }
 
-/// Height, width, the name of a crop and its bounds, and whether rows are mirrored and gray.
-type ImageRow = (u32, u32, String, [f64; 4], bool, bool);
+/// What a picture becomes.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct ImageRow {
+    height: u32,
+    width: u32,
+    crop: String,
+    /// The numbers of the crop.
+    bounds: [f64; 4],
+    flip: bool,
+    gray: bool,
+    nearest: bool,
+    sixteen: bool,
+    orient: Option<bool>,
+}
+
 /// Frames, channels, whether the start is random, and the sample rate.
 type SoundRow = (u32, Option<u16>, bool, Option<u32>);
 
@@ -88,16 +102,20 @@ impl Settings {
     }
 }
 
-fn image((height, width, crop, bounds, flip, gray): &ImageRow) -> Result<Image, Error> {
-    let &[first, second, third, fourth] = bounds;
-    let crop = match crop.as_str() {
+fn image(row: &ImageRow) -> Result<Image, Error> {
+    let [first, second, third, fourth] = row.bounds;
+    let crop = match row.crop.as_str() {
         "stretch" => Crop::Stretch,
         "random" => Crop::Random { scale: (first, second), ratio: (third, fourth) },
         _ => Crop::Center { part: first },
     };
-    let color = if *gray { Color::Gray } else { Color::Rgb };
-    let image = Image::new(*height, *width, crop).map_err(no_row)?;
-    Ok(image.color(color).flip(*flip))
+    let image = Image::new(row.height, row.width, crop).map_err(no_row)?;
+    let image = image
+        .color(if row.gray { Color::Gray } else { Color::Rgb })
+        .filter(if row.nearest { Filter::Nearest } else { Filter::Bilinear })
+        .depth(if row.sixteen { Depth::Sixteen } else { Depth::Eight })
+        .flip(row.flip);
+    Ok(row.orient.map_or(image, |orient| image.orient(orient)))
 }
 
 fn sound(&(frames, channels, is_random, sample_rate): &SoundRow) -> Result<Audio, Error> {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from larder import _arguments, _larder, _rows
+from larder import _arguments, _decode, _larder, _rows
 from larder._errors import InvalidArgument
 from larder._host import announce, packaged_node
 from larder._loader import Loads
@@ -23,7 +23,7 @@ from larder._output import Output, convert_all, converter, each_row, to_numpy
 from larder._rows import Indices, Keys
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping, Sequence, Set
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,11 @@ class Dataset(Loads):
         """
         text = self._native.metadata
         return json.loads(text) if text else {}
+
+    def _upright(self) -> Set[str]:
+        """``datasets`` turns the pictures of its ``Image`` columns itself."""
+        info = self.metadata.get("huggingface", {}).get("info", {})
+        return frozenset(_decode.pictures_of(info.get("features")))
 
     @property
     def tensors(self) -> dict[str, TensorSpec]:

@@ -7,7 +7,7 @@ Non-goals: the decoding itself, which the native loader does on its own threads.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, get_args
 
@@ -17,6 +17,10 @@ from larder import _arguments
 Crop = Literal["center", "random", "stretch"]
 #: The channels of a picture.
 Color = Literal["rgb", "gray"]
+#: How pixels of a row are made of those of the picture.
+Filter = Literal["bilinear", "nearest"]
+#: The numbers of a row.
+Dtype = Literal["uint8", "uint16"]
 #: The treatment of a sample that can't be decoded.
 Bad = Literal["error", "skip"]
 
@@ -28,10 +32,10 @@ _THREADS_MAX = 16
 
 @dataclass(frozen=True)
 class Image:
-    """A picture becomes bytes of the shape ``[height, width, channels]``.
+    """A picture becomes numbers of the shape ``[height, width, channels]``.
 
-    JPEG, PNG and WebP are known by their first bytes. The filter is torchvision's bilinear one
-    with ``antialias=True``. Transparency is dropped, and an EXIF orientation is ignored.
+    JPEG, PNG and WebP are known by their first bytes. Transparency is dropped. All pictures of one
+    sample draw the same random numbers: an image and a mask of its size get the same crop and flip.
 
     Attributes:
         size: the side of a square, or height and width.
@@ -40,7 +44,13 @@ class Image:
             with other random numbers: they depend on seed, epoch and sample alone. ``"stretch"``
             shows the whole picture.
         flip: whether half of the pictures are mirrored left to right, drawn in the same way.
-        color: ``"rgb"``, or ``"gray"`` for one channel.
+        color: ``"rgb"``, or ``"gray"`` for one channel. A palette becomes its colours.
+        filter: ``"bilinear"`` is torchvision's with ``antialias=True``. ``"nearest"`` takes the
+            nearest pixel, so labels of a mask stay labels.
+        dtype: ``"uint8"``, or ``"uint16"`` for PNGs of 16 bits, of which ``"uint8"`` keeps the
+            upper byte. Other pictures are then errors.
+        orient: whether pictures are turned as their EXIF orientation says. By default only those
+            of an ``Image`` column of Hugging Face ``datasets`` are, as ``datasets`` does itself.
         part: of ``"center"``, the part of the shorter side that a row shows, from 0.01 to 1.
         scale: of ``"random"``, the bounds of the crop's area as parts of the picture's.
         ratio: of ``"random"``, the bounds of its width divided by its height.
@@ -51,6 +61,9 @@ class Image:
     crop: Crop = "center"
     flip: bool = False
     color: Color = "rgb"
+    filter: Filter = "bilinear"
+    dtype: Dtype = "uint8"
+    orient: bool | None = None
     part: float = 0.875
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
@@ -60,15 +73,29 @@ class Image:
             _arguments.integer("size", side, 1, _SIDE_MAX)
         _arguments.choice("crop", self.crop, get_args(Crop))
         _arguments.choice("color", self.color, get_args(Color))
+        _arguments.choice("filter", self.filter, get_args(Filter))
+        _arguments.choice("dtype", self.dtype, get_args(Dtype))
 
     def _sides(self) -> tuple[int, int]:
         return self.size if isinstance(self.size, tuple) else (self.size, self.size)
 
-    def _native(self) -> tuple[Any, ...]:
+    def _native(self, *, upright: bool) -> dict[str, Any]:
+        """The options of the native loader. ``upright`` is the default of ``orient``."""
+        height, width = self._sides()
         bounds = (self.part, 0.0, 0.0, 0.0)
         if self.crop == "random":
             bounds = (*self.scale, *self.ratio)
-        return (*self._sides(), self.crop, bounds, self.flip, self.color == "gray")
+        return {
+            "height": height,
+            "width": width,
+            "crop": self.crop,
+            "bounds": bounds,
+            "flip": self.flip,
+            "gray": self.color == "gray",
+            "nearest": self.filter == "nearest",
+            "sixteen": self.dtype == "uint16",
+            "orient": True if upright and self.orient is None else self.orient,
+        }
 
 
 @dataclass(frozen=True)
@@ -103,15 +130,31 @@ class Audio:
         return (self.frames, self.channels, self.start == "random", self.sample_rate)
 
 
-def native(decode: Mapping[str, Image | Audio] | None) -> tuple[list[Any], list[Any]]:
-    """The pictures and the sounds of a user's mapping, as the native module takes them."""
+def pictures_of(features: Any, prefix: str = "") -> Iterator[str]:
+    """The tensors of encoded pictures, by the features that ``datasets`` notes of its columns."""
+    if not isinstance(features, Mapping):
+        return
+    for name, feature in features.items():
+        if isinstance(feature, Mapping) and feature.get("_type") == "Image":
+            yield f"{prefix}{name}.bytes"
+        else:
+            yield from pictures_of(feature, f"{prefix}{name}.")
+
+
+def native(
+    decode: Mapping[str, Image | Audio] | None, upright: Collection[str] = ()
+) -> tuple[list[Any], list[Any]]:
+    """The pictures and the sounds of a user's mapping, as the native module takes them.
+
+    ``upright`` are the tensors whose pictures are turned by default.
+    """
     images, sounds = [], []
     wanted = "a dict from names of tensors to larder.Image or larder.Audio"
     if not isinstance(decode, Mapping | None):
         raise _arguments.wrong("decode", decode, wanted)
     for name, kind in (decode or {}).items():
         if isinstance(kind, Image):
-            images.append((name, kind._native()))
+            images.append((name, kind._native(upright=name in upright)))
         elif isinstance(kind, Audio):
             sounds.append((name, kind._native()))
         else:

@@ -26,7 +26,7 @@ from larder._transform import Transform
 from larder._transformed import Facts, Transformation, Transformed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
 
     import numpy as np
 
@@ -70,6 +70,7 @@ class Settings(TypedDict):
 
 
 def settings_of(
+    loads: Loads,
     coordinates: _distributed.Coordinates,
     *,
     batch_size: int,
@@ -84,7 +85,7 @@ def settings_of(
     job: str = "",
 ) -> Settings:
     """Checks a user's arguments, and returns the settings of a loader without workers."""
-    images, sounds = _decode.native(decode)
+    images, sounds = _decode.native(decode, loads._upright() if decode else ())
     if prefetch is None:
         prefetch = _decode.prefetch_for(decode)
     if isinstance(shuffle, bool):
@@ -486,6 +487,10 @@ class Loads:
 
     _native: _larder.Dataset | _larder.Mixture
 
+    def _upright(self) -> Set[str]:
+        """The tensors whose pictures are turned upright unless the user says otherwise."""
+        raise NotImplementedError
+
     @property
     def nodes_here(self) -> list[str]:
         """The names of the cluster's nodes on the host of this process: their sockets answer here.
@@ -611,6 +616,7 @@ class Loads:
             target.check_transforms(output, transform, batch_transform)
         coordinates = _distributed.resolve(rank, world_size, group)
         settings = settings_of(
+            self,
             coordinates,
             batch_size=batch_size,
             shuffle=shuffle,

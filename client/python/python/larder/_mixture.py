@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Literal
 
 from larder import _arguments, _larder
@@ -64,6 +64,9 @@ class Mixture(Loads):
     def datasets(self) -> tuple[Dataset, ...]:
         """The datasets of the mixture."""
         return tuple(dataset for dataset, _ in self._weighted)
+
+    def _upright(self) -> Set[str]:
+        return frozenset.union(*(frozenset(dataset._upright()) for dataset in self.datasets))
 
     @property
     def draws(self) -> tuple[int, ...]:

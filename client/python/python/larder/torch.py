@@ -371,6 +371,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     ) -> None:
         coordinates = _distributed.resolve(rank, world_size, group)
         settings = settings_of(
+            dataset,
             coordinates,
             batch_size=batch_size,
             shuffle=shuffle,
@@ -673,6 +674,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         require_numbers(dataset)
         coordinates = _distributed.resolve(rank, world_size, group)
         settings = settings_of(
+            dataset,
             coordinates,
             batch_size=batch_size,
             shuffle=shuffle,
