@@ -24,7 +24,7 @@ use std::{
     },
 };
 
-use larder_dataset::Dtype;
+use larder_dataset::{Dtype, Logical};
 use larder_extent::PrivateView;
 
 use crate::Error;
@@ -132,6 +132,8 @@ pub struct HostTensor {
     pub name: Arc<str>,
     /// The type of an element.
     pub dtype: Dtype,
+    /// The meaning of its values.
+    pub logical: Logical,
     /// The number of rows, then the shape of one sample. For a ragged tensor: the number of
     /// elements of all rows, then the shape of an element.
     pub shape: Vec<u64>,

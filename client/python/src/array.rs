@@ -15,7 +15,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use larder_client::{Dtype, Error, ErrorKind, HostTensor, Memory};
+use larder_client::{Dtype, Error, ErrorKind, HostTensor, Logical, Memory};
 use pyo3::{
     exceptions::PyBufferError,
     ffi,
@@ -23,6 +23,7 @@ use pyo3::{
     types::{PyCapsule, PyDict, PyTuple},
 };
 
+mod arrow;
 mod device;
 mod dlpack;
 mod dtype;
@@ -31,6 +32,7 @@ mod given;
 use crate::error::OrRaise;
 use dlpack::{Export, Unversioned, Versioned};
 
+pub(crate) use arrow::ArrowBatch;
 pub(crate) use device::DeviceTensor;
 pub(crate) use given::{BlockMemory, GivenBytes, TensorMemory, let_go};
 
@@ -42,6 +44,7 @@ pub(crate) use given::{BlockMemory, GivenBytes, TensorMemory, let_go};
 pub(crate) struct Array {
     memory: Memory,
     dtype: Dtype,
+    logical: Logical,
     shape: Box<[i64]>,
     /// In bytes.
     strides: Box<[i64]>,
@@ -53,13 +56,13 @@ impl Array {
     /// # Errors
     /// A side of the shape does not fit `i64`.
     pub(crate) fn new(tensor: HostTensor) -> Result<Self, Error> {
-        let HostTensor { name, dtype, shape, memory, .. } = tensor;
+        let HostTensor { name, dtype, logical, shape, memory, .. } = tensor;
         let shape: Result<Box<[i64]>, _> = shape.into_iter().map(i64::try_from).collect();
         let shape = shape.map_err(|error| {
             let what = format!("tensor '{name}' has a side that is too long");
             Error::new(ErrorKind::InvalidArgument, what).with_source(error)
         })?;
-        Ok(Self::with(memory, dtype, shape))
+        Ok(Self::with(memory, (dtype, logical), shape))
     }
 
     /// A copy of some integers, as `int64`.
@@ -67,14 +70,14 @@ impl Array {
         let bytes: Vec<u8> = integers.iter().flat_map(|integer| integer.to_le_bytes()).collect();
         let length = i64::try_from(integers.len()).expect("no slice is longer");
         let memory = Memory::copied(&bytes).or_raise(py)?;
-        Ok(Self::with(memory, Dtype::I64, [length].into()))
+        Ok(Self::with(memory, (Dtype::I64, Logical::Number), [length].into()))
     }
 
-    fn with(memory: Memory, dtype: Dtype, shape: Box<[i64]>) -> Self {
+    fn with(memory: Memory, (dtype, logical): (Dtype, Logical), shape: Box<[i64]>) -> Self {
         let size = i64::try_from(dtype.size_bytes()).expect("a few bytes");
         let after = |axis: usize| shape[axis + 1..].iter().map(|&length| length.max(1));
         let strides = (0..shape.len()).map(|axis| after(axis).product::<i64>() * size).collect();
-        Self { memory, dtype, shape, strides }
+        Self { memory, dtype, logical, shape, strides }
     }
 
     /// A copy of its elements, with no other owner.
@@ -111,6 +114,12 @@ impl Array {
         self.dtype.name()
     }
 
+    /// The meaning of its values, such as `text` or `timestamp[ms]`.
+    #[getter]
+    fn logical(&self) -> &'static str {
+        self.logical.name()
+    }
+
     /// Bytes of all elements.
     #[getter]
     fn nbytes(&self) -> usize {
@@ -134,7 +143,7 @@ impl Array {
     fn raw(&self) -> Self {
         let size = i64::try_from(self.dtype.size_bytes()).expect("a few bytes");
         let shape = self.shape.iter().copied().chain([size]).collect();
-        Self::with(self.memory.clone(), Dtype::U8, shape)
+        Self::with(self.memory.clone(), (Dtype::U8, self.logical), shape)
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {

@@ -31,14 +31,16 @@ impl Dataset {
     }
 }
 
-/// Name, type (as numpy and ml_dtypes call it) and the shape of one sample. The first dimension of
-/// ragged rows is `None`.
-pub(crate) type TensorFacts = (String, &'static str, Vec<Option<u64>>);
+/// Name, type (as numpy and ml_dtypes call it), the shape of one sample, and the meaning of the
+/// values. The first dimension of ragged rows is `None`.
+pub(crate) type TensorFacts = (String, &'static str, Vec<Option<u64>>, &'static str);
 
 /// The facts of each tensor of a snapshot.
 pub(crate) fn facts<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<TensorFacts> {
-    let facts =
-        |tensor: &Tensor| (tensor.name().to_owned(), tensor.dtype().name(), tensor.sample_shape());
+    let facts = |tensor: &Tensor| {
+        let (name, logical) = (tensor.name().to_owned(), tensor.logical().name());
+        (name, tensor.dtype().name(), tensor.sample_shape(), logical)
+    };
     tensors.into_iter().map(facts).collect()
 }
 

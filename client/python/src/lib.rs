@@ -31,7 +31,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _larder {
     #[pymodule_export]
-    use crate::array::{Array, DeviceTensor};
+    use crate::array::{Array, ArrowBatch, DeviceTensor};
     #[pymodule_export]
     use crate::dataset::Dataset;
     #[pymodule_export]

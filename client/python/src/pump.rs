@@ -3,14 +3,10 @@
 use std::sync::Arc;
 
 use larder_client::{
-    Batch, ConsumerStream, Device, DeviceTensor as InnerTensor, Epoch, OnDevice, PreparedEpoch,
-    Pump as Inner,
+    Batch, ConsumerStream, Device, DeviceTensor as InnerTensor, Dtype, Epoch, Logical, OnDevice,
+    PreparedEpoch, Pump as Inner,
 };
-use pyo3::{
-    intern,
-    prelude::*,
-    types::{PyDict, PyTuple},
-};
+use pyo3::{intern, prelude::*, types::PyDict};
 
 use crate::{
     array::{BlockMemory, DeviceTensor},
@@ -108,7 +104,7 @@ impl DeviceAllocator {
 }
 
 /// The tensors of a batch by name, and the framework's block that holds them. With a block, each
-/// tensor is a tuple: its first byte in the block, its count of bytes, its type and its shape.
+/// tensor is a [`Part`] of it.
 pub(crate) fn tensors_of<'py>(
     py: Python<'py>,
     batch: Batch<OnDevice>,
@@ -147,13 +143,33 @@ fn add(listed: &Bound<'_, PyDict>, tensor: InnerTensor) -> PyResult<()> {
     }
 }
 
-/// The place of a tensor in its block, and of the offsets of a ragged tensor.
+/// The place of a tensor in its block, and its type.
+#[pyclass(frozen, get_all, module = "larder._larder")]
+pub(crate) struct Part {
+    begin: u64,
+    nbytes: usize,
+    dtype: &'static str,
+    logical: &'static str,
+    shape: Vec<u64>,
+}
+
+/// The part of a tensor, and of the offsets of a ragged tensor.
 fn part<'py>(py: Python<'py>, tensor: &InnerTensor, base: u64) -> PyResult<Bound<'py, PyAny>> {
-    let InnerTensor { dtype, shape, memory, offsets, .. } = tensor;
-    let shape = PyTuple::new(py, shape)?;
-    let elements = (memory.address() - base, memory.len(), dtype.name(), shape);
-    let Some(offsets) = offsets else { return Ok(elements.into_pyobject(py)?.into_any()) };
-    let length = PyTuple::new(py, [offsets.len() / size_of::<i64>()])?;
-    let offsets = (offsets.address() - base, offsets.len(), "int64", length);
+    let InnerTensor { dtype, logical, shape, memory, offsets, .. } = tensor;
+    let elements = Part {
+        begin: memory.address() - base,
+        nbytes: memory.len(),
+        dtype: dtype.name(),
+        logical: logical.name(),
+        shape: shape.clone(),
+    };
+    let Some(offsets) = offsets else { return Ok(Bound::new(py, elements)?.into_any()) };
+    let offsets = Part {
+        begin: offsets.address() - base,
+        nbytes: offsets.len(),
+        dtype: Dtype::I64.name(),
+        logical: Logical::Number.name(),
+        shape: vec![(offsets.len() / size_of::<i64>()) as u64],
+    };
     Ok((elements, offsets).into_pyobject(py)?.into_any())
 }

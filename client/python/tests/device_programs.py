@@ -388,7 +388,7 @@ def _block_of(batch: larder.Batch) -> int:
     """Bytes of the block that all of a batch is in, which overlap nowhere."""
     leaves = []
     for value in batch.values():
-        leaves += list(value) if isinstance(value, larder.Ragged) else [value]
+        leaves += [value.data, value.offsets] if isinstance(value, larder.Ragged) else [value]
     (block,) = {leaf.untyped_storage() for leaf in leaves}
     ranges = sorted((leaf.data_ptr(), leaf.data_ptr() + leaf.nbytes) for leaf in leaves)
     assert all(end <= begin for (_, end), (begin, _) in pairwise(ranges))

@@ -56,7 +56,7 @@ def check(batch: Any, samples: Any, ragged: Rows) -> None:
     for name in ("text", "box"):
         column = batch[name]
         assert isinstance(column, larder.Ragged)
-        data, offsets = (np.asarray(part) for part in column)
+        data, offsets = np.asarray(column.data), np.asarray(column.offsets)
         assert (offsets[0], offsets[-1], len(offsets)) == (0, len(data), len(samples) + 1)
         assert data.dtype == ragged[name][0].dtype
         for row, sample in enumerate(samples):
@@ -220,19 +220,29 @@ def test_ragged_values_that_cannot_be_joined_are_refused(node: Node) -> None:
             raise caught.value.__cause__
 
 
-def test_ragged_is_a_tuple_that_frameworks_unpack() -> None:
+def test_ragged_is_a_sequence_of_rows_and_a_node_of_jax_trees() -> None:
     import jax
 
     ragged = larder.Ragged.of([[1, 2], [], [3]])
     assert ragged.offsets.tolist() == [0, 2, 2, 3]
     assert ragged.lengths.tolist() == [2, 0, 1]
     assert [row.tolist() for row in ragged.rows()] == [[1, 2], [], [3]]
-    assert ragged.row(-1).tolist() == [3]
+    assert ragged.row(-1).tolist() == ragged[-1].tolist() == [3]
+    assert len(ragged) == 3
+    assert [row.tolist() for row in ragged] == ragged.tolist() == [[1, 2], [], [3]]
+    assert ragged[1:].tolist() == [[], [3]]
+    assert np.shares_memory(ragged[1:].data, ragged.data)
+    assert (len(ragged[3:]), len(ragged[2:1])) == (0, 0)
+    assert repr(ragged[:1]) == "<larder.Ragged of 1 row of float64 [any]>"
+    with pytest.raises(ValueError, match="no slice of step -1"):
+        ragged[::-1]
     for beyond in (3, -4):
         with pytest.raises(IndexError, match=f"no row {beyond} of 3"):
             ragged.row(beyond)
-    data, offsets = pickle.loads(pickle.dumps(ragged))
-    assert (data.tolist(), offsets.tolist()) == ([1, 2, 3], [0, 2, 2, 3])
+        with pytest.raises(IndexError, match=f"no row {beyond} of 3"):
+            ragged[beyond]
+    copied = pickle.loads(pickle.dumps(ragged))
+    assert (copied.data.tolist(), copied.offsets.tolist()) == ([1, 2, 3], [0, 2, 2, 3])
     doubled = jax.tree.map(lambda leaf: leaf * 2, {"x": ragged})["x"]
     assert isinstance(doubled, larder.Ragged)
     assert doubled.data.tolist() == [2, 4, 6]

@@ -7,7 +7,7 @@ mod ragged;
 use std::{iter, mem, ops::Range, sync::Arc};
 
 use larder_base::limits;
-use larder_dataset::{Dtype, Manifest, Tensor};
+use larder_dataset::{Dtype, Logical, Manifest, Tensor};
 
 use crate::{Error, ErrorKind, HostTensor, Memory, RowsView, memory::ALIGNMENT};
 use ragged::RaggedRows;
@@ -28,6 +28,7 @@ pub(super) struct Layout {
 pub(super) struct Column {
     pub(super) name: Arc<str>,
     pub(super) dtype: Dtype,
+    pub(super) logical: Logical,
     /// The shape of one sample. For a ragged tensor, of an element.
     pub(super) shape: Box<[u64]>,
     /// 0 for a ragged tensor.
@@ -113,8 +114,16 @@ impl Layout {
                 return decode.check(tensor).map(|()| index);
             }
             let is_alike = tensor.is_ragged() == column.is_ragged;
-            if tensor.dtype() == column.dtype && tensor.shape() == &*column.shape && is_alike {
+            let same_type = tensor.dtype() == column.dtype && tensor.shape() == &*column.shape;
+            let same_meaning = rows_of(tensor.logical()) == rows_of(column.logical);
+            if same_type && same_meaning && is_alike {
                 return Ok(index);
+            }
+            if same_type && is_alike {
+                let (name, its, others) = (&column.name, tensor.logical(), column.logical);
+                return Err(invalid(format!(
+                    "tensor '{name}' is {its} in some and {others} in others"
+                )));
             }
             if !is_alike {
                 let name = &column.name;
@@ -203,6 +212,7 @@ impl Layout {
             HostTensor {
                 name: Arc::clone(&column.name),
                 dtype: column.dtype,
+                logical: column.logical,
                 shape: column.shape_of(rows),
                 memory,
                 offsets: rows.ragged.map(|of| Arc::clone(&of.offsets)),
@@ -227,18 +237,22 @@ impl Column {
         decode: Option<Decode>,
     ) -> Result<(Self, usize), Error> {
         let name = tensor.name();
-        let (dtype, shape, row_bytes) = match &decode {
-            None => (tensor.dtype(), tensor.shape().into(), tensor.row_bytes()),
+        let (dtype, logical, shape, row_bytes) = match &decode {
+            None => {
+                let shape = tensor.shape().into();
+                (tensor.dtype(), tensor.logical(), shape, tensor.row_bytes())
+            }
             Some(decode) => {
                 let (dtype, shape) = (decode.dtype(), decode.shape());
                 let row_bytes = shape.iter().product::<u64>() * dtype.size_bytes();
-                (dtype, shape, row_bytes)
+                (dtype, Logical::of(dtype), shape, row_bytes)
             }
         };
         let is_ragged = tensor.is_ragged() && decode.is_none();
         let column = usize::try_from(row_bytes).ok().map(|row_bytes| Self {
             name: name.into(),
             dtype,
+            logical,
             shape,
             row_bytes,
             is_ragged,
@@ -319,8 +333,16 @@ pub(crate) fn check_columns(manifest: &Manifest, names: &[String]) -> Result<(),
 }
 
 fn alike(one: &Tensor, other: &Tensor) -> bool {
-    let kind = |tensor: &Tensor| (tensor.dtype(), tensor.sample_shape());
+    let kind = |tensor: &Tensor| (tensor.dtype(), rows_of(tensor.logical()), tensor.sample_shape());
     one.name() == other.name() && kind(one) == kind(other)
+}
+
+/// The meaning of rows as far as datasets must agree on it: pictures and sound are bytes.
+fn rows_of(logical: Logical) -> Logical {
+    match logical {
+        Logical::Image | Logical::Sound => Logical::Bytes,
+        other => other,
+    }
 }
 
 pub(super) fn invalid(what: impl Into<String>) -> Error {

@@ -17,7 +17,7 @@ mod direct;
 
 use std::{ops::Range, sync::Arc};
 
-use larder_dataset::Dtype;
+use larder_dataset::{Dtype, Logical};
 
 use super::{
     batch::Batch,
@@ -73,6 +73,8 @@ pub struct DeviceTensor {
     pub name: Arc<str>,
     /// The type of an element.
     pub dtype: Dtype,
+    /// The meaning of its values.
+    pub logical: Logical,
     /// The number of rows, then the shape of one sample. For a ragged tensor: the number of
     /// elements of all rows, then the shape of an element.
     pub shape: Vec<u64>,
@@ -121,6 +123,7 @@ impl Batch<OnDevice> {
         let tensor = |(index, column): (usize, &super::layout::Column)| DeviceTensor {
             name: Arc::clone(&column.name),
             dtype: column.dtype,
+            logical: column.logical,
             shape: column.shape_of(ColumnRows { rows: count, ragged: self.ragged.of(index) }),
             memory: part(&places.rows[index]),
             offsets: places.offsets[index].as_ref().map(part),

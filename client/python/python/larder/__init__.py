@@ -9,7 +9,7 @@
 import atexit as _atexit
 
 from larder import _larder as _native
-from larder._dataset import Dataset, TensorSpec, open
+from larder._dataset import Dataset, Schema, TensorSpec, open
 from larder._decode import Audio, Image
 from larder._errors import (
     DataChanged,
@@ -29,13 +29,23 @@ from larder._errors import (
 from larder._explain import Explanation
 from larder._host import Node, serve
 from larder._index import IndexReport, index
-from larder._larder import Array, DeviceTensor, Locality, __version__, devices, stats
+from larder._larder import (
+    Array,
+    ArrowBatch,
+    DeviceTensor,
+    Locality,
+    __version__,
+    devices,
+    stats,
+)
 from larder._loader import Batch, Loader
 from larder._mixture import Mixture, mix
-from larder._ragged import Ragged
+from larder._ragged import JsonText, Ragged
+from larder._samples import Samples
 
 __all__ = [
     "Array",
+    "ArrowBatch",
     "Audio",
     "Batch",
     "DataChanged",
@@ -48,6 +58,7 @@ __all__ = [
     "IndexReport",
     "InternalError",
     "InvalidArgument",
+    "JsonText",
     "Loader",
     "Locality",
     "Mixture",
@@ -57,6 +68,8 @@ __all__ = [
     "PermissionDenied",
     "Ragged",
     "ResourceExhausted",
+    "Samples",
+    "Schema",
     "TensorSpec",
     "TransformError",
     "Unauthenticated",
@@ -80,10 +93,13 @@ for _public in (
     Explanation,
     Image,
     IndexReport,
+    JsonText,
     Loader,
     Mixture,
     Node,
     Ragged,
+    Samples,
+    Schema,
     TensorSpec,
     index,
     mix,

@@ -19,8 +19,9 @@ from larder import _arguments, _decode, _larder, _rows
 from larder._errors import InvalidArgument
 from larder._host import announce, packaged_node
 from larder._loader import Loads
-from larder._output import Output, convert_all, converter, each_row, to_numpy
+from larder._output import Output, convert_all, converter, each_row, sample_of, to_numpy
 from larder._rows import Indices, Keys
+from larder._samples import Samples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set
@@ -31,10 +32,44 @@ class TensorSpec:
     """A named column of a dataset: the type of an element, and the shape of one sample.
 
     The first dimension of a ragged tensor is None, because its rows differ in it.
+
+    Attributes:
+        dtype: the type of an element, as numpy and ml_dtypes call it.
+        shape: the shape of one sample.
+        logical: the meaning of the values: ``"number"``, ``"boolean"``, ``"text"``, ``"json"``,
+            ``"decimal"`` (a number as text), ``"bytes"``, ``"image"``, ``"sound"``, ``"date"``
+            (days since 1970-01-01), or ``"timestamp"``, ``"time"`` and ``"duration"`` with the
+            unit: ``"timestamp[ms]"``.
     """
 
     dtype: str
     shape: tuple[int | None, ...]
+    logical: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.logical:
+            object.__setattr__(self, "logical", "boolean" if self.dtype == "bool" else "number")
+
+
+class Schema(dict[str, TensorSpec]):
+    """The tensors of a dataset by name; prints as a table."""
+
+    def __repr__(self) -> str:
+        titles = ("column", "type", "meaning", "shape of a sample")
+        lines = [titles, *((name, *_columns_of(spec)) for name, spec in self.items())]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        padded = (zip(line, widths, strict=True) for line in lines)
+        return "\n".join("  ".join(f"{one:<{w}}" for one, w in line).rstrip() for line in padded)
+
+
+def _columns_of(spec: TensorSpec) -> tuple[str, str, str]:
+    sides = ", ".join("any" if side is None else str(side) for side in spec.shape)
+    return spec.dtype, spec.logical, f"[{sides}]" if spec.shape else "one value"
+
+
+def specs(facts: Iterable[_larder.Facts]) -> Schema:
+    """The tensors of a dataset, of the native module's facts."""
+    return Schema((name, TensorSpec(dtype, tuple(shape), of)) for name, dtype, shape, of in facts)
 
 
 @dataclass(frozen=True)
@@ -157,9 +192,11 @@ class Dataset(Loads):
     @property
     def tensors(self) -> dict[str, TensorSpec]:
         """The tensors of each sample: the chosen columns, or all."""
-        return {
-            name: TensorSpec(dtype, tuple(shape)) for name, dtype, shape in self._native.tensors
-        }
+        return self.schema()
+
+    def schema(self) -> Schema:
+        """The same, which prints as a table: type, meaning and shape of each column."""
+        return specs(self._native.tensors)
 
     def __len__(self) -> int:
         return len(self._native)
@@ -175,16 +212,20 @@ class Dataset(Loads):
         holds it. So are those of a slice without a step within one shard. You may write to them:
         the dataset stays as it is.
 
+        Text of one sample is a ``str``, and JSON a ``str`` with ``.json()``.
+
         Raises:
             IndexError: there is no such sample.
             InvalidArgument: samples can't be chosen by this.
+            ValueError: a text of the sample is not UTF-8.
         """
         if type(index) is int or _is_number(index):
             try:
-                sample = self._native.sample(operator.index(index))
+                number = operator.index(index)
+                sample = self._native.sample(number)
             except OverflowError:
                 self._native.refuse(str(index), None)
-            return {name: to_numpy(array) for name, array in sample.items()}
+            return sample_of(sample, number)
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1:
@@ -231,7 +272,7 @@ class Dataset(Loads):
         tensors: Sequence[str] | None = None,
         out: Mapping[str, Any] | None = None,
         output: Output = "auto",
-    ) -> dict[str, Any]:
+    ) -> Samples:
         """The samples with these numbers or keys, stacked: a dict from each tensor to an array.
 
         Args:
@@ -265,15 +306,13 @@ class Dataset(Loads):
             return convert_all(self._native.take(chosen, names), convert)
         names, given = _rows.given_bytes(self._native, len(chosen), names, out)
         self._native.take_into(chosen, names, given)
-        return dict(out)
+        return Samples(out)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[dict[str, Any]]:
         """Several samples by one read, as PyTorch's data loader asks for them."""
         return each_row(self.take(indices, output="numpy"), len(indices))
 
-    def rows(
-        self, start: int, stop: int, *, tensors: Sequence[str] | None = None
-    ) -> dict[str, Any]:
+    def rows(self, start: int, stop: int, *, tensors: Sequence[str] | None = None) -> Samples:
         """Samples ``start`` to ``stop - 1``, stacked.
 
         Rows of one shard in the memory of this host are not copied. ``tensors`` names the wanted

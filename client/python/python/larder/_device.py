@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, get_arg
 from larder import _distributed
 from larder._errors import InvalidArgument
 from larder._frameworks import imported
-from larder._output import unknown
-from larder._ragged import Ragged
+from larder._output import convert_all, unknown
 
 if TYPE_CHECKING:
     from larder import _larder
     from larder._larder import DeviceTensor, Part
     from larder._output import Output
+    from larder._samples import Samples
 
 #: How bytes get to a device.
 DeviceWay = Literal["auto", "staged", "direct"]
@@ -154,13 +154,10 @@ class _InOwnMemory(_Base):
     def epoch(self, native: _larder.Loader, number: int) -> _larder.Epoch:
         return native.epoch_on(number, self._pump, None)
 
-    def values(self, native: _larder.Batch) -> dict[str, Any]:
+    def values(self, native: _larder.Batch) -> Samples:
         self.warn_if_refused()
         convert = _to_jax if self._output == "jax" else _same
-        return {
-            name: Ragged(*map(convert, tensor)) if isinstance(tensor, tuple) else convert(tensor)
-            for name, tensor in native.tensors.items()
-        }
+        return convert_all(native.tensors, convert)
 
 
 class _InTorch(_Base):
@@ -187,7 +184,7 @@ class _InTorch(_Base):
 
         return torch.cuda.current_stream(self._device).cuda_stream or _DEFAULT_STREAM
 
-    def values(self, native: _larder.Batch) -> dict[str, Any]:
+    def values(self, native: _larder.Batch) -> Samples:
         import torch
 
         self.warn_if_refused()
@@ -196,13 +193,10 @@ class _InTorch(_Base):
         block.record_stream(torch.cuda.current_stream(self._device))
 
         def view(part: Part) -> Any:
-            begin, size, dtype, shape = part
-            return block[begin : begin + size].view(getattr(torch, dtype)).view(shape)
+            content = block[part.begin : part.begin + part.nbytes]
+            return content.view(getattr(torch, part.dtype)).view(tuple(part.shape))
 
-        return {
-            name: Ragged(*map(view, part)) if isinstance(part[0], tuple) else view(part)
-            for name, part in native.tensors.items()
-        }
+        return convert_all(native.tensors, view)
 
 
 #: How a framework takes the batches of a device.

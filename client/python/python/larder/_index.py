@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from larder import _arguments, _larder
-from larder._dataset import TensorSpec
+from larder._dataset import TensorSpec, specs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,6 +118,5 @@ def index(
         },
         progress,
     )
-    tensors = {name: TensorSpec(dtype, tuple(shape)) for name, dtype, shape in report["tensors"]}
-    reasons = dict(report["reasons"])
-    return IndexReport(**{**report, "tensors": tensors, "reasons": reasons})
+    facts = {"tensors": specs(report["tensors"]), "reasons": dict(report["reasons"])}
+    return IndexReport(**{**report, **facts})

@@ -20,7 +20,7 @@ from larder._explain import Explanation
 from larder._larder import Iteration
 from larder._output import Convert, Output, convert_all, converter, resolve
 from larder._pinned import PinMemory, Pinning
-from larder._ragged import Ragged
+from larder._samples import Samples, register
 from larder._seconds import Spent, Timed
 from larder._transform import Transform
 from larder._transformed import Facts, Transformation, Transformed
@@ -111,6 +111,16 @@ def settings_of(
     }
 
 
+def check_bad(bad: Bad, decode: Mapping[str, Image | Audio] | None) -> None:
+    """Raises `InvalidArgument` for ``bad="skip"`` where nothing is decoded or transformed."""
+    if bad == "skip" and not decode:
+        raise InvalidArgument(
+            "bad='skip' has nothing to skip",
+            "it skips samples that decode= can't decode, or for which transform= raises",
+            "give one of them, or leave bad out",
+        )
+
+
 def warn_if_empty(batches: int, samples: int, settings: Settings, *, stacklevel: int = 3) -> None:
     """Warns, at the user's line, if epochs have no batches although there are samples."""
     if batches > 0 or samples == 0 or settings["last"] != "drop":
@@ -147,10 +157,12 @@ def state_after(native: _larder.Loader, epoch: int) -> str:
     return native.state_at((epoch + 1) & _arguments.COUNT_MAX)
 
 
-class Batch(dict[str, Any]):
+@register
+class Batch(Samples):
     """A batch: a dict from each tensor's name to its array, with one row for each sample.
 
-    Rows that differ in length are a :class:`larder.Ragged`. Frameworks that rebuild a batch from
+    Rows that differ in length are a :class:`larder.Ragged`, a sequence of rows; a row of text is a
+    ``str``. :meth:`to_arrow` exports the batch. Frameworks that rebuild a batch from
     its items (``type(batch)(items)``) get one without the attributes. :meth:`to`, ``copy.copy`` and
     pickling keep them.
 
@@ -183,12 +195,13 @@ class Batch(dict[str, Any]):
     @classmethod
     def of_transformed(cls, batch: Transformation) -> Self:
         """A batch after its transform."""
-        return cls.with_facts(batch.values, batch.facts)
+        return cls.with_facts(Samples(batch.values), batch.facts)
 
     @classmethod
-    def with_facts(cls, values: dict[str, Any], facts: Facts) -> Self:
+    def with_facts(cls, values: Samples, facts: Facts) -> Self:
         """A batch of these values."""
         batch = cls(values)
+        batch.__dict__.update(vars(values))
         batch.samples, batch.sources, _, batch.padding, batch._state = facts
         return batch
 
@@ -213,15 +226,14 @@ class Batch(dict[str, Any]):
 
     def __repr__(self) -> str:
         """Its rows, its place in the epoch, and the type and shape of each array."""
-        columns = ", ".join(f"{name} {_shown(value)}" for name, value in self.items())
         if "samples" not in vars(self):
-            return f"<larder.Batch without its facts: {columns}>"
+            return f"<larder.Batch without its facts:{self._table()}>"
         # larder-state/1/VIEW/SEED/EPOCH/SHUFFLE/ORDER-VERSION/NEXT-POSITION
         stand = self._state.split("/")
         padding = f", {self.padding} of padding" if self.padding else ""
         return (
             f"<larder.Batch of {len(self.samples)} rows{padding}, before position {stand[-1]} "
-            f"of epoch {stand[4]}: {columns}>"
+            f"of epoch {stand[4]}:{self._table()}>"
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -233,20 +245,10 @@ class Batch(dict[str, Any]):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-def _shown(value: Any) -> str:
-    """The type and shape of a column."""
-    if isinstance(value, Ragged):
-        return f"ragged {_shown(value.data)}"
-    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
-    return type(value).__name__ if dtype is None or shape is None else f"{dtype} {tuple(shape)}"
-
-
 def _moved(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A value after ``to`` of the tensors in it."""
     if callable(getattr(value, "to", None)):
         return value.to(*args, **kwargs)
-    if isinstance(value, Ragged):
-        return _moved_ragged(value, args, kwargs)
     if isinstance(value, dict):
         moved = copy(value)
         moved.update({key: _moved(item, args, kwargs) for key, item in value.items()})
@@ -258,16 +260,6 @@ def _moved(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         named = hasattr(value, "_fields")
         return type(value)(*items) if named else tuple(items)
     return value
-
-
-def _moved_ragged(value: Ragged, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ragged:
-    """Moves offsets to the device of their data. They keep their type."""
-    data = _moved(value.data, args, kwargs)
-    if data is value.data:
-        return value
-    return Ragged(
-        data, value.offsets.to(data.device, non_blocking=kwargs.get("non_blocking", False))
-    )
 
 
 @dataclass
@@ -311,7 +303,8 @@ class Loader:
         self._source = source
         self._coordinates = source.coordinates
         self._pinning = Pinning(source.pin_memory, source.output)
-        transform = Transform(source.transform, source.batch_transform, source.output)
+        skips = source.settings["skip_bad"]
+        transform = Transform(source.transform, source.batch_transform, source.output, skips)
         self._spent = Spent()
         self._transformed = Transformed.of(transform, source.workers, self._spent)
         self._native = source.loads._native.loader(source.settings)
@@ -452,7 +445,10 @@ class Loader:
 
     def stats(self) -> dict[str, float]:
         """Counts of the batches handed out so far, their rows by source, and waits in seconds."""
-        return {**self._native.stats(), **self._spent.stats()}
+        stats = {**self._native.stats(), **self._spent.stats()}
+        if self._transformed is not None:
+            stats["skipped"] += self._transformed.skipped
+        return stats
 
     def explain(self) -> Explanation:
         """Why the loop waits for batches, and the waits of the slowest batches: print it."""
@@ -564,9 +560,9 @@ class Loads:
             decode: what encoded rows become, by the name of their tensor: :class:`larder.Image`
                 or :class:`larder.Audio`. The loader decodes them on its own threads, without the
                 interpreter, straight into the batch. Their array has one shape.
-            bad: the treatment of a sample that can't be decoded: an ``"error"`` that names it, or
-                ``"skip"``: the next sample of the batch stands for it. :meth:`Loader.stats` counts
-                those as ``skipped``.
+            bad: the treatment of a sample that can't be decoded, or for which ``transform`` raises
+                or returns None: an ``"error"`` that names it, or ``"skip"``: the next good sample
+                of the batch stands for it. :meth:`Loader.stats` counts those as ``skipped``.
             prefetch: batches fetched ahead, 1 to 64, each on a thread. The default is 2. With
                 ``decode`` it is the number of cores, 16 at most.
             locality: whether ranks divide each global batch by the hosts that hold its rows. Each
@@ -575,7 +571,8 @@ class Loads:
                 ranks make the loader, with the same setting. Elsewhere pass the result of
                 :meth:`locality`, the same on all ranks.
             transform: a function of one sample, a dict of arrays (torch's for torch's output, else
-                numpy's). It returns a dict of arrays, which are stacked into batches. If it has a
+                numpy's). Text is a ``str`` in it. It gets decoded tensors, and returns a dict of
+                arrays and texts, which are stacked into batches. If it has a
                 parameter ``rng``, it gets a ``numpy.random.Generator`` for this call. Its numbers
                 depend on seed, epoch and sample only. In a mixture they depend on the number of
                 earlier passes over that dataset instead of the epoch.
@@ -614,6 +611,8 @@ class Loads:
         if target is not None:
             pin_memory = False
             target.check_transforms(output, transform, batch_transform)
+        if transform is None:
+            check_bad(bad, decode)
         coordinates = _distributed.resolve(rank, world_size, group)
         settings = settings_of(
             self,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 
-from larder._errors import InvalidArgument, NotFound
-from larder._frameworks import imported
+from larder._errors import InvalidArgument
+from larder._frameworks import register_with_jax
 from larder._larder import Array
-from larder._ragged import Ragged
+from larder._numpy import EXTENSION_DTYPES, extension
+from larder._ragged import TEXTS, Ragged, text_of
+from larder._samples import Samples
 
 Output = Literal["auto", "numpy", "torch", "jax", "device"]
 
@@ -47,22 +49,43 @@ def resolve(output: Output, *, on_device: bool = False) -> Output:
     return output
 
 
-#: A tensor of the native module: an array, or elements and offsets for a ragged tensor.
-Tensor: TypeAlias = Array | tuple[Array, Array]
+def convert_all(tensors: Mapping[str, Any], convert: Callable[[Any], Any]) -> Samples:
+    """The native module's tensors converted, each under its name.
+
+    Each is an array, or a tuple of elements and offsets for a ragged tensor.
+    """
+    register_with_jax()
+    samples, meanings = Samples(), {}
+    for name, tensor in tensors.items():
+        if isinstance(tensor, tuple):
+            elements, offsets = tensor
+            logical = elements.logical
+            samples[name] = Ragged(convert(elements), convert(offsets), logical, name)
+        else:
+            samples[name] = convert(tensor)
+            if tensor.logical not in _PLAIN:
+                meanings[name] = tensor.logical
+    samples._meanings = meanings
+    return samples
 
 
-def convert_all(tensors: Mapping[str, Tensor], convert: Convert) -> dict[str, Any]:
-    """Each array converted, under its name."""
-    return {
-        name: Ragged(*map(convert, tensor)) if isinstance(tensor, tuple) else convert(tensor)
-        for name, tensor in tensors.items()
-    }
+def sample_of(tensors: Mapping[str, Array], index: int) -> dict[str, Any]:
+    """One sample, in arrays of numpy. Text is text."""
+
+    def value(name: str, array: Array) -> Any:
+        if array.logical not in TEXTS or len(array.shape) != 1:
+            return to_numpy(array)
+        what = f"column {name!r} of sample {index}"
+        hint = f"ds.take([{index}])[{name!r}].row(0) has its bytes"
+        return text_of(bytes(array), array.logical, what, hint)
+
+    return {name: value(name, array) for name, array in tensors.items()}
 
 
 def each_row(columns: Mapping[str, Any], rows: int) -> list[dict[str, Any]]:
-    """The rows of stacked columns one by one, as views."""
+    """The rows of stacked columns one by one: views, and texts."""
     listed = {
-        name: column.rows() if isinstance(column, Ragged) else column
+        name: list(column) if isinstance(column, Ragged) else column
         for name, column in columns.items()
     }
     return [{name: column[row] for name, column in listed.items()} for row in range(rows)]
@@ -70,10 +93,10 @@ def each_row(columns: Mapping[str, Any], rows: int) -> list[dict[str, Any]]:
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     """A numpy view of an array. ml_dtypes adds the types that numpy lacks."""
-    if array.dtype not in _EXTENSION_DTYPES:
+    if array.dtype not in EXTENSION_DTYPES:
         return np.asarray(array)
     raw: np.ndarray[Any, Any] = np.asarray(array.raw())
-    return raw.view(_extension(array.dtype)).reshape(array.shape)
+    return raw.view(extension(array.dtype)).reshape(array.shape)
 
 
 def from_numpy(array: np.ndarray[Any, Any], output: Output) -> Any:
@@ -81,7 +104,7 @@ def from_numpy(array: np.ndarray[Any, Any], output: Output) -> Any:
     if output == "torch":
         import torch
 
-        extension = array.dtype.name in _EXTENSION_DTYPES
+        extension = array.dtype.name in EXTENSION_DTYPES
         if not extension:
             return torch.from_numpy(array)
         bits = array.view(f"uint{8 * array.itemsize}")
@@ -91,33 +114,6 @@ def from_numpy(array: np.ndarray[Any, Any], output: Output) -> Any:
 
         return numpy.asarray(array)
     return array
-
-
-def as_numpy(value: Any) -> np.ndarray[Any, Any]:
-    """A numpy array, in memory of the host, of a number or of any framework's array."""
-    torch = None if isinstance(value, np.ndarray) else imported("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
-        return np.asarray(value)
-    tensor = value.detach().cpu()
-    name = str(tensor.dtype).removeprefix("torch.")
-    if name not in _EXTENSION_DTYPES:
-        return np.asarray(tensor.numpy())
-    bits = tensor.contiguous().view(getattr(torch, f"uint{8 * tensor.element_size()}")).numpy()
-    return np.asarray(bits.view(_extension(name)))
-
-
-def _extension(name: str) -> np.dtype[Any]:
-    """A type that ml_dtypes adds to numpy."""
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise NotFound(
-            f"numpy has no {name} of its own",
-            why="the package ml_dtypes, which adds it, is not installed",
-            hint="pip install ml_dtypes; a loader without transforms needs it only for numpy",
-        ) from None
-    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-    return dtype
 
 
 def to_torch(array: Array) -> Any:
@@ -133,10 +129,7 @@ def _to_jax(array: Array) -> Any:
     return dlpack.from_dlpack(array)
 
 
-#: Types that numpy has only with ml_dtypes, under the same names.
-_EXTENSION_DTYPES = frozenset(
-    {"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz"}
-    | {"float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"}
-)
+#: Meanings that say no more than the type of the values.
+_PLAIN = ("number", "boolean")
 
 _CONVERTERS: dict[str, Convert] = {"numpy": to_numpy, "torch": to_torch, "jax": _to_jax}

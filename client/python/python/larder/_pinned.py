@@ -98,7 +98,7 @@ def pinned(value: Any) -> Any:
     import torch
 
     if isinstance(value, Ragged):
-        return Ragged(*map(pinned, value))
+        return value._with(pinned(value.data), pinned(value.offsets))
     of_the_host = isinstance(value, torch.Tensor) and value.device.type == "cpu"
     if of_the_host and value.layout == torch.strided:
         return value.pin_memory()

@@ -118,7 +118,7 @@ def given_bytes(
     native: Dataset, rows: int, tensors: Sequence[str] | None, out: Any
 ) -> tuple[list[str], list[np.ndarray[Any, np.dtype[np.uint8]]]]:
     """The names of the tensors in ``out``, and the bytes of its arrays, if all of them fit."""
-    specs = {name: (dtype, shape) for name, dtype, shape in native.all_tensors}
+    specs = {name: (dtype, shape) for name, dtype, shape, _ in native.all_tensors}
     if not isinstance(out, Mapping):
         kind = type(out).__name__
         raise InvalidArgument(f"out is a {kind}", hint="give a dict from each tensor to its array")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,8 +19,11 @@ import numpy as np
 
 from larder import _random
 from larder._errors import InvalidArgument, TransformError
-from larder._output import Output, as_numpy, from_numpy
-from larder._ragged import Columns, Ragged
+from larder._numpy import as_numpy
+from larder._output import Output, from_numpy
+from larder._ragged import BYTES, Column, Columns, Ragged, as_row, logical_of
+
+_log = logging.getLogger("larder")
 
 
 class Rows(NamedTuple):
@@ -38,10 +43,29 @@ class Rows(NamedTuple):
         """Which dataset a row is of."""
         return 0 if self.sources is None else int(self.sources[row])
 
+    def standing_in(self, places: list[int]) -> Rows:
+        """These rows in place of all: a row may come several times."""
+
+        def pick(array: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any] | None:
+            return None if array is None else array[places]
+
+        samples, sources, passes = self.samples[places], pick(self.sources), pick(self.passes)
+        return self._replace(samples=samples, sources=sources, passes=passes)
+
     def draw(self, row: int) -> tuple[int, int, int]:
         """Names a draw that comes once in the life of a job: dataset, pass over it, sample."""
         number = self.epoch if self.passes is None else int(self.passes[row])
         return self.source(row), number, int(self.samples[row])
+
+
+class Applied(NamedTuple):
+    """The result of a transform."""
+
+    #: Arrays of numpy, or the result of the function for the whole batch.
+    values: dict[str, Any]
+    #: The rows that the values are of. One that was skipped is replaced by another.
+    rows: Rows
+    skipped: int
 
 
 @dataclass(frozen=True)
@@ -51,6 +75,8 @@ class Transform:
     each: Callable[..., Any] | None
     whole: Callable[..., Any] | None
     output: Output
+    #: Whether a sample is skipped if the function for it raises or returns None.
+    skips: bool = False
 
     def __post_init__(self) -> None:
         for name, function in (("transform", self.each), ("batch_transform", self.whole)):
@@ -61,28 +87,52 @@ class Transform:
             # forked during the import would hold the import's lock for ever.
             importlib.import_module("numpy.random")
 
-    def apply(self, rows: Rows) -> dict[str, Any]:
-        """Returns the new columns: arrays of numpy, or the result of ``whole``."""
-        columns: dict[str, Any] = rows.columns
+    def apply(self, rows: Rows) -> Applied:
+        """Calls the functions."""
+        columns, skipped = rows.columns, 0
         if self.each is not None:
-            columns = self._each(rows)
+            columns, places = self._each(rows)
+            if places is not None:
+                skipped = sum(place != row for row, place in enumerate(places))
+                rows = rows.standing_in(places)
+        values: dict[str, Any] = columns
         if self.whole is not None:
-            columns = self._whole(rows, columns)
-        return columns
+            values = self._whole(rows, columns)
+        return Applied(values, rows, skipped)
 
-    def _each(self, rows: Rows) -> Columns:
+    def _each(self, rows: Rows) -> tuple[Columns, list[int] | None]:
+        """The columns of the results. If rows were skipped, also the row that stands for each."""
         assert self.each is not None
         streams = _streams(self.each, rows, _random.SAMPLE)
-        ragged = {name for name, column in rows.columns.items() if isinstance(column, Ragged)}
-        stack = Stack(len(rows.samples), ragged)
+        stack = Stack(len(rows.samples), rows.columns)
+        good: list[int] = []
         for row in range(len(rows.samples)):
-            given = {n: self._as_output(_row(column, row)) for n, column in rows.columns.items()}
+            given = {n: self._as_value(column, row) for n, column in rows.columns.items()}
             rng = {} if streams is None else {"rng": streams.at(*rows.draw(row))}
             try:
-                stack.add(self.each(given, **rng))
+                result = self.each(given, **rng)
+            except Exception as error:
+                if self.skips:
+                    _tell_of_skipped(rows, row, f"{type(error).__name__}: {error}")
+                    continue
+                raise failed("transform", rows, row) from error
+            if result is None and self.skips:
+                _tell_of_skipped(rows, row, "it returned None")
+                continue
+            try:
+                stack.add(result)
             except Exception as error:
                 raise failed("transform", rows, row) from error
-        return stack.columns()
+            good.append(row)
+        count = len(rows.samples)
+        if len(good) == count:
+            return stack.columns(), None
+        if not good:
+            why = "bad='skip' has skipped each of them: leave it out to be told why"
+            raise failed("transform", rows, None, why)
+        # As for samples that can't be decoded: the next good one of the batch, or the first.
+        standing = [bisect_left(good, row) % len(good) for row in range(count)]
+        return stack.columns(standing), [good[place] for place in standing]
 
     def _whole(self, rows: Rows, columns: Columns) -> dict[str, Any]:
         assert self.whole is not None
@@ -123,8 +173,14 @@ class Transform:
 
     def _as_column(self, column: Any) -> Any:
         if isinstance(column, Ragged):
-            return Ragged(*map(self._as_output, column))
+            return column._with(self._as_output(column.data), self._as_output(column.offsets))
         return self._as_output(column)
+
+    def _as_value(self, column: Column, row: int) -> Any:
+        """A row for ``each``: text as a ``str``, else an array."""
+        # With an ellipsis, scalars too are writable arrays.
+        value = column[row] if isinstance(column, Ragged) else column[row, ...]
+        return value if isinstance(value, str) else self._as_output(value)
 
     def _as_output(self, array: np.ndarray[Any, Any]) -> Any:
         # JAX would compile for each row, so transforms get numpy arrays for JAX's output too.
@@ -133,8 +189,13 @@ class Transform:
 
 def _converted(value: Any, output: Output) -> Any:
     if isinstance(value, Ragged):
-        return Ragged(*(_converted(part, output) for part in value))
+        return value._with(_converted(value.data, output), _converted(value.offsets, output))
     return from_numpy(value, output) if isinstance(value, np.ndarray) else value
+
+
+def _tell_of_skipped(rows: Rows, row: int, why: str) -> None:
+    """Logs why a sample is skipped, for a program that shows the log of ``larder``."""
+    _log.info(f"the transform skips sample {int(rows.samples[row])} in epoch {rows.epoch}: {why}")
 
 
 def _streams(function: Callable[..., Any], rows: Rows, use: int) -> _random.Streams | None:
@@ -152,14 +213,6 @@ def _mapping(result: Any, wanted: str) -> Mapping[str, Any]:
     return result
 
 
-def _row(column: Any, row: int) -> np.ndarray[Any, Any]:
-    # With an ellipsis, scalars too are writable arrays.
-    array: np.ndarray[Any, Any] = (
-        column.row(row) if isinstance(column, Ragged) else column[row, ...]
-    )
-    return array
-
-
 def _array(name: str, value: Any) -> np.ndarray[Any, Any]:
     array = as_numpy(value)
     if array.dtype.hasobject:
@@ -171,13 +224,15 @@ class Stack:
     """Collects the results of a function for each sample of a batch as columns.
 
     Rows are stacked, so they must have one shape. Two kinds of rows may differ in their first
-    dimension, and become a :class:`Ragged`: rows under the name of a ragged column, and rows
-    returned as a :class:`Ragged` of one row.
+    dimension, and become a :class:`Ragged`: rows under the name of a ragged column, and texts,
+    bytes and rows returned as a :class:`Ragged` of one row.
     """
 
-    def __init__(self, count: int, ragged: set[str]) -> None:
+    def __init__(self, count: int, given: Columns) -> None:
+        """``given`` are the columns of the samples."""
         self._count = count
-        self._ragged = ragged
+        self._ragged = {n: of.logical for n, of in given.items() if isinstance(of, Ragged)}
+        self._logical: dict[str, str] = {}
         self._done = 0
         #: The names of the columns, in their order.
         self._order: list[str] = []
@@ -192,11 +247,18 @@ class Stack:
         if self._done == 0:
             self._order = list(values)
             self._rows = {name: [] for name in rows}
+            self._logical = {name: self._meaning(name, values[name]) for name in rows}
             self._stacked = {
                 name: np.empty((self._count, *array.shape), array.dtype)
                 for name, array in arrays.items()
             }
         self._check_alike(arrays, rows)
+        for name in rows:
+            meaning = self._meaning(name, values[name])
+            if meaning != (first := self._logical[name]):
+                raise ValueError(
+                    f"{name!r} is {meaning}, and for the first sample of the batch it was {first}"
+                )
         for name, array in arrays.items():
             self._stacked[name][self._done] = array
         for name, row in rows.items():
@@ -204,14 +266,32 @@ class Stack:
             self._rows[name].append(row.copy())
         self._done += 1
 
-    def columns(self) -> Columns:
-        """The columns of all samples."""
-        ragged = {name: Ragged.of(rows) for name, rows in self._rows.items()}
-        columns: Columns = {**self._stacked, **ragged}
-        return {name: columns[name] for name in self._order}
+    def columns(self, places: list[int] | None = None) -> Columns:
+        """The columns of all samples. ``places`` has for each row the result that stands for it."""
+        columns: Columns = {}
+        for name in self._order:
+            if name in self._stacked:
+                stacked = self._stacked[name]
+                columns[name] = stacked if places is None else stacked[places]
+            else:
+                rows = self._rows[name]
+                column = Ragged.of(rows if places is None else [rows[place] for place in places])
+                column.logical, column.name = self._logical[name], name
+                columns[name] = column
+        return columns
 
     def _is_ragged(self, name: str, value: Any) -> bool:
-        return name in self._ragged or isinstance(value, Ragged)
+        return name in self._ragged or isinstance(value, Ragged | str | bytes)
+
+    def _meaning(self, name: str, value: Any) -> str:
+        """The logical type of a row of a ragged column."""
+        if isinstance(value, Ragged):
+            return value.logical
+        given = self._ragged.get(name, "number")
+        is_of_bytes = given in BYTES and str(getattr(value, "dtype", "")).endswith("uint8")
+        if isinstance(value, bytes):
+            return given if given in BYTES else "bytes"
+        return given if is_of_bytes else logical_of(value)
 
     def _check_alike(self, arrays: Mapping[str, Any], rows: Mapping[str, Any]) -> None:
         """Raises unless the rows of a batch have the same columns, each of one shape and type."""
@@ -250,7 +330,7 @@ def _ragged_row(name: str, value: Any) -> np.ndarray[Any, Any]:
                 "sample has one"
             )
         value = value.row(0)
-    row = _array(name, value)
+    row = as_row(value) if isinstance(value, str | bytes) else _array(name, value)
     if row.ndim == 0:
         raise ValueError(
             f"{name!r} is a scalar, and rows of a ragged column have a first dimension"

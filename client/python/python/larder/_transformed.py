@@ -17,7 +17,7 @@ from larder._errors import InvalidArgument
 from larder._explain import Slowest
 from larder._output import convert_all, to_numpy
 from larder._pipeline import Ahead, AtOnce, Took
-from larder._seconds import Spent
+from larder._seconds import Spent, counting
 from larder._transform import Rows, Transform
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Transformation(NamedTuple):
     facts: Facts
     #: The native loader's record of the fetch.
     fetched: dict[str, Any]
+    #: Samples that the transform skipped.
+    skipped: int
 
 
 #: The last step on each value.
@@ -67,6 +69,7 @@ class Transformed:
         self._workers = workers
         self._spent = spent
         self._slowest = Slowest()
+        self._skipped = 0
 
     @classmethod
     def of(cls, transform: Transform, workers: int, spent: Spent) -> Self | None:
@@ -100,6 +103,11 @@ class Transformed:
         """The slowest batches, the slowest first."""
         return self._slowest.list()
 
+    @property
+    def skipped(self) -> int:
+        """Samples of the batches handed out that the transform skipped."""
+        return self._skipped
+
     def _take(
         self, seed: int, number: int, finish: Finish | None, native: _larder.Batch
     ) -> Transformation:
@@ -107,13 +115,19 @@ class Transformed:
         facts = Facts.of(native)
         columns = convert_all(native.tensors, to_numpy)
         rows = Rows(columns, facts.samples, facts.sources, facts.passes, seed, number)
-        values = self._transform.as_output(self._transform.apply(rows), rows)
+        applied, rows, skipped = self._transform.apply(rows)
+        if skipped:
+            facts = facts._replace(samples=rows.samples, sources=rows.sources, passes=rows.passes)
+        values = self._transform.as_output(applied, rows)
         if finish is not None:
             values = {name: finish(value) for name, value in values.items()}
-        return Transformation(values, facts, native.fetched())
+        return Transformation(values, facts, native.fetched(), skipped)
 
     def _record(self, epoch: int, numbers: Iterator[int], done: Transformation, took: Took) -> None:
         self._spent.add_transform(took.working, took.delaying)
+        if done.skipped:
+            with counting():
+                self._skipped += done.skipped
         hops = {**done.fetched["hops"], "transform": took.working}
         batch = {"epoch": epoch, "batch": next(numbers), "waiting_seconds": took.waiting}
         self._slowest.offer({**done.fetched, **batch, "hops": hops})

@@ -33,6 +33,7 @@ from larder._loader import (
     Loads,
     Settings,
     Shuffle,
+    check_bad,
     settings_of,
     shown_shuffle,
     state_after,
@@ -369,6 +370,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         job: str = "",
         batched: bool = True,
     ) -> None:
+        check_bad(bad, decode)
         coordinates = _distributed.resolve(rank, world_size, group)
         settings = settings_of(
             dataset,

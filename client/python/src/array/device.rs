@@ -9,7 +9,7 @@
 //! Non-goals: computing, indexing, copies between devices.
 
 use larder_client::{
-    ConsumerStream, DeviceSlice, DeviceTensor as Inner, Dtype, HostTensor, Memory,
+    ConsumerStream, DeviceSlice, DeviceTensor as Inner, Dtype, HostTensor, Logical, Memory,
 };
 use pyo3::{
     exceptions::{PyAttributeError, PyBufferError},
@@ -38,6 +38,7 @@ const NO_WAIT: i64 = -1;
 pub(crate) struct DeviceTensor {
     memory: DeviceSlice,
     dtype: Dtype,
+    logical: Logical,
     shape: Box<[i64]>,
     /// A use by the CUDA array interface. Its consumer keeps this object.
     interface: std::sync::OnceLock<Use>,
@@ -66,17 +67,17 @@ impl Drop for Use {
 impl DeviceTensor {
     /// The tensor, and for a ragged tensor its offsets.
     pub(crate) fn new(tensor: Inner) -> (Self, Option<Self>) {
-        let Inner { dtype, shape, memory, offsets, .. } = tensor;
+        let Inner { dtype, logical, shape, memory, offsets, .. } = tensor;
         let shape = shape.into_iter().map(|side| i64::try_from(side).expect("a side in memory"));
         let offsets = offsets.map(|memory| {
             let length = i64::try_from(memory.len() / size_of::<i64>()).expect("of one batch");
-            Self::with(memory, Dtype::I64, [length].into())
+            Self::with(memory, (Dtype::I64, Logical::Number), [length].into())
         });
-        (Self::with(memory, dtype, shape.collect()), offsets)
+        (Self::with(memory, (dtype, logical), shape.collect()), offsets)
     }
 
-    fn with(memory: DeviceSlice, dtype: Dtype, shape: Box<[i64]>) -> Self {
-        Self { memory, dtype, shape, interface: std::sync::OnceLock::new() }
+    fn with(memory: DeviceSlice, (dtype, logical): (Dtype, Logical), shape: Box<[i64]>) -> Self {
+        Self { memory, dtype, logical, shape, interface: std::sync::OnceLock::new() }
     }
 
     /// A copy in the memory of the host.
@@ -86,6 +87,7 @@ impl DeviceTensor {
         Array::new(HostTensor {
             name: "a device tensor".into(),
             dtype: self.dtype,
+            logical: self.logical,
             shape: self.shape.iter().map(|side| side.unsigned_abs()).collect(),
             memory: Memory::copied(&bytes)?,
             offsets: None,
@@ -104,6 +106,12 @@ impl DeviceTensor {
     #[getter]
     fn dtype(&self) -> &'static str {
         self.dtype.name()
+    }
+
+    /// The meaning of its values, such as `text` or `timestamp[ms]`.
+    #[getter]
+    fn logical(&self) -> &'static str {
+        self.logical.name()
     }
 
     /// Its device, such as `cuda:0`.

@@ -24,6 +24,8 @@ pub(super) struct Description {
 pub(super) struct TensorFacts {
     pub(super) name: String,
     pub(super) dtype: String,
+    /// The meaning of the values, such as `text` or `timestamp[ms]`.
+    pub(super) logical: &'static str,
     /// The shape of one sample. The first dimension is absent if rows differ in it.
     pub(super) shape: Vec<Option<u64>>,
     /// Absent if rows differ in length.
@@ -35,6 +37,7 @@ impl Description {
         let tensors = manifest.tensors().iter().map(|tensor| TensorFacts {
             name: tensor.name().to_owned(),
             dtype: tensor.dtype().to_string(),
+            logical: tensor.logical().name(),
             shape: tensor.sample_shape(),
             row_bytes: (!tensor.is_ragged()).then_some(tensor.row_bytes()),
         });
@@ -64,11 +67,13 @@ impl Description {
     }
 
     pub(super) fn show_tensors(&self, page: &mut Page) {
-        let mut table = Table::new("TENSOR | DTYPE | SHAPE OF A SAMPLE | >BYTES OF A ROW");
+        let mut table =
+            Table::new("TENSOR | DTYPE | MEANING | SHAPE OF A SAMPLE | >BYTES OF A ROW");
         for tensor in &self.tensors {
             let row_bytes = tensor.row_bytes.map_or("differ".to_owned(), units::count);
             let shape = shape(&tensor.shape);
-            table.row([tensor.name.clone(), tensor.dtype.clone(), shape, row_bytes]);
+            let (name, dtype) = (tensor.name.clone(), tensor.dtype.clone());
+            table.row([name, dtype, tensor.logical.to_owned(), shape, row_bytes]);
         }
         page.table(table);
     }
