@@ -3,7 +3,10 @@
 //! A stream is a row of messages: a schema, then batches. Each message has metadata and a body with
 //! the buffers of its columns. A file is a stream between two marks, with a footer that lists the
 //! batches. [`ArrowScan`] uses the metadata, and the offsets of rows that differ in length. It hops
-//! over values, except where a longer read costs less than a further one.
+//! over values, except where a longer read costs less than a further one. It decodes what becomes
+//! JSON, once, to know the lengths of the texts.
+//!
+//! Rows lie in the file as they are, or [`make`] makes them from the buffers of a batch.
 //!
 //! ```text
 //! stream:  message, message, ..., end marker or the end of the file
@@ -13,16 +16,25 @@
 //! file:    "ARROW1" 0 0, stream, footer, u32 length of the footer, "ARROW1"
 //! ```
 //!
-//! Thread rule: plain values, without locks. Non-goals: compressed batches, and columns with values
-//! that do not lie in the file as they are (nulls, bits, dictionaries). The latter are left out.
+//! Thread rule: plain values, without locks. Non-goals: decimals, unions, intervals, run-end encoded
+//! values and list views. Columns of these are left out.
 
+mod array;
 mod batch;
 mod column;
+mod dictionary;
 mod flat;
 mod layout;
+mod made;
 mod message;
+mod pending;
+mod places;
+mod rows;
 mod schema;
+mod state;
 mod table;
+mod text;
+mod tree;
 
 use std::{collections::HashMap, ops::Range, vec};
 
@@ -30,9 +42,12 @@ use larder_base::limits;
 
 use self::{
     message::{Block, Footer, Header, Message},
-    table::TableBuilder,
+    table::{Part as BodyPart, TableBuilder, Target, Wanted},
 };
-use crate::{Fault, Scan, Table, scan::Reads, shown};
+use crate::{Fault, Forms, Scan, Table, scan::Reads, shown};
+
+pub(crate) use rows::make;
+pub(crate) use tree::ARROW;
 
 /// Begins and ends a file.
 const MAGIC: &[u8] = b"ARROW1";
@@ -66,8 +81,11 @@ pub struct ArrowScan {
     message: Frame,
     /// The batches to come, if this is a file.
     blocks: Option<vec::IntoIter<Block>>,
+    wanted: Wanted,
     /// `None` before the schema.
     table: Option<TableBuilder>,
+    /// What each part of a body is read for, by the place of its begin.
+    targets: HashMap<u64, Vec<Target>>,
 }
 
 /// A range that the scan asks for.
@@ -81,8 +99,10 @@ enum Part {
     /// The end of a file.
     End,
     Footer,
-    /// Offsets of the column with this index.
+    /// A piece of the offsets of the column with this index.
     Offsets(usize),
+    /// A whole part of a body.
+    Body,
 }
 
 /// The place of a message.
@@ -104,7 +124,16 @@ impl ArrowScan {
             reads.plan();
         }
         let message = Frame { begin: 0, body_begin: None, limit: file_bytes };
-        Self { file_bytes, reads, message, blocks: None, table: None }
+        let (wanted, targets) = (Wanted::default(), HashMap::new());
+        Self { file_bytes, reads, message, blocks: None, wanted, table: None, targets }
+    }
+
+    /// Keeps these columns, or all, and gives them in these forms at least.
+    #[must_use]
+    pub fn with(mut self, columns: Option<&[String]>, forms: &Forms) -> Self {
+        let columns = columns.map(<[String]>::to_vec);
+        self.wanted = Wanted { columns, forms: forms.clone() };
+        self
     }
 
     fn take_part(&mut self, part: Part, range: Range<u64>, bytes: &[u8]) -> Result<(), Fault> {
@@ -119,10 +148,18 @@ impl ArrowScan {
             Part::Metadata => self.take_message(range.end, bytes),
             Part::End => self.take_end(range.start, bytes),
             Part::Footer => self.take_footer(range.start, bytes),
-            Part::Offsets(index) => match &mut self.table {
-                Some(table) => table.take_offsets(index, bytes),
-                None => Ok(()),
-            },
+            Part::Offsets(index) => self.take_body(Target::Offsets(index), bytes),
+            Part::Body => {
+                let targets = self.targets.remove(&range.start).unwrap_or_default();
+                targets.into_iter().try_for_each(|target| self.take_body(target, bytes))
+            }
+        }
+    }
+
+    fn take_body(&mut self, target: Target, bytes: &[u8]) -> Result<(), Fault> {
+        match &mut self.table {
+            Some(table) => table.take(target, bytes),
+            None => Ok(()),
         }
     }
 
@@ -153,17 +190,11 @@ impl ArrowScan {
 
     fn take_footer(&mut self, begin: u64, bytes: &[u8]) -> Result<(), Fault> {
         let footer = Footer::parse(bytes).map_err(|fault| fault.within("footer"))?;
-        let mut end = MAGIC.len() as u64;
-        for (index, block) in footer.blocks.iter().enumerate() {
-            if block.begin < end || block.end > begin {
-                let (from, to) = (block.begin, block.end);
-                let why = format!("lies at {from}..{to}, which is not in {end}..{begin}");
-                return Err(Fault::new(format!("batch {index}"), why));
-            }
-            end = block.end;
-        }
-        self.table = Some(TableBuilder::new(footer.schema)?);
-        self.blocks = Some(footer.blocks.into_iter());
+        check_blocks("batch", &footer.batches, begin)?;
+        check_blocks("dictionary", &footer.dictionaries, begin)?;
+        self.table = Some(TableBuilder::new(footer.schema, &self.wanted, self.file_bytes)?);
+        // Some writers put dictionaries behind the batches that need them.
+        self.blocks = Some([footer.dictionaries, footer.batches].concat().into_iter());
         self.ask_message(begin)
     }
 
@@ -237,24 +268,32 @@ impl ArrowScan {
         }
         match (message.header, &mut self.table) {
             (Header::Schema(schema), None) => {
-                self.table = Some(TableBuilder::new(schema)?);
+                self.table = Some(TableBuilder::new(schema, &self.wanted, self.file_bytes)?);
             }
             (Header::Schema(_), Some(_)) => return Err(self.fault("is a second schema")),
             (_, None) => return Err(self.fault("comes before the schema")),
-            (Header::Dictionary, Some(_)) => {}
+            (Header::Dictionary(dictionary), Some(table)) => {
+                let parts = table.add_dictionary(dictionary, begin..end)?;
+                self.ask_parts(parts);
+            }
             (Header::Batch(batch), Some(table)) => {
-                let offsets = table.add(batch, message.version, begin..end)?;
+                let parts = table.add(batch, message.version, begin..end)?;
                 if table.batches > BATCHES_MAX {
                     return Err(self.fault(format!("is one more than {BATCHES_MAX} batches")));
                 }
-                self.ask_offsets(offsets);
+                self.ask_parts(parts);
             }
         }
         self.ask_message(end)
     }
 
-    fn ask_offsets(&mut self, offsets: Vec<(Range<u64>, usize)>) {
-        for (mut range, column) in offsets {
+    fn ask_parts(&mut self, parts: Vec<BodyPart>) {
+        for (mut range, targets) in parts {
+            let [Target::Offsets(column)] = targets[..] else {
+                self.targets.insert(range.start, targets);
+                self.reads.push(range, Part::Body);
+                continue;
+            };
             while !range.is_empty() {
                 let end = range.end.min(range.start + OFFSETS_PIECE_BYTES);
                 self.reads.push(range.start..end, Part::Offsets(column));
@@ -291,6 +330,20 @@ impl Scan for ArrowScan {
             None => Err(Fault::new("schema", "is missing: the file is empty or was cut off")),
         }
     }
+}
+
+/// Checks that the blocks of a footer, which begins at `limit`, lie one after the other before it.
+fn check_blocks(noun: &str, blocks: &[Block], limit: u64) -> Result<(), Fault> {
+    let mut end = MAGIC.len() as u64;
+    for (index, block) in blocks.iter().enumerate() {
+        if block.begin < end || block.end > limit {
+            let (from, to) = (block.begin, block.end);
+            let why = format!("lies at {from}..{to}, which is not in {end}..{limit}");
+            return Err(Fault::new(format!("{noun} {index}"), why));
+        }
+        end = block.end;
+    }
+    Ok(())
 }
 
 /// Returns the place of a column for a fault.

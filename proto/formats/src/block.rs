@@ -1,19 +1,37 @@
 //! Blocks: rows that must be decoded before they lie as a shard holds them.
 //!
 //! A [`Block`] says how the rows of one column come out of one range of a file. [`Block::make`]
-//! makes them.
+//! makes them. A block has 16 bytes. If that is not enough, it names two [`Recipes`]: one that all
+//! blocks of its column share, such as a tree of types, and one of its own.
 //!
 //! Thread rule: plain values. Non-goals: the formats themselves.
 
 mod codec;
+pub(crate) mod lz4;
+mod recipe;
 
 use crate::Fault;
 
 pub(crate) use codec::{Codec, Decompressor};
+pub use recipe::Recipes;
+pub(crate) use recipe::{Fields, malformed, put_bytes, put_integer, recipe};
 
 /// How the rows of a column are made from one range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Block {
+pub enum Block {
+    /// Nothing is read. All rows are empty, or zero if they have one length.
+    Zeros,
+    /// Nothing is read. All rows are one.
+    Ones,
+    /// The range is one column of a row group of Parquet.
+    Chunk(ChunkBlock),
+    /// Recipes say how.
+    Recipe(RecipeBlock),
+}
+
+/// A column of one number or text a row, or of one list of numbers, in a row group of Parquet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkBlock {
     pub(crate) codec: Codec,
     pub(crate) physical: Physical,
     pub(crate) aspect: Aspect,
@@ -24,6 +42,18 @@ pub struct Block {
     /// Values, with nulls.
     pub(crate) values: u32,
     /// Bytes of all pages after decompression.
+    pub(crate) decoded_bytes: u32,
+}
+
+/// Rows that are made by recipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecipeBlock {
+    pub(crate) aspect: Aspect,
+    /// The place of the recipe of all blocks of the column.
+    pub(crate) shared: u32,
+    /// The place of the recipe of this block.
+    pub(crate) own: u32,
+    /// Bytes of the range after decompression.
     pub(crate) decoded_bytes: u32,
 }
 
@@ -47,8 +77,6 @@ pub(crate) enum Aspect {
     Values,
     /// Whether a row has a value.
     Validity,
-    /// The file does not have the column. All rows are empty, or zero if they have one length.
-    Absent,
 }
 
 /// The rows that a block must make.
@@ -66,54 +94,102 @@ pub struct RowsWanted {
 /// lengths if all rows have one.
 pub type Put<'a> = dyn FnMut(&[u8], &[u32]) -> Result<(), Fault> + 'a;
 
+/// Numbers of the kinds of blocks in a manifest: the third byte. The first two are those of aspects
+/// of [`Block::Chunk`].
+const ZEROS: u8 = 2;
+const ONES: u8 = 3;
+const RECIPE: u8 = 4;
+
 impl Block {
     /// Bytes of an encoded block.
     pub const BYTES: usize = 16;
 
     /// A block of a file that does not have the column.
-    pub const ABSENT: Self = Self {
-        codec: Codec::None,
-        physical: Physical::Bool,
-        aspect: Aspect::Absent,
-        definition_max: 0,
-        list_definition: 0,
-        values: 0,
-        decoded_bytes: 0,
-    };
+    pub const ABSENT: Self = Self::Zeros;
 
     /// Returns whether the rows need bytes of a file.
     pub fn reads(&self) -> bool {
-        self.aspect != Aspect::Absent
+        !matches!(self, Self::Zeros | Self::Ones)
     }
 
     /// Encodes the block for a manifest.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[0] = self.codec.code();
-        bytes[1] = self.physical as u8;
-        bytes[2] = self.aspect as u8;
-        (bytes[3], bytes[4]) = (self.definition_max, self.list_definition);
-        bytes[8..12].copy_from_slice(&self.values.to_le_bytes());
-        bytes[12..].copy_from_slice(&self.decoded_bytes.to_le_bytes());
+        match self {
+            Self::Zeros => bytes[2] = ZEROS,
+            Self::Ones => bytes[2] = ONES,
+            Self::Chunk(chunk) => {
+                bytes[0] = chunk.codec.code();
+                bytes[1] = chunk.physical as u8;
+                bytes[2] = chunk.aspect as u8;
+                (bytes[3], bytes[4]) = (chunk.definition_max, chunk.list_definition);
+                bytes[8..12].copy_from_slice(&chunk.values.to_le_bytes());
+                bytes[12..].copy_from_slice(&chunk.decoded_bytes.to_le_bytes());
+            }
+            Self::Recipe(block) => {
+                (bytes[2], bytes[3]) = (RECIPE, block.aspect as u8);
+                bytes[4..8].copy_from_slice(&block.shared.to_le_bytes());
+                bytes[8..12].copy_from_slice(&block.own.to_le_bytes());
+                bytes[12..].copy_from_slice(&block.decoded_bytes.to_le_bytes());
+            }
+        }
         bytes
     }
 
-    /// Decodes a block. `None` if the bytes are none.
-    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Option<Self> {
+    /// Decodes a block whose recipes are among these. `None` if the bytes are none.
+    pub fn from_bytes(bytes: [u8; Self::BYTES], recipes: &[u8]) -> Option<Self> {
         let number = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
-        let block = Self {
-            codec: Codec::from_code(bytes[0])?,
-            physical: *Physical::ALL.get(usize::from(bytes[1]))?,
-            aspect: *Aspect::ALL.get(usize::from(bytes[2]))?,
-            definition_max: bytes[3],
-            list_definition: bytes[4],
-            values: number(8),
-            decoded_bytes: number(12),
+        let block = match bytes[2] {
+            ZEROS => Self::Zeros,
+            ONES => Self::Ones,
+            RECIPE => {
+                let aspect = *Aspect::ALL.get(usize::from(bytes[3]))?;
+                let (shared, own) = (number(4), number(8));
+                recipe(recipes, shared).and(recipe(recipes, own))?;
+                Self::Recipe(RecipeBlock { aspect, shared, own, decoded_bytes: number(12) })
+            }
+            aspect => Self::Chunk(ChunkBlock {
+                codec: Codec::from_code(bytes[0])?,
+                physical: *Physical::ALL.get(usize::from(bytes[1]))?,
+                aspect: *Aspect::ALL.get(usize::from(aspect))?,
+                definition_max: bytes[3],
+                list_definition: bytes[4],
+                values: number(8),
+                decoded_bytes: number(12),
+            }),
         };
-        let holds = block.list_definition <= block.definition_max && block.to_bytes() == bytes;
-        holds.then_some(block)
+        let holds = match block {
+            Self::Chunk(chunk) => chunk.list_definition <= chunk.definition_max,
+            _ => true,
+        };
+        (holds && block.to_bytes() == bytes).then_some(block)
+    }
+
+    /// Returns the same block with its recipes among others, to which they are added.
+    ///
+    /// # Errors
+    /// If there is no room for them.
+    pub fn moved(self, from: &[u8], to: &mut Recipes) -> Result<Self, Fault> {
+        let Self::Recipe(block) = self else { return Ok(self) };
+        let mut put = |at: u32| to.put(recipe(from, at).unwrap_or_default());
+        Ok(Self::Recipe(RecipeBlock { shared: put(block.shared)?, own: put(block.own)?, ..block }))
+    }
+
+    /// Returns the block's recipes: the shared one, and its own.
+    pub fn recipes(self, recipes: &[u8]) -> Option<[&[u8]; 2]> {
+        let Self::Recipe(block) = self else { return None };
+        Some([recipe(recipes, block.shared)?, recipe(recipes, block.own)?])
+    }
+
+    /// Returns the same block without the places of its recipes.
+    #[must_use]
+    pub fn without_places(self) -> Self {
+        match self {
+            Self::Recipe(block) => Self::Recipe(RecipeBlock { shared: 0, own: 0, ..block }),
+            other => other,
+        }
     }
 }
 
@@ -147,7 +223,7 @@ impl Physical {
 }
 
 impl Aspect {
-    const ALL: [Self; 3] = [Self::Values, Self::Validity, Self::Absent];
+    const ALL: [Self; 2] = [Self::Values, Self::Validity];
 }
 
 #[cfg(test)]
@@ -156,7 +232,7 @@ mod tests {
 
     #[test]
     fn blocks_survive_their_encoding_and_nothing_else_does() {
-        let block = Block {
+        let block = Block::Chunk(ChunkBlock {
             codec: Codec::Zstd,
             physical: Physical::Fixed,
             aspect: Aspect::Validity,
@@ -164,13 +240,29 @@ mod tests {
             list_definition: 2,
             values: 7,
             decoded_bytes: 1 << 30,
-        };
-        assert_eq!(Block::from_bytes(block.to_bytes()), Some(block));
-        assert_eq!(Block::from_bytes(Block::ABSENT.to_bytes()), Some(Block::ABSENT));
-        for (at, bad) in [(0, 99), (1, 7), (2, 3), (4, 4), (5, 1)] {
+        });
+        for block in [block, Block::Zeros, Block::Ones] {
+            assert_eq!(Block::from_bytes(block.to_bytes(), &[]), Some(block));
+        }
+        for (at, bad) in [(0, 99), (1, 7), (2, 3), (2, 5), (4, 4), (5, 1)] {
             let mut bytes = block.to_bytes();
             bytes[at] = bad;
-            assert_eq!(Block::from_bytes(bytes), None, "byte {at}");
+            assert_eq!(Block::from_bytes(bytes, &[]), None, "byte {at}");
         }
+    }
+
+    #[test]
+    fn a_block_finds_its_recipes_wherever_they_lie() {
+        let (mut from, mut to) = (Recipes::default(), Recipes::default());
+        from.put(b"other").unwrap();
+        let (shared, own) = (from.put(b"shared").unwrap(), from.put(b"own").unwrap());
+        let block = RecipeBlock { aspect: Aspect::Values, shared, own, decoded_bytes: 7 };
+        let block = Block::Recipe(block);
+        assert_eq!(Block::from_bytes(block.to_bytes(), from.as_bytes()), Some(block));
+        assert_eq!(Block::from_bytes(block.to_bytes(), &from.as_bytes()[..12]), None);
+        let moved = block.moved(from.as_bytes(), &mut to).unwrap();
+        let again = block.moved(from.as_bytes(), &mut to).unwrap();
+        assert_eq!(moved, again, "equal recipes are kept once");
+        assert_eq!(moved.recipes(to.as_bytes()), Some([&b"shared"[..], &b"own"[..]]));
     }
 }

@@ -6,29 +6,54 @@
 
 use crate::{
     Block, Fault, RowsWanted,
-    block::{Aspect, Put},
+    arrow::{self, ARROW},
+    block::{Fields, Put, malformed, recipe},
     parquet,
 };
+
+/// Bound of the memory for a recipe itself, and for rows on their way.
+const SCRATCH_BYTES: u64 = 1 << 20;
 
 impl Block {
     /// Returns a bound of the memory that [`make`](Self::make) takes beside the stored bytes.
     pub fn scratch_bytes(&self) -> u64 {
-        parquet::scratch_bytes(self.decoded_bytes.into())
+        match self {
+            Self::Zeros | Self::Ones => 0,
+            Self::Chunk(chunk) => parquet::scratch_bytes(chunk.decoded_bytes.into()),
+            Self::Recipe(block) => u64::from(block.decoded_bytes) + SCRATCH_BYTES,
+        }
     }
 
-    /// Makes the rows from the stored bytes.
+    /// Makes the rows from the stored bytes. `recipes` are those that the block refers to.
     ///
     /// # Errors
     /// The stored bytes are not the rows that are wanted, or the first error of `put`.
-    pub fn make(&self, wanted: RowsWanted, stored: &[u8], put: &mut Put<'_>) -> Result<(), Fault> {
-        match self.aspect {
-            Aspect::Absent => put_zeros(wanted, put),
-            Aspect::Values | Aspect::Validity => parquet::make(self, wanted, stored, put),
+    pub fn make(
+        &self,
+        wanted: RowsWanted,
+        stored: &[u8],
+        recipes: &[u8],
+        put: &mut Put<'_>,
+    ) -> Result<(), Fault> {
+        match self {
+            Self::Zeros => put_same(0, wanted, put),
+            Self::Ones => put_same(1, wanted, put),
+            Self::Chunk(chunk) => parquet::make(chunk, wanted, stored, put),
+            Self::Recipe(block) => {
+                let named = |at| recipe(recipes, at).ok_or_else(|| malformed("is missing"));
+                let (shared, own) = (named(block.shared)?, named(block.own)?);
+                let mut shared = Fields::new(shared);
+                match shared.integer()? {
+                    ARROW => arrow::make(block, (shared, own), wanted, stored, put),
+                    kind => Err(malformed(&format!("has the unknown kind {kind}"))),
+                }
+            }
         }
     }
 }
 
-fn put_zeros(wanted: RowsWanted, put: &mut Put<'_>) -> Result<(), Fault> {
+/// Makes rows of this byte, or empty rows if they differ in length.
+fn put_same(byte: u8, wanted: RowsWanted, put: &mut Put<'_>) -> Result<(), Fault> {
     let mut left = wanted.rows;
     let at_once = wanted.row_bytes.map_or(8192, |bytes| (65_536 / bytes.max(1)).max(1));
     while left > 0 {
@@ -36,7 +61,7 @@ fn put_zeros(wanted: RowsWanted, put: &mut Put<'_>) -> Result<(), Fault> {
         match wanted.row_bytes {
             Some(bytes) => {
                 let bytes = usize::try_from(bytes).expect("a row is in memory");
-                put(&vec![0; rows * bytes], &[])?;
+                put(&vec![byte; rows * bytes], &[])?;
             }
             None => put(&[], &vec![0; rows])?,
         }
@@ -58,9 +83,9 @@ mod tests {
             Ok(())
         };
         let even = RowsWanted { rows: 100_000, row_bytes: Some(8), scalar_bytes: 8 };
-        Block::ABSENT.make(even, &[], &mut put).unwrap();
+        Block::ABSENT.make(even, &[], &[], &mut put).unwrap();
         let ragged = RowsWanted { row_bytes: None, ..even };
-        Block::ABSENT.make(ragged, &[], &mut put).unwrap();
+        Block::ABSENT.make(ragged, &[], &[], &mut put).unwrap();
         assert_eq!(made, (800_000, 100_000));
     }
 }

@@ -28,7 +28,11 @@ mod thrift;
 mod values;
 
 use self::{chunk::ChunkReader, page::Header};
-use crate::{Block, Fault, RowsWanted, block::Put, shown};
+use crate::{
+    Fault, RowsWanted,
+    block::{ChunkBlock, Put},
+    shown,
+};
 
 pub(crate) use chunk::scratch_bytes;
 pub use scan::ParquetScan;
@@ -40,7 +44,7 @@ const VALID: &str = "valid";
 
 /// Makes the rows of a chunk from its stored bytes.
 pub(crate) fn make(
-    block: &Block,
+    block: &ChunkBlock,
     wanted: RowsWanted,
     mut stored: &[u8],
     put: &mut Put<'_>,

@@ -1,8 +1,22 @@
 //! The samples of one file.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
-use crate::{Block, Dtype, Logical};
+use crate::{Block, Dtype, Logical, Recipes};
+
+/// The form in which a scan gives the rows of a column. Files must agree on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Form {
+    /// The rows lie in the file.
+    Stored,
+    /// They are made.
+    Made,
+    /// They are made, and are texts in JSON.
+    Json,
+}
+
+/// The forms that columns must have at least, by name.
+pub type Forms = BTreeMap<String, Form>;
 
 /// Why columns are left out that have one name.
 pub(crate) const SHARED_NAME: &str = "is the name of several columns: give each its own";
@@ -18,6 +32,9 @@ pub struct Table {
     pub left_out: Vec<(String, String)>,
     /// Columns without a value in any row. They agree with a column of any type.
     pub nulls: Vec<String>,
+    /// Columns that are missing here because they need another form than the scan began with. A
+    /// scan that begins with these forms gives them.
+    pub forms: Forms,
     /// Pairs of key and value that the file keeps about its columns, such as the names of classes.
     pub metadata: Vec<(String, String)>,
 }
@@ -76,6 +93,8 @@ pub struct Blocks {
     pub lengths: Option<Vec<u32>>,
     /// The column says nothing unless that of another file does: all rows are valid.
     pub is_redundant: bool,
+    /// The recipes that the blocks refer to.
+    pub recipes: Recipes,
 }
 
 /// A block, and its place in the file.

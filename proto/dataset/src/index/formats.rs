@@ -4,6 +4,7 @@
 //! Non-goals: tensors with samples along their first dimension (see `group`).
 
 mod folder;
+mod forms;
 mod kind;
 mod mds;
 mod metadata;
@@ -11,6 +12,8 @@ mod partitions;
 mod saved;
 mod scan;
 mod tables;
+
+use larder_formats::Forms;
 
 use super::{LeftOut, Progress, group::Plan};
 use crate::{DatasetError, ObjectInfo, Origin, OriginUri};
@@ -47,8 +50,11 @@ pub(super) async fn plan(
                 true => data,
                 false => saved::named_files(origin, uri, data, notes, left_out).await?,
             };
-            let scans = data.into_iter().map(|file| scan::begin(kind, file, *columns)).collect();
+            let begin = |file| scan::begin(kind, file, *columns, &Forms::new());
+            let scans = data.into_iter().map(begin).collect();
             let tables = scan::scan_all(origin, uri, scans, *columns, progress);
+            let tables = Box::pin(tables).await?;
+            let tables = forms::agree(origin, uri, kind, tables, *columns, progress);
             let mut tables = Box::pin(tables).await?;
             document = metadata::of(uri, &tables, *columns)?;
             metadata::name_media(&document, &mut tables);

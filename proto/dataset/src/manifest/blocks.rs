@@ -206,7 +206,7 @@ impl Manifest {
         let other = |why: &str| Err(Fault::new("rows", why));
         let (mut refused, mut left) = (None, block.region.end - block.region.start);
         let mut rows = block.rows.clone();
-        let made = block.block.make(wanted, stored, &mut |bytes, lengths| {
+        let made = block.block.make(wanted, stored, leaf.recipes(), &mut |bytes, lengths| {
             for &length in lengths {
                 let known = rows.next().filter(|_| tensor.is_ragged());
                 let known = known.map(|row| self.row_in_region(leaf, shard, row, block.tensor).1);

@@ -15,7 +15,7 @@
 //! leaves    64 each                            values    of inline tensors, by tensor
 //! keys      16 each, one for each sample       names     keys, etags and versions
 //! names     the address, names and shapes
-//! metadata  one JSON document, or none
+//! metadata  one JSON document, or none         recipes   of blocks: u32 length and bytes each
 //! ```
 //!
 //! The name of either file is its SHA-256. A root takes 64 bytes a shard. A leaf takes 8 bytes for
@@ -166,13 +166,14 @@ record! {
     ///  20  4  shard_count               64  8  names_bytes
     ///  24  8  first_sample              72  4  flags: 1 = has digests
     ///  32  8  samples                          2 = has blocks
-    ///                                   76 52  zero
+    ///                                   76  4  recipes_bytes
+    ///                                   80 48  zero
     /// ```
     LeafHeader [128] {
         magic: [u8; 8], version: u32, header_bytes: u32, first_shard: u32, shard_count: u32,
         first_sample: u64, samples: u64, object_count: u32, piece_count: u32, rows_bytes: u64,
-        values_bytes: u64, names_bytes: u64, flags: u32,
-    } pad 52
+        values_bytes: u64, names_bytes: u64, flags: u32, recipes_bytes: u32,
+    } pad 48
 }
 
 record! {
@@ -249,6 +250,7 @@ pub(crate) struct LeafTables {
     pub(crate) rows: usize,
     pub(crate) values: usize,
     pub(crate) names: usize,
+    pub(crate) recipes: usize,
     pub(crate) end: usize,
 }
 
@@ -285,8 +287,9 @@ impl LeafHeader {
         let rows = table(blocks, block_count, Block::BYTES)?;
         let values = table(rows, self.rows_bytes, 1)?;
         let names = table(values, self.values_bytes, 1)?;
-        let end = table(names, self.names_bytes, 1)?;
-        Some(LeafTables { digests, objects, pieces, blocks, rows, values, names, end })
+        let recipes = table(names, self.names_bytes, 1)?;
+        let end = table(recipes, self.recipes_bytes, 1)?;
+        Some(LeafTables { digests, objects, pieces, blocks, rows, values, names, recipes, end })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The id of a shard: a hash of where its bytes lie and how the shard is made from them.
 
 use larder_base::ShardId;
+use larder_formats::Block;
 use ring::digest::{Context, SHA256};
 
 use super::{Layout, Leaf, Manifest, RowLocator};
@@ -72,7 +73,7 @@ impl Manifest {
                 state.update(&value.to_le_bytes());
             }
             if self.tensors()[tensor].layout == Layout::Blocks {
-                state.update(&leaf.block(number).to_bytes());
+                put_block(state, leaf, leaf.block(number));
             }
             if self.tensors()[tensor].layout == Layout::Spans {
                 for row in piece.rows.clone() {
@@ -98,4 +99,13 @@ impl Manifest {
 fn put_text(state: &mut Context, text: &str) {
     state.update(&(text.len() as u64).to_le_bytes());
     state.update(text.as_bytes());
+}
+
+/// Hashes how rows are made. The places of recipes differ from leaf to leaf, so their bytes count.
+fn put_block(state: &mut Context, leaf: &Leaf, block: Block) {
+    state.update(&block.without_places().to_bytes());
+    for recipe in block.recipes(leaf.recipes()).into_iter().flatten() {
+        state.update(&(recipe.len() as u64).to_le_bytes());
+        state.update(recipe);
+    }
 }

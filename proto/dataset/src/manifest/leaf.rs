@@ -174,7 +174,7 @@ impl Leaf {
 
     fn names(&self) -> &[u8] {
         let tables = &self.inner.tables;
-        &self.as_bytes()[tables.names..tables.end]
+        &self.as_bytes()[tables.names..tables.recipes]
     }
 
     fn object_record(&self, object: u32) -> ObjectRecord {
@@ -187,11 +187,18 @@ impl Leaf {
         PieceRecord::at(&self.as_bytes()[tables.pieces..tables.blocks], piece as usize)
     }
 
+    /// Returns the recipes that its blocks refer to.
+    pub(super) fn recipes(&self) -> &[u8] {
+        let tables = &self.inner.tables;
+        &self.as_bytes()[tables.recipes..tables.end]
+    }
+
     /// Returns how the rows of a piece are made. `None` if the bytes say nothing that is known.
     fn parse_block(&self, piece: u32) -> Option<Block> {
         let tables = &self.inner.tables;
         let blocks = &self.as_bytes()[tables.blocks..tables.rows];
-        Block::from_bytes(*blocks[piece as usize * Block::BYTES..].first_chunk()?)
+        let block = *blocks[piece as usize * Block::BYTES..].first_chunk()?;
+        Block::from_bytes(block, self.recipes())
     }
 
     /// Returns how the rows of a piece of a tensor of [`Layout::Blocks`] are made.

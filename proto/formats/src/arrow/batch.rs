@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{flat::Table, layout::Counts, message::unsigned};
+use super::{flat::Table, layout::Counts, message::unsigned, places::Compression};
 use crate::Fault;
 
 mod in_batch {
@@ -22,6 +22,7 @@ const PAIR_BYTES: usize = 16;
 
 pub(super) struct Batch<'a> {
     pub(super) rows: u64,
+    pub(super) compression: Compression,
     nodes: &'a [u8],
     buffers: &'a [u8],
     /// The further buffers before each field that has some, and before the end.
@@ -38,15 +39,17 @@ pub(super) struct Node {
 impl<'a> Batch<'a> {
     /// Reads a batch of a schema with `counts` nodes and buffers. `body` is its range in the file.
     pub(super) fn parse(table: Table<'a>, counts: Counts, body: Range<u64>) -> Result<Self, Fault> {
-        if let Some(compression) = table.table(in_batch::COMPRESSION)? {
-            let codec = match compression.u8(0)? {
-                0 => "lz4".into(),
-                1 => "zstd".into(),
-                other => format!("codec {other}"),
-            };
-            let why = format!("is compressed with {codec}: write it without compression");
-            return Err(Fault::new("body", why));
-        }
+        let compression = match table.table(in_batch::COMPRESSION)? {
+            None => Compression::None,
+            Some(compression) => match compression.u8(0)? {
+                0 => Compression::Lz4,
+                1 => Compression::Zstd,
+                other => {
+                    let why = format!("is compressed with the unknown codec {other}");
+                    return Err(Fault::new("body", why));
+                }
+            },
+        };
         let rows = unsigned(table.i64(in_batch::LENGTH)?, "length")?;
         let nodes = table.vector(in_batch::NODES, PAIR_BYTES)?;
         let buffers = table.vector(in_batch::BUFFERS, PAIR_BYTES)?;
@@ -54,7 +57,7 @@ impl<'a> Batch<'a> {
         let further = views.last().copied().unwrap_or(0);
         at_least(nodes.len() / PAIR_BYTES, counts.nodes, "nodes")?;
         at_least(buffers.len() / PAIR_BYTES, counts.buffers.saturating_add(further), "buffers")?;
-        Ok(Self { rows, nodes, buffers, views, body })
+        Ok(Self { rows, compression, nodes, buffers, views, body })
     }
 
     /// Returns a node, which must have `length` entries if that is known.
@@ -96,6 +99,13 @@ impl<'a> Batch<'a> {
                 Err(Fault::new(field, why))
             }
         }
+    }
+}
+
+impl Batch<'_> {
+    /// Returns the number of further buffers of the field with so many views before it.
+    pub(super) fn further(&self, views: usize) -> usize {
+        self.views[views + 1] - self.views[views]
     }
 }
 

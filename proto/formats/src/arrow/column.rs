@@ -1,21 +1,22 @@
-//! A column while the batches come in.
+//! A column whose rows lie in the file, while the batches come in.
 //!
 //! [`ColumnBuilder::add`] takes the place of a batch's rows. For rows of different lengths it
 //! returns the range of the batch's offsets, and [`ColumnBuilder::take_offsets`] takes their bytes.
-//! A column with a null in any batch drops its rows.
 //!
-//! Thread rule: a plain value. Non-goals: the order of reads (`reads`).
+//! Thread rule: a plain value. Non-goals: the order of reads (`reads`); rows that must be made.
 
 use std::ops::Range;
 
-use super::{batch::Batch, layout::Source, message::unsigned};
+use super::{
+    batch::Batch,
+    layout::{Flat, Source},
+    message::unsigned,
+};
 use crate::{Column, Fault, Rows, Spans};
 
 #[derive(Debug)]
 pub(super) struct ColumnBuilder {
-    pub(super) source: Source,
-    has_nulls: bool,
-    has_values: bool,
+    source: Source,
     /// Rows of one length: the place of the first in each batch, and their number.
     runs: Vec<(u64, u64)>,
     /// Rows of different lengths.
@@ -35,30 +36,25 @@ struct Cursor {
 
 impl ColumnBuilder {
     pub(super) fn new(source: Source) -> Self {
-        Self {
-            source,
-            has_nulls: false,
-            has_values: false,
-            runs: Vec::new(),
-            spans: Spans::default(),
-            cursor: Cursor::default(),
-        }
+        let (runs, spans, cursor) = (Vec::new(), Spans::default(), Cursor::default());
+        Self { source, runs, spans, cursor }
     }
 
     /// Returns whether the table will have a span for each row.
     pub(super) fn has_spans(&self) -> bool {
-        !self.has_nulls && (self.source.offsets.is_some() || self.runs.len() > 1)
+        self.source.offsets.is_some() || self.runs.len() > 1
     }
 
-    /// Adds the rows of a batch that is not empty. Returns the range of its offsets to read.
+    /// Adds the rows of a batch that is not empty, not compressed and has no nulls. Returns the
+    /// range of its offsets to read.
     pub(super) fn add(&mut self, batch: &Batch<'_>) -> Result<Option<Range<u64>>, Fault> {
-        let count = self.count(batch)?;
-        self.note_nulls(batch, count)?;
-        if self.has_nulls {
-            (self.runs, self.spans) = (Vec::new(), Spans::default());
-            return Ok(None);
-        }
-        let Source { values, offsets, views, .. } = &self.source;
+        let Source { values, offsets, views } = &self.source;
+        let count = match (offsets, values.node) {
+            (None, _) => Some(batch.rows),
+            (Some(_), Some(node)) => Some(batch.node(node, None)?.length),
+            // The bytes of strings have no node, and fill their buffer.
+            (Some(_), None) => None,
+        };
         let bytes = count.map(|count| count.saturating_mul(values.bytes));
         let range = batch.buffer(values.buffer, *views, bytes, "values")?;
         let Some(offsets) = offsets else {
@@ -70,33 +66,6 @@ impl ColumnBuilder {
         let bytes = batch.rows.saturating_add(1).saturating_mul(offsets.width);
         let range = batch.buffer(offsets.buffer, *views, Some(bytes), "offsets")?;
         Ok(Some(range.start..range.start + bytes))
-    }
-
-    /// Returns the number of values in a batch. `None` for the bytes of strings: they have no node,
-    /// and fill their buffer.
-    fn count(&self, batch: &Batch<'_>) -> Result<Option<u64>, Fault> {
-        let node = self.source.values.nodes.first();
-        match (&self.source.offsets, node) {
-            (None, _) => Ok(Some(batch.rows)),
-            (Some(_), Some((node, _))) => Ok(Some(batch.node(*node, None)?.length)),
-            (Some(_), None) => Ok(None),
-        }
-    }
-
-    /// Checks the length of each node, and notes whether it has nulls.
-    fn note_nulls(&mut self, batch: &Batch<'_>, count: Option<u64>) -> Result<(), Fault> {
-        let rows = self.source.nodes.iter().map(|index| (*index, Some(batch.rows)));
-        let values = self.source.values.nodes.iter();
-        let values =
-            values.map(|(index, times)| (*index, count.map(|count| count.saturating_mul(*times))));
-        let mut is_null = false;
-        for (index, length) in rows.chain(values) {
-            let node = batch.node(index, length)?;
-            self.has_nulls |= node.nulls > 0;
-            is_null |= node.nulls > 0 && node.nulls == node.length;
-        }
-        self.has_values |= !is_null;
-        Ok(())
     }
 
     /// Takes the next whole offsets of the batch.
@@ -135,24 +104,15 @@ impl ColumnBuilder {
         Ok(())
     }
 
-    /// Returns whether all its rows are null.
-    pub(super) fn is_null(&self) -> bool {
-        self.has_nulls && !self.has_values
-    }
-
-    /// Returns the column, or its name and why it is none.
-    pub(super) fn finish(self) -> Result<Column, (String, String)> {
-        let ragged = self.source.offsets.is_some();
-        let (name, values) = (self.source.name, self.source.values);
-        if self.has_nulls {
-            return Err((name, "has nulls: not yet".into()));
-        }
+    /// Returns the column.
+    pub(super) fn finish(self, name: String, flat: Flat) -> Column {
+        let bytes = self.source.values.bytes;
         let rows = match self.runs[..] {
-            [(begin, _)] => Rows::Strided { begin, stride: values.bytes },
-            _ => Rows::Spans(spans(self.spans, &self.runs, values.bytes)),
+            [(begin, _)] => Rows::Strided { begin, stride: bytes },
+            _ => Rows::Spans(spans(self.spans, &self.runs, bytes)),
         };
-        let (dtype, logical, shape) = (values.dtype, values.logical, values.shape);
-        Ok(Column { name, dtype, logical, shape, ragged, rows, absent: Vec::new() })
+        let Flat { dtype, logical, shape, ragged } = flat;
+        Column { name, dtype, logical, shape, ragged, rows, absent: Vec::new() }
     }
 }
 

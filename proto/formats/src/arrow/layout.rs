@@ -17,7 +17,7 @@ use crate::{Dtype, Fault, Logical, table::SHARED_NAME};
 
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    pub(super) columns: Vec<Source>,
+    pub(super) columns: Vec<Spec>,
     pub(super) left_out: Vec<(String, String)>,
     /// Columns of a type that has only nulls.
     pub(super) nulls: Vec<String>,
@@ -34,15 +34,49 @@ pub(super) struct Counts {
     pub(super) unions: usize,
 }
 
+/// A column, and the ways to its rows.
+#[derive(Debug)]
+pub(super) struct Spec {
+    pub(super) name: String,
+    /// The values, unless only JSON can hold them.
+    pub(super) flat: Option<Flat>,
+    /// The parts of a batch that are the rows, if it is not compressed and has no nulls.
+    pub(super) plain: Option<Source>,
+    /// Why rows can't be JSON.
+    pub(super) no_json: Option<String>,
+    /// The names of the structs around the field, and the field.
+    pub(super) path: Vec<String>,
+    pub(super) field: Field,
+    /// These structs, the field and the fields in it, parents first.
+    pub(super) nodes: Vec<NodeAt>,
+}
+
+/// Values that are no JSON.
+#[derive(Debug, Clone)]
+pub(super) struct Flat {
+    pub(super) dtype: Dtype,
+    pub(super) logical: Logical,
+    pub(super) shape: Vec<u64>,
+    pub(super) ragged: bool,
+}
+
+/// The place of a field among the nodes and buffers of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NodeAt {
+    pub(super) kind: Kind,
+    pub(super) node: usize,
+    pub(super) buffer: usize,
+    pub(super) views: usize,
+    /// The node around it, and how many values it has for each of that. `None` if any number.
+    pub(super) parent: Option<(usize, u64)>,
+}
+
 /// The parts of each batch that a column takes its rows from.
 #[derive(Debug)]
 pub(super) struct Source {
-    pub(super) name: String,
     pub(super) values: Values,
     /// The index of the buffer of offsets, if rows differ in length.
     pub(super) offsets: Option<Offsets>,
-    /// Nodes with one value a row.
-    pub(super) nodes: Vec<usize>,
     /// Views before its buffers.
     pub(super) views: usize,
 }
@@ -57,14 +91,11 @@ pub(super) struct Offsets {
 /// Values of one length: the rows of a column, or the elements of its rows.
 #[derive(Debug)]
 pub(super) struct Values {
-    pub(super) dtype: Dtype,
-    pub(super) logical: Logical,
-    pub(super) shape: Vec<u64>,
     /// Bytes of one value.
     pub(super) bytes: u64,
     pub(super) buffer: usize,
-    /// Each node, with its entries for one value. Bytes of strings have none.
-    pub(super) nodes: Vec<(usize, u64)>,
+    /// The node with one entry for each value. Bytes of strings have none.
+    pub(super) node: Option<usize>,
 }
 
 impl Counts {
@@ -79,10 +110,13 @@ impl Counts {
     }
 
     /// Returns the counts behind the field that begins here.
-    fn after(self, field: &Field) -> Self {
+    pub(super) fn after(self, field: &Field) -> Self {
         field.children.iter().fold(self.inside(field), Self::after)
     }
 }
+
+/// The structs around a field: their names and places.
+type Around<'a> = [(&'a str, Counts)];
 
 impl Layout {
     pub(super) fn of(fields: &[Field]) -> Result<Self, Fault> {
@@ -95,25 +129,25 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Adds the columns of a field. `parents` are the nodes of the structs around it.
+    /// Adds the columns of a field.
     fn add(
         &mut self,
         names: &mut HashSet<String>,
         field: &Field,
         name: String,
         at: Counts,
-        parents: &[usize],
+        around: &Around<'_>,
     ) -> Result<(), Fault> {
         let limit = limits::TENSOR_NAME_BYTES_MAX as usize;
         if name.len() > limit {
             return Err(Fault::new(column_named(&name), format!("has more than {limit} bytes")));
         }
         if matches!(field.kind, Kind::Struct) {
-            let parents = [parents, &[at.nodes]].concat();
+            let around = [around, &[(&*field.name, at)]].concat();
             let mut at = at.inside(field);
             for child in &field.children {
                 let name = format!("{name}.{}", child.name);
-                self.add(names, child, name, at, &parents)?;
+                self.add(names, child, name, at, &around)?;
                 at = at.after(child);
             }
             return Ok(());
@@ -127,17 +161,15 @@ impl Layout {
             let limit = limits::TENSORS_MAX;
             return Err(Fault::new("schema", format!("has more than {limit} columns")));
         }
-        if matches!(field.kind, Kind::Null) && !name.is_empty() {
+        if name.is_empty() {
+            self.left_out.push((name, "has no name".into()));
+        } else if matches!(field.kind, Kind::Null) {
             self.nulls.push(name);
-            return Ok(());
-        }
-        match source(field, &name, at, parents) {
-            Ok(source) if source.values.bytes > u32::MAX.into() => {
-                let why = format!("has rows of more than {} bytes", u32::MAX);
-                return Err(Fault::new(column_named(&name), why));
+        } else {
+            match Spec::of(field, name, at, around)? {
+                Ok(spec) => self.columns.push(spec),
+                Err(left_out) => self.left_out.push(left_out),
             }
-            Ok(source) => self.columns.push(source),
-            Err(why) => self.left_out.push((name, why)),
         }
         Ok(())
     }
@@ -150,53 +182,156 @@ impl Layout {
     }
 }
 
-/// Returns where the rows of a field come from, or why it is no column.
-fn source(field: &Field, name: &str, at: Counts, parents: &[usize]) -> Result<Source, String> {
-    let not_yet = |noun: String| format!("holds {noun}: not yet");
-    let (values, large) = match field.kind {
-        _ if name.is_empty() => return Err("has no name".into()),
-        Kind::Text { large, logical } => {
-            let (buffer, nodes) = (at.buffers + 2, Vec::new());
-            let (dtype, shape) = (Dtype::U8, Vec::new());
-            (Values { dtype, logical, shape, bytes: 1, buffer, nodes }, Some(large))
+impl Spec {
+    /// Returns the column of a field, or its name and why it is none.
+    fn of(
+        field: &Field,
+        name: String,
+        at: Counts,
+        around: &Around<'_>,
+    ) -> Result<Result<Self, (String, String)>, Fault> {
+        let flat = flat(field);
+        let bytes = flat.as_ref().map_or(1, Flat::bytes);
+        if bytes > u32::MAX.into() {
+            let why = format!("has rows of more than {} bytes", u32::MAX);
+            return Err(Fault::new(column_named(&name), why));
         }
-        Kind::List { large } => {
-            let elements = fixed_values(&field.children[0], at.inside(field));
-            (elements.map_err(|noun| not_yet(format!("lists of {noun}")))?, Some(large))
+        let no_json = json(field).err().map(|noun| match field.kind {
+            Kind::List { .. } => format!("holds lists of {noun}: not yet"),
+            Kind::FixedList(_) => format!("holds fixed lists of {noun}: not yet"),
+            Kind::Map => format!("holds maps of {noun}: not yet"),
+            _ => format!("holds {noun}: not yet"),
+        });
+        if bytes == 0 {
+            return Ok(Err((name, "has values of no bytes".into())));
         }
-        _ => (fixed_values(field, at).map_err(not_yet)?, None),
-    };
-    if values.bytes == 0 {
-        return Err("has values of no bytes".into());
+        if let (None, Some(why)) = (&flat, &no_json) {
+            return Ok(Err((name, why.clone())));
+        }
+        let plain = source(field, at);
+        let mut nodes = Vec::new();
+        for (index, (_, counts)) in around.iter().enumerate() {
+            let parent = index.checked_sub(1).map(|above| (above, 1));
+            nodes.push(counts.at(Kind::Struct, parent));
+        }
+        put_nodes(field, at, around.len().checked_sub(1).map(|above| (above, 1)), &mut nodes);
+        let path = around.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let field = field.clone();
+        Ok(Ok(Self { name, flat, plain, no_json, path, field, nodes }))
     }
-    let offsets =
-        large.map(|large| Offsets { buffer: at.buffers + 1, width: if large { 8 } else { 4 } });
-    let own = offsets.is_some().then_some(at.nodes);
-    let nodes = parents.iter().copied().chain(own).collect();
-    Ok(Source { name: name.to_owned(), values, offsets, nodes, views: at.views })
 }
 
-/// Returns the values of a field if all have one length, or words for them.
-fn fixed_values(field: &Field, at: Counts) -> Result<Values, String> {
-    let flat = |dtype: Dtype, logical, shape: Vec<u64>| {
-        let bytes = shape.iter().fold(dtype.size_bytes(), |bytes, dim| bytes.saturating_mul(*dim));
-        Values { dtype, logical, shape, bytes, buffer: at.buffers + 1, nodes: vec![(at.nodes, 1)] }
+impl Flat {
+    /// Returns the bytes of a row, or of an element of a ragged one.
+    pub(super) fn bytes(&self) -> u64 {
+        let scalar = self.dtype.size_bytes();
+        self.shape.iter().fold(scalar, |bytes, dim| bytes.saturating_mul(*dim))
+    }
+}
+
+impl Counts {
+    fn at(self, kind: Kind, parent: Option<(usize, u64)>) -> NodeAt {
+        NodeAt { kind, node: self.nodes, buffer: self.buffers, views: self.views, parent }
+    }
+}
+
+/// Appends the nodes of a field and of the fields in it.
+pub(super) fn put_nodes(
+    field: &Field,
+    at: Counts,
+    parent: Option<(usize, u64)>,
+    nodes: &mut Vec<NodeAt>,
+) {
+    let own = nodes.len();
+    nodes.push(at.at(field.kind, parent));
+    let parent = match field.kind {
+        Kind::Struct => Some((own, 1)),
+        Kind::FixedList(size) => Some((own, size)),
+        _ => None,
     };
-    match field.kind {
-        Kind::Number(dtype, logical) => Ok(flat(dtype, logical, Vec::new())),
-        Kind::FixedBytes(size) => Ok(flat(Dtype::U8, Logical::Bytes, vec![size])),
-        Kind::FixedList(size) => {
-            let inner = fixed_values(&field.children[0], at.inside(field))
-                .map_err(|noun| format!("fixed lists of {noun}"))?;
-            let nodes =
-                inner.nodes.into_iter().map(|(node, times)| (node, times.saturating_mul(size)));
-            Ok(Values {
-                shape: [&[size], inner.shape.as_slice()].concat(),
-                bytes: inner.bytes.saturating_mul(size),
-                nodes: [(at.nodes, 1)].into_iter().chain(nodes).collect(),
-                ..inner
-            })
+    let mut at = at.inside(field);
+    for child in &field.children {
+        put_nodes(child, at, parent, nodes);
+        at = at.after(child);
+    }
+}
+
+/// Returns the values of a column without JSON. `None` if there are none.
+fn flat(field: &Field) -> Option<Flat> {
+    let text = |logical| Flat { dtype: Dtype::U8, logical, shape: Vec::new(), ragged: true };
+    match (field.kind, &field.values) {
+        (Kind::Text { logical, .. } | Kind::View(logical), _) => Some(text(logical)),
+        (Kind::Dictionary { .. }, Some(values)) => match values.kind {
+            Kind::Text { logical, .. } | Kind::View(logical) => Some(text(logical)),
+            _ => fixed(field),
+        },
+        (Kind::List { .. }, _) => Some(Flat { ragged: true, ..fixed(&field.children[0])? }),
+        _ => fixed(field),
+    }
+}
+
+/// Returns values of one length.
+fn fixed(field: &Field) -> Option<Flat> {
+    let flat = |dtype, logical, shape| Flat { dtype, logical, shape, ragged: false };
+    match (field.kind, &field.values) {
+        (Kind::Bool, _) => Some(flat(Dtype::Bool, Logical::Boolean, Vec::new())),
+        (Kind::Number(dtype, logical), _) => Some(flat(dtype, logical, Vec::new())),
+        (Kind::FixedBytes(size), _) => Some(flat(Dtype::U8, Logical::Bytes, vec![size])),
+        (Kind::FixedList(size), _) => {
+            let mut inner = fixed(&field.children[0])?;
+            inner.shape.insert(0, size);
+            Some(inner)
         }
-        kind => Err(kind.noun().into()),
+        (Kind::Dictionary { .. }, Some(values)) => match values.kind {
+            Kind::Number(dtype, logical) => Some(flat(dtype, logical, Vec::new())),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Checks that values have a text in JSON. Returns words for those that have none.
+fn json(field: &Field) -> Result<(), String> {
+    match (field.kind, &field.values) {
+        (Kind::Text { logical, .. } | Kind::View(logical), _) if logical != Logical::Text => {
+            Err("bytes".into())
+        }
+        (Kind::FixedBytes(_), _) => Err("bytes".into()),
+        (Kind::Union { .. } | Kind::Other(..), _) => Err(field.kind.noun().into()),
+        (Kind::Dictionary { .. }, Some(values)) => match values.kind {
+            Kind::Number(..) => Ok(()),
+            Kind::Text { logical, .. } | Kind::View(logical) if logical == Logical::Text => Ok(()),
+            kind => Err(format!("places in a dictionary of {}", kind.noun())),
+        },
+        _ => field.children.iter().try_for_each(json),
+    }
+}
+
+/// Returns where the rows of a field come from, if they lie in a batch.
+fn source(field: &Field, at: Counts) -> Option<Source> {
+    let (values, large) = match field.kind {
+        Kind::Text { large, .. } => {
+            (Values { bytes: 1, buffer: at.buffers + 2, node: None }, Some(large))
+        }
+        Kind::List { large } => (fixed_values(&field.children[0], at.inside(field))?, Some(large)),
+        _ => (fixed_values(field, at)?, None),
+    };
+    let offsets =
+        large.map(|large| Offsets { buffer: at.buffers + 1, width: if large { 8 } else { 4 } });
+    Some(Source { values, offsets, views: at.views })
+}
+
+/// Returns the values of a field if all have one length and lie in a batch.
+fn fixed_values(field: &Field, at: Counts) -> Option<Values> {
+    let flat = |bytes| Values { bytes, buffer: at.buffers + 1, node: Some(at.nodes) };
+    match field.kind {
+        Kind::Number(dtype, _) => Some(flat(dtype.size_bytes())),
+        Kind::FixedBytes(size) => Some(flat(size)),
+        Kind::FixedList(size) => {
+            let inner = fixed_values(&field.children[0], at.inside(field))?;
+            let bytes = inner.bytes.saturating_mul(size);
+            Some(Values { bytes, node: Some(at.nodes), ..inner })
+        }
+        _ => None,
     }
 }

@@ -17,6 +17,7 @@ mod in_message {
 
 mod in_footer {
     pub(super) const SCHEMA: usize = 1;
+    pub(super) const DICTIONARIES: usize = 2;
     pub(super) const BATCHES: usize = 3;
 }
 
@@ -52,7 +53,7 @@ pub(super) struct Message<'a> {
 
 pub(super) enum Header<'a> {
     Schema(Table<'a>),
-    Dictionary,
+    Dictionary(Table<'a>),
     Batch(Table<'a>),
 }
 
@@ -63,7 +64,7 @@ impl<'a> Message<'a> {
         let inner = table.table(in_message::HEADER)?;
         let header = match (table.u8(in_message::HEADER_TYPE)?, inner) {
             (1, Some(inner)) => Header::Schema(inner),
-            (2, Some(_)) => Header::Dictionary,
+            (2, Some(inner)) => Header::Dictionary(inner),
             (3, Some(inner)) => Header::Batch(inner),
             (other, _) => {
                 let why = format!("has type {other}: neither schema, dictionary nor batch");
@@ -77,10 +78,11 @@ impl<'a> Message<'a> {
 
 pub(super) struct Footer<'a> {
     pub(super) schema: Table<'a>,
-    pub(super) blocks: Vec<Block>,
+    pub(super) dictionaries: Vec<Block>,
+    pub(super) batches: Vec<Block>,
 }
 
-/// The place of a batch in a file.
+/// The place of a batch of rows or of a dictionary in a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {
     pub(super) begin: u64,
@@ -92,14 +94,18 @@ impl<'a> Footer<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Fault> {
         let table = Table::root(bytes)?;
         let schema = table.table(in_footer::SCHEMA)?;
-        let blocks = table.vector(in_footer::BATCHES, BLOCK_BYTES)?.chunks_exact(BLOCK_BYTES);
-        let blocks = blocks.enumerate().map(|(index, bytes)| {
-            let why = "has a negative or too large number";
-            block(bytes).ok_or_else(|| Fault::new(format!("batch {index}"), why))
-        });
+        let blocks = |field, noun: &str| {
+            let found = table.vector(field, BLOCK_BYTES)?.chunks_exact(BLOCK_BYTES);
+            let found = found.enumerate().map(|(index, bytes)| {
+                let why = "has a negative or too large number";
+                block(bytes).ok_or_else(|| Fault::new(format!("{noun} {index}"), why))
+            });
+            found.collect::<Result<Vec<_>, _>>()
+        };
         Ok(Self {
             schema: schema.ok_or_else(|| Fault::new("schema", "is missing"))?,
-            blocks: blocks.collect::<Result<_, _>>()?,
+            dictionaries: blocks(in_footer::DICTIONARIES, "dictionary")?,
+            batches: blocks(in_footer::BATCHES, "batch")?,
         })
     }
 }

@@ -35,17 +35,21 @@ const DEPTH_MAX: usize = 16;
 /// Most bytes of the schema's own metadata that are kept. The names of 20,000 classes take half.
 const METADATA_BYTES_MAX: usize = 1 << 20;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) children: Vec<Self>,
+    /// The type of the values of a dictionary. They lie in no batch.
+    pub(super) values: Option<Box<Self>>,
 }
 
 /// The type of a field, as far as its layout goes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Null,
+    /// One bit each.
+    Bool,
     Number(Dtype, Logical),
     FixedBytes(u64),
     /// Strings or bytes of any length, with offsets of 64 bits if `large`.
@@ -53,19 +57,26 @@ pub(super) enum Kind {
         large: bool,
         logical: Logical,
     },
+    /// The same, with a place in one of several buffers for each. Batches count these.
+    View(Logical),
     List {
         large: bool,
     },
+    /// Lists of structs of a key and a value.
+    Map,
     FixedList(u64),
     Struct,
     /// Types, with offsets too if `dense`.
     Union {
         dense: bool,
     },
+    /// Places in the dictionary with this number.
+    Dictionary {
+        index: Dtype,
+        id: i64,
+    },
     /// A type that becomes no column: its values in words, and its number of buffers.
     Other(&'static str, usize),
-    /// The same, with further buffers that each batch counts.
-    View(&'static str),
 }
 
 impl Kind {
@@ -74,10 +85,26 @@ impl Kind {
         match self {
             Self::Null => 0,
             Self::FixedList(_) | Self::Struct => 1,
-            Self::Number(..) | Self::FixedBytes(_) | Self::List { .. } | Self::View(_) => 2,
+            Self::Bool
+            | Self::Number(..)
+            | Self::FixedBytes(_)
+            | Self::View(_)
+            | Self::List { .. }
+            | Self::Map
+            | Self::Dictionary { .. } => 2,
             Self::Text { .. } => 3,
             Self::Union { dense } => 1 + usize::from(dense),
             Self::Other(_, buffers) => buffers,
+        }
+    }
+
+    /// Returns the types of a number or text.
+    pub(super) fn scalar(self) -> (Dtype, Logical) {
+        match self {
+            Self::Number(dtype, logical) => (dtype, logical),
+            Self::Bool => (Dtype::Bool, Logical::Boolean),
+            Self::Text { logical, .. } | Self::View(logical) => (Dtype::U8, logical),
+            _ => (Dtype::U8, Logical::Bytes),
         }
     }
 
@@ -85,14 +112,17 @@ impl Kind {
     pub(super) fn noun(self) -> &'static str {
         match self {
             Self::Null => "nulls",
+            Self::Bool => "booleans",
             Self::Number(..) => "numbers",
             Self::FixedBytes(_) => "bytes",
-            Self::Text { .. } => "strings or bytes",
+            Self::Text { .. } | Self::View(_) => "strings or bytes",
             Self::List { .. } => "lists",
+            Self::Map => "maps",
+            Self::Dictionary { .. } => "dictionary indices",
             Self::FixedList(_) => "fixed lists",
             Self::Struct => "structs",
             Self::Union { .. } => "unions",
-            Self::Other(noun, _) | Self::View(noun) => noun,
+            Self::Other(noun, _) => noun,
         }
     }
 }
@@ -168,18 +198,32 @@ impl Reader {
         if name.len() > limits::TENSOR_NAME_BYTES_MAX as usize {
             return fault(format!("has more than {} bytes", limits::TENSOR_NAME_BYTES_MAX));
         }
-        // A dictionary's batches have the indices. The children describe its values.
-        if table.table(in_field::DICTIONARY)?.is_some() {
-            let kind = Kind::Other("dictionary indices", 2);
-            return Ok(Field { name: name.to_owned(), kind, children: Vec::new() });
-        }
         let kind = kind(table).map_err(|fault| fault.within(column_named(name)))?;
         let children = table.tables(in_field::CHILDREN)?;
         if matches!(kind, Kind::List { .. } | Kind::FixedList(_)) && children.len() != 1 {
             return fault(format!("is a list of {} kinds of elements", children.len()));
         }
         let children = children.map(|child| self.field(child?, depth + 1));
-        Ok(Field { name: name.to_owned(), kind, children: children.collect::<Result<_, _>>()? })
+        let children: Vec<Field> = children.collect::<Result<_, _>>()?;
+        let is_map = matches!(&children[..], [Field { kind: Kind::Struct, children, .. }]
+            if children.len() == 2);
+        if kind == Kind::Map && !is_map {
+            return fault("is a map of other than keys and values".into());
+        }
+        let field = Field { name: name.to_owned(), kind, children, values: None };
+        // A batch has places in a dictionary. The children describe the values there.
+        let Some(dictionary) = table.table(in_field::DICTIONARY)? else { return Ok(field) };
+        let kind = Kind::Dictionary { index: index(dictionary)?, id: dictionary.i64(0)? };
+        let (name, values) = (field.name.clone(), Some(Box::new(field)));
+        Ok(Field { name, kind, children: Vec::new(), values })
+    }
+}
+
+/// Returns the type of places in a dictionary.
+fn index(dictionary: flat::Table<'_>) -> Result<Dtype, Fault> {
+    match dictionary.table(1)? {
+        Some(table) => integer(table.i32(0, 0)?, table.u8(1)? != 0),
+        None => Ok(Dtype::I32),
     }
 }
 
@@ -194,7 +238,7 @@ fn kind(field: flat::Table<'_>) -> Result<Kind, Fault> {
         3 => Kind::Number(float(table.i16(0, 0)?)?, Logical::Number),
         4 => Kind::Text { large: false, logical: Logical::Bytes },
         5 => Kind::Text { large: false, logical: Logical::Text },
-        6 => Kind::Other("bit-packed booleans", 2),
+        6 => Kind::Bool,
         7 => Kind::Other("decimals", 2),
         // A date counts days in 32 bits, or milliseconds in 64.
         8 => match table.i16(0, 1)? {
@@ -213,12 +257,13 @@ fn kind(field: flat::Table<'_>) -> Result<Kind, Fault> {
         14 => Kind::Union { dense: table.i16(0, 0)? != 0 },
         15 => Kind::FixedBytes(size(table)?),
         16 => Kind::FixedList(size(table)?),
-        17 => Kind::Other("maps", 2),
+        17 => Kind::Map,
         19 => Kind::Text { large: true, logical: Logical::Bytes },
         20 => Kind::Text { large: true, logical: Logical::Text },
         21 => Kind::List { large: true },
         22 => Kind::Other("run-end encoded values", 0),
-        23 | 24 => Kind::View("string views"),
+        23 => Kind::View(Logical::Bytes),
+        24 => Kind::View(Logical::Text),
         25 | 26 => Kind::Other("list views", 3),
         _ => return Err(Fault::new("type", format!("has the unknown number {number}"))),
     })

@@ -16,8 +16,8 @@ use super::{
     values::{Collected, Dictionary, Type, Values},
 };
 use crate::{
-    Block, Fault, RowsWanted,
-    block::{Aspect, Codec, Decompressor, Physical, Put},
+    Fault, RowsWanted,
+    block::{Aspect, ChunkBlock, Codec, Decompressor, Physical, Put},
 };
 
 /// Values that are decoded at once.
@@ -28,7 +28,7 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Makes the rows of one column of a row group.
 #[derive(Debug)]
 pub(super) struct ChunkReader {
-    block: Block,
+    block: ChunkBlock,
     wanted: RowsWanted,
     kind: Type,
     /// Whether the rows' bytes are wanted, or only their lengths.
@@ -71,7 +71,11 @@ struct Body<'a> {
 }
 
 impl ChunkReader {
-    pub(super) fn new(block: &Block, wanted: RowsWanted, with_bytes: bool) -> Result<Self, Fault> {
+    pub(super) fn new(
+        block: &ChunkBlock,
+        wanted: RowsWanted,
+        with_bytes: bool,
+    ) -> Result<Self, Fault> {
         let is_list = block.list_definition > 0;
         let element = match (is_list, wanted.row_bytes) {
             (false, Some(row_bytes)) if block.aspect == Aspect::Values => row_bytes,
@@ -192,7 +196,7 @@ impl ChunkReader {
         // Values without levels have no use for the bytes of a page.
         let dictionary = self.dictionary.take();
         let mut values = match self.block.aspect {
-            Aspect::Validity | Aspect::Absent => None,
+            Aspect::Validity => None,
             Aspect::Values => {
                 Some(Values::new(self.kind, header.encoding, body.values, dictionary.as_ref())?)
             }

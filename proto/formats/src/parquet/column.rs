@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Block, Blocks, Column, Dtype, Fault, Logical, PlacedBlock, Rows, RowsWanted,
-    block::{Aspect, Codec, Physical},
+    block::{Aspect, ChunkBlock, Codec, Physical},
 };
 
 /// Largest chunk, before and after decompression.
@@ -92,7 +92,7 @@ impl ColumnScan {
             let why = format!("has {count} {what} in a row group: write smaller ones");
             u32::try_from(count).map_err(|_| Fault::new("chunk", why))
         };
-        let block = Block {
+        let block = ChunkBlock {
             codec,
             physical: self.shape.physical,
             aspect: Aspect::Values,
@@ -102,7 +102,7 @@ impl ColumnScan {
             decoded_bytes: small(decoded_bytes, "bytes")?,
         };
         let rows = small(rows, "rows")?;
-        self.blocks.push(PlacedBlock { range: range.clone(), rows, block });
+        self.blocks.push(PlacedBlock { range: range.clone(), rows, block: Block::Chunk(block) });
         let is_nullable = self.leaf.definition_max > 0;
         let is_known = !is_nullable || chunk.nulls == Some(0);
         if is_known && !self.shape.ragged {
@@ -161,7 +161,7 @@ impl ColumnScan {
             if self.shape.ragged && self.lengths.len() as u64 != before {
                 return Err(Fault::new("chunk", "lies before that of an earlier row group"));
             }
-            let reader = ChunkReader::new(&placed.block, self.wanted(placed.rows), false)?;
+            let reader = ChunkReader::new(&chunk_of(placed), self.wanted(placed.rows), false)?;
             self.open = Some((group, reader, Vec::new()));
         }
         let is_last = end == placed.range.end;
@@ -197,13 +197,13 @@ impl ColumnScan {
     /// Returns the column, and the one that says which rows have a value.
     pub(super) fn into_columns(self) -> [Column; 2] {
         let validity = |placed: &PlacedBlock| {
-            let block = Block { aspect: Aspect::Validity, ..placed.block };
-            PlacedBlock { block, ..placed.clone() }
+            let block = ChunkBlock { aspect: Aspect::Validity, ..chunk_of(placed) };
+            PlacedBlock { block: Block::Chunk(block), ..placed.clone() }
         };
         let valid = Blocks {
             blocks: self.blocks.iter().map(validity).collect(),
-            lengths: None,
             is_redundant: !self.has_nulls,
+            ..Blocks::default()
         };
         let valid = Column {
             name: format!("{}.{VALID}", self.leaf.name),
@@ -216,7 +216,7 @@ impl ColumnScan {
         };
         let Shape { dtype, logical, shape, ragged, .. } = self.shape;
         let lengths = ragged.then_some(self.lengths);
-        let values = Blocks { blocks: self.blocks, lengths, is_redundant: false };
+        let values = Blocks { blocks: self.blocks, lengths, ..Blocks::default() };
         let (name, rows) = (self.leaf.name, Rows::Blocks(values));
         [Column { name, dtype, logical, shape, ragged, rows, absent: Vec::new() }, valid]
     }
@@ -226,6 +226,13 @@ impl ColumnScan {
         let row_bytes = self.shape.shape.iter().product::<u64>() * scalar_bytes;
         let row_bytes = (!self.shape.ragged).then_some(row_bytes);
         RowsWanted { rows: rows.into(), row_bytes, scalar_bytes }
+    }
+}
+
+fn chunk_of(placed: &PlacedBlock) -> ChunkBlock {
+    match placed.block {
+        Block::Chunk(chunk) => chunk,
+        _ => unreachable!("the blocks of a scan of numbers and texts are chunks"),
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
         Batch, Craft, Fields, Value, byte, field, fixed_list, flatbuffer, framed, int, int32,
         large_text, list, long, longs, message, short, structure, text,
     },
-    fixture, scan,
+    scan,
 };
 
 /// Scans a file that must fail. Returns the place and the reason.
@@ -106,10 +106,7 @@ fn offsets_of_two_columns_that_overlap_are_a_fault() {
     let mut craft = Craft::table();
     craft.fields[0] = text("n");
     craft.batches[0].buffers.insert(1, (20, 16));
-    assert_eq!(
-        fault(&craft.stream()),
-        "batch 0 column 'n' offsets: overlap those of another column"
-    );
+    assert_eq!(fault(&craft.stream()), "batch 0 buffers: overlap those of another column");
 }
 
 #[test]
@@ -230,22 +227,15 @@ fn other_versions_orders_and_codecs_are_a_fault() {
     let big_endian = "schema: is big-endian: only little-endian files are read";
     assert_eq!(fault(&craft.stream()), big_endian);
     assert_eq!(fault(&craft.file(|_| {})), big_endian);
-    for (codec, name) in [(0, "lz4"), (1, "zstd"), (7, "codec 7")] {
+    for codec in [0, 1] {
+        // The offsets 0 and 2 are no size of the buffer.
         let more: Fields = vec![(3, Value::Table(vec![(0, byte(codec))]))];
         let found = batch_fault(|batch| batch.more.clone_from(&more));
-        assert_eq!(
-            found,
-            format!("batch 0 body: is compressed with {name}: write it without compression")
-        );
+        assert!(found.contains("bytes after decompression"), "{found}");
     }
-    assert!(
-        fault(&fixture("lz4.stream.arrow"))
-            .ends_with("compressed with lz4: write it without compression")
-    );
-    assert!(
-        fault(&fixture("zstd.file.arrow"))
-            .ends_with("compressed with zstd: write it without compression")
-    );
+    let more: Fields = vec![(3, Value::Table(vec![(0, byte(7))]))];
+    let found = batch_fault(|batch| batch.more.clone_from(&more));
+    assert_eq!(found, "batch 0 body: is compressed with the unknown codec 7");
     let old = Craft { version: 2, ..Craft::table() };
     assert_eq!(
         fault(&old.stream()),

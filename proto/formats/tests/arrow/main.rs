@@ -10,7 +10,7 @@ mod real;
 
 use std::ops::Range;
 
-use larder_formats::{ArrowScan, Fault, Scan, Table};
+use larder_formats::{ArrowScan, Fault, Forms, Scan, Table};
 
 /// Bytes of a file in memory, with the reads of its last scan.
 struct File<'a> {
@@ -39,10 +39,16 @@ impl<'a> File<'a> {
         found
     }
 
+    /// Scans the file, and once more if columns need other forms.
+    fn scan(&mut self, random: &mut fastrand::Rng) -> Result<Table, Fault> {
+        let table = self.scan_with(&Forms::new(), random)?;
+        if table.forms.is_empty() { Ok(table) } else { self.scan_with(&table.forms, random) }
+    }
+
     /// Scans the file, with its bytes in pieces of random size. Checks each range that the scan
     /// wants.
-    fn scan(&mut self, random: &mut fastrand::Rng) -> Result<Table, Fault> {
-        let mut scan: Box<dyn Scan> = Box::new(ArrowScan::new(self.bytes));
+    fn scan_with(&mut self, forms: &Forms, random: &mut fastrand::Rng) -> Result<Table, Fault> {
+        let mut scan: Box<dyn Scan> = Box::new(ArrowScan::new(self.bytes).with(None, forms));
         self.reads.clear();
         while let Some(range) = scan.wants() {
             assert!(range.start < range.end && range.end <= self.bytes, "{range:?}");

@@ -1,8 +1,7 @@
-"""Writes the Arrow fixtures in `arrow/` with the real writers, pyarrow 26.0.1 and datasets 5.0.1.
+"""Writes the Arrow fixtures in `arrow/` with the real writers, pyarrow 26.0.1, datasets 5.0.1 and polars.
 
-Run it in an environment that has both packages and Pillow. `expected.json` holds the columns of
-each file as pyarrow reads them back: the bytes of every row in hex. The two compressed files are
-not in it, because the scan refuses them."""
+Run it in an environment that has these packages and Pillow. `expected.json` holds the columns of
+each file as pyarrow reads them back: the bytes of every row in hex, or its value if it becomes JSON."""
 
 import datetime
 import decimal
@@ -17,6 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import datasets
 import numpy as np
+import polars as pl
 import pyarrow as pa
 from PIL import Image
 from pyarrow import ipc
@@ -87,8 +87,8 @@ def structs():
     return {"person": pa.array(people, kind), "some_struct": pa.array(some, pa.struct({"a": pa.int8()}))}
 
 
-def left_out():
-    """Columns that are not spans of the file, between others whose buffers must still be found."""
+def made():
+    """Columns that are not spans of the file, and some that are left out, whose buffers must still be found."""
     views = ["short", "a string longer than twelve bytes"] * (ROWS // 2)
     return {
         "bool": pa.array([True, False] * (ROWS // 2)),
@@ -107,7 +107,43 @@ def left_out():
         "some_nulls": pa.array([1, None] * (ROWS // 2)), "null_words": pa.array(["x", None] * (ROWS // 2)),
         "null_inside": pa.array([[1, None]] * ROWS), "null_pair": pa.array([[1, None]] * ROWS, pa.list_(pa.int8(), 2)),
         "late_null": pa.array(["x"] * 5 + [None]),
+        "dictionary_null": pa.array(["a", None, "bb"] * (ROWS // 3)).dictionary_encode(),
+        "dictionary_numbers": pa.array([7, 9, None] * (ROWS // 3), pa.int16()).dictionary_encode(),
+        "null_view": pa.array(["v", None, "a string longer than twelve bytes"] * (ROWS // 3), pa.string_view()),
+        "null_bool": pa.array([True, None, False] * (ROWS // 3)),
+        "null_list": pa.array([[1, 2], None, []] * (ROWS // 3), pa.list_(pa.float32())),
+        "null_fixed_list": pa.array([[1, 2], None] * (ROWS // 2), pa.list_(pa.int8(), 2)),
+        "null_binary": pa.array([b"\0\1", None] * (ROWS // 2), pa.large_binary()),
+        "null_fixed_binary": pa.array([b"abc", None] * (ROWS // 2), pa.binary(3)),
+        "null_struct": pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": None}] * (ROWS // 3)),
+        "bool_lists": pa.array([[True, False, True], [], [False]] * (ROWS // 3)),
         "last": pa.array(range(ROWS), pa.int64()),
+    }  # fmt: skip
+
+
+def json_columns():
+    day, moment = datetime.date(2026, 5, 17), datetime.datetime(2026, 5, 17, 3, 4, 5, 600)
+    chat = [
+        [{"role": "user", "content": 'say "hi"\n\\ ü \x01'}, {"role": "assistant", "content": "hi"}],
+        [], None, [{"role": None, "content": "x"}, None], [{"role": "a", "content": ""}], [{"role": "b", "content": "😀"}],
+    ]  # fmt: skip
+    deep = [{"a": [[1], None, []], "b": {"c": 1.5, "d": None}}, None, {"a": None, "b": None}] * (ROWS // 3)
+    kinds = [{"f": 0.1, "h": 1e300, "i": -1, "u": 2**64 - 1, "t": True, "d": day, "m": moment, "n": None}] * ROWS
+    kind = pa.struct({
+        "f": pa.float32(), "h": pa.float64(), "i": pa.int8(), "u": pa.uint64(), "t": pa.bool_(), "d": pa.date32(),
+        "m": pa.timestamp("us"), "n": pa.null(),
+    })  # fmt: skip
+    return {
+        "chat": pa.array(chat, pa.list_(pa.struct({"role": pa.utf8(), "content": pa.large_utf8()}))),
+        "captions": pa.array([["one", "", None], None, []] * (ROWS // 3)),
+        "boxes": pa.array([[[1.5, 2, 3, 4]] * n for n in range(ROWS)], pa.list_(pa.list_(pa.float32()))),
+        "objects": pa.array([[{"k": [{"x": deep[row]}]}] for row in range(ROWS)]),
+        "kinds": pa.array([kinds[:row] for row in range(ROWS)], pa.list_(kind)),
+        "number_map": pa.array([[(1, "a"), (2, None)], None, []] * (ROWS // 3), pa.map_(pa.int32(), pa.utf8())),
+        "views": pa.array([["short", "a string longer than twelve bytes"]] * ROWS, pa.list_(pa.string_view())),
+        "pairs_of_texts": pa.array([["a", "b"], None] * (ROWS // 2), pa.list_(pa.utf8(), 2)),
+        "in_struct": pa.array([{"texts": ["a"], "n": 1}, None] * (ROWS // 2)),
+        "pictures": pa.array([[{"bytes": b"\xff", "path": "p"}]] * ROWS),
     }  # fmt: skip
 
 
@@ -127,7 +163,7 @@ def parts(batch):
 
 
 def write(name, batches, schema=None, **options):
-    opener = ipc.new_file if "file" in name else ipc.new_stream
+    opener = ipc.new_file if ".file." in name else ipc.new_stream
     schema = schema or batches[0].schema
     with opener(HERE / name, schema, options=ipc.IpcWriteOptions(**options)) as writer:
         for batch in batches:
@@ -144,9 +180,11 @@ def pyarrow_files():
     every = record_batch(numbers(), times(), texts(), lists(), structs(), metadata={"huggingface": '{"a": 1}'})
     write("kinds.file.arrow", [every])
     write("kinds.stream.arrow", parts(every))
-    mixed = record_batch(left_out(), unions())
+    mixed = record_batch(made(), json_columns(), unions())
     write("mixed.file.arrow", parts(mixed))
     write("mixed.stream.arrow", [mixed])
+    write("mixed_lz4.stream.arrow", parts(mixed), compression="lz4")
+    write("mixed_zstd.file.arrow", [mixed], compression="zstd")
     few = record_batch({"n": numbers()["int32"], "words": texts()["utf8"]}, metadata={"key": "value"})
     write("empty.file.arrow", [], few.schema)
     write("empty.stream.arrow", [], few.schema)
@@ -156,6 +194,16 @@ def pyarrow_files():
     write("legacy.stream.arrow", parts(legacy), use_legacy_format=True, **old)
     write("lz4.stream.arrow", [few], compression="lz4")
     write("zstd.file.arrow", [few], compression="zstd")
+
+
+def polars_files():
+    frame = pl.DataFrame({
+        "text": ["short", None, "a string longer than twelve bytes"] * 40, "number": [1, None, 3] * 40,
+        "flag": [True, False, None] * 40, "category": ["x", "y", None] * 40, "list": [[1, 2], [], None] * 40,
+        "texts": [["a"], None, ["b", None]] * 40, "plain": range(120),
+    }).with_columns(pl.col("category").cast(pl.Categorical))  # fmt: skip
+    frame.write_ipc(HERE / "polars.file.arrow", compression="zstd", compat_level=pl.CompatLevel.newest())
+    frame.write_ipc_stream(HERE / "polars.stream.arrow", compression="lz4")
 
 
 def picture(seed):
@@ -201,11 +249,22 @@ def plain(column):
 
 
 def is_text(kind):
-    return pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    return any(check(kind) for check in (
+        pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary,
+        pa.types.is_string_view, pa.types.is_binary_view,
+    ))  # fmt: skip
+
+
+def is_list(kind):
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
 def element(kind):
     """The dtype, numpy code and shape of values of one length. None for other types."""
+    if pa.types.is_dictionary(kind):
+        return element(kind.value_type)
+    if kind == pa.bool_():
+        return "BOOL", "?", []
     if kind in NUMBERS:
         return (*NUMBERS[kind], [])
     if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind) and kind.byte_width:
@@ -217,57 +276,89 @@ def element(kind):
 
 
 def has_nulls(column):
-    inside = pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type)
+    inside = is_list(column.type) or pa.types.is_fixed_size_list(column.type)
     return column.null_count > 0 or (inside and has_nulls(column.flatten()))
+
+
+def reason(kind):
+    """Why a type becomes no column. None if it can be JSON."""
+    if pa.types.is_map(kind):
+        return reason(kind.key_type) or reason(kind.item_type)
+    if is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return reason(kind.value_type)
+    if pa.types.is_struct(kind):
+        return next(filter(None, (reason(kind.field(index).type) for index in range(kind.num_fields))), None)
+    if pa.types.is_dictionary(kind):
+        return reason(kind.value_type)
+    known = kind in NUMBERS or kind == pa.bool_() or pa.types.is_null(kind) or pa.types.is_temporal(kind)
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return None if (known and not pa.types.is_interval(kind)) or texts else "not yet"
+
+
+def value(kind, item):
+    """An item of `to_pylist` as JSON has it."""
+    if item is None:
+        return None
+    if pa.types.is_map(kind):
+        pairs = [[value(kind.key_type, key), value(kind.item_type, own)] for key, own in item]
+        return dict(pairs) if pa.types.is_string(kind.key_type) else pairs
+    if is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [value(kind.value_type, own) for own in item]
+    if pa.types.is_struct(kind):
+        return {name: value(kind.field(name).type, own) for name, own in item.items()}
+    return item.isoformat() if pa.types.is_temporal(kind) else item
 
 
 def expect(name, column, table):
     """Adds a column of a file as it is read back."""
     column = plain(column)
     kind, is_ragged = column.type, False
-    if len(column) and column.null_count == len(column):
-        table["left_out"][name] = "is all null"
-    elif pa.types.is_null(kind):
-        table["left_out"][name] = "is all null"
-    elif pa.types.is_struct(kind):
-        for index in range(kind.num_fields):
-            child = f"{name}.{kind.field(index).name}"
-            if column.null_count:
-                table["left_out"][child] = "has nulls: not yet"
-            else:
-                expect(child, column.field(index), table)
+    if (len(column) and column.null_count == len(column)) or pa.types.is_null(kind):
+        table["nulls"].append(name)
+        return
+    if pa.types.is_struct(kind):
+        for field, child in zip(kind, column.flatten()):
+            expect(f"{name}.{field.name}", child, table)
+        return
+    of = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if is_text(of):
+        found, is_ragged = ("U8", None, []), True
+    elif is_list(kind):
+        found, is_ragged = element(kind.value_type), True
+        found = None if has_nulls(column.flatten()) else found
     else:
-        if is_text(kind):
-            found, is_ragged = ("U8", None, []), True
-        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            found, is_ragged = element(kind.value_type), True
-        else:
-            found = element(kind)
-        if found is None:
-            table["left_out"][name] = "values of no bytes" if pa.types.is_fixed_size_binary(kind) else "not yet"
-        elif has_nulls(column):
-            table["left_out"][name] = "has nulls: not yet"
-        else:
-            dtype, code, shape = found
-            encode = lambda value: value.encode() if isinstance(value, str) else value  # noqa: E731
-            if code is not None:
-                encode = lambda value: np.array(value, dtype=code).tobytes()  # noqa: E731
-            rows = [encode(value).hex() for value in column.to_pylist()]
-            table["columns"].append({"name": name, "dtype": dtype, "shape": shape, "ragged": is_ragged, "rows": rows})
+        found = element(kind)
+        holes = pa.types.is_fixed_size_list(kind) and has_nulls(column.drop_null().flatten())
+        found = None if holes else found
+    valid = [item.is_valid for item in column]
+    added = {"name": name, "ragged": is_ragged, "valid": None if all(valid) else valid}
+    if pa.types.is_fixed_size_binary(kind) and kind.byte_width == 0:
+        table["left_out"][name] = "values of no bytes"
+    elif found is None and reason(kind):
+        table["left_out"][name] = reason(kind)
+    elif found is None:
+        values = [value(kind, item) for item in column.to_pylist()]
+        table["columns"].append({**added, "dtype": "U8", "shape": [], "ragged": True, "json": values})
+    else:
+        dtype, code, shape = found
+        zero = bytes(0 if is_ragged else np.dtype(code or "u1").itemsize * int(np.prod(shape)))
+        encode = lambda item: item.encode() if isinstance(item, str) else item  # noqa: E731
+        if code is not None:
+            encode = lambda item: np.array(item, dtype=code).tobytes()  # noqa: E731
+        rows = [(zero if item is None else encode(item)).hex() for item in column.to_pylist()]
+        table["columns"].append({**added, "dtype": dtype, "shape": shape, "rows": rows})
 
 
 def expectations():
     expected = {}
     for path in sorted(HERE.glob("*.arrow")):
-        if path.name.startswith(("lz4", "zstd")):
-            continue
-        opener = ipc.open_file if "file" in path.name else ipc.open_stream
+        opener = ipc.open_file if ".file." in path.name else ipc.open_stream
         with opener(path) as reader:
             read = reader.read_all()
         metadata = {key.decode(): value.decode() for key, value in (read.schema.metadata or {}).items()}
-        table = {"rows": len(read), "metadata": metadata, "columns": [], "left_out": {}}
+        table = {"rows": len(read), "metadata": metadata, "columns": [], "left_out": {}, "nulls": []}
         for field, column in zip(read.schema, read.columns):
-            chunks = column.chunks or [pa.array([], field.type)]
+            chunks = column.unify_dictionaries().chunks or [pa.array([], field.type)]
             expect(field.name, pa.concat_arrays(chunks), table)
         expected[path.name] = table
     return expected
@@ -276,6 +367,7 @@ def expectations():
 HERE.mkdir(exist_ok=True)
 pyarrow_files()
 datasets_files()
+polars_files()
 with open(HERE / "expected.json", "w") as file:
     json.dump(expectations(), file, ensure_ascii=False, separators=(",", ":"))
     file.write("\n")

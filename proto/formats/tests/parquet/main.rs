@@ -48,16 +48,16 @@ struct Made {
 
 /// Makes the rows of a column, block after block.
 fn make(column: &Column, file: &[u8]) -> Result<Made, Fault> {
-    let Rows::Blocks(Blocks { blocks, .. }) = &column.rows else { panic!("no blocks") };
+    let Rows::Blocks(blocks) = &column.rows else { panic!("no blocks") };
     let scalar_bytes = column.dtype.size_bytes();
     let row_bytes = column.shape.iter().product::<u64>() * scalar_bytes;
     let row_bytes = (!column.ragged).then_some(row_bytes);
     let mut made = Made::default();
-    for placed in blocks {
+    for placed in &blocks.blocks {
         let wanted = RowsWanted { rows: placed.rows.into(), row_bytes, scalar_bytes };
         let at = |offset: u64| usize::try_from(offset).unwrap();
         let stored = &file[at(placed.range.start)..at(placed.range.end)];
-        placed.block.make(wanted, stored, &mut |bytes, lengths| {
+        placed.block.make(wanted, stored, blocks.recipes.as_bytes(), &mut |bytes, lengths| {
             made.bytes.extend_from_slice(bytes);
             made.lengths.extend_from_slice(lengths);
             Ok(())

@@ -5,7 +5,7 @@ use std::ops::Range;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::limits;
 use larder_formats::{
-    ArrowScan, Fault as FormatFault, ParquetScan, Scan, Table, TarScan, jsonl::LinesScan,
+    ArrowScan, Fault as FormatFault, Forms, ParquetScan, Scan, Table, TarScan, jsonl::LinesScan,
 };
 
 use super::{
@@ -18,12 +18,18 @@ use crate::{
     origin::Target,
 };
 
-/// Begins a scan of a file of this kind. `columns` are those to keep, or all.
-pub(super) fn begin(kind: Kind, file: ObjectInfo, columns: Option<&[String]>) -> Begun {
+/// Begins a scan of a file of this kind. `columns` are those to keep, or all. `forms` are those that
+/// they must have.
+pub(super) fn begin(
+    kind: Kind,
+    file: ObjectInfo,
+    columns: Option<&[String]>,
+    forms: &Forms,
+) -> Begun {
     let bytes = file.size_bytes;
     let scan: Box<dyn Scan + Send> = match kind {
         Kind::WebDataset => Box::new(TarScan::new(bytes)),
-        Kind::Arrow => Box::new(ArrowScan::new(bytes)),
+        Kind::Arrow => Box::new(ArrowScan::new(bytes).with(columns, forms)),
         Kind::Lines => Box::new(LinesScan::new(bytes)),
         Kind::Parquet => Box::new(ParquetScan::new(bytes, columns)),
     };

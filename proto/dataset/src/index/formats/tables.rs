@@ -327,7 +327,7 @@ impl Agreed {
                 Rows::Blocks(Blocks {
                     blocks: blocks.iter().map(absent).collect(),
                     lengths: ragged.then(|| vec![0; count]),
-                    is_redundant: false,
+                    ..Blocks::default()
                 })
             }
             Layout::Column | Layout::Spans => {

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, ops::Range};
 
 use larder_base::limits;
-use larder_formats::{Block, Blocks, Rows, Spans};
+use larder_formats::{Block, Blocks, Recipes, Rows, Spans};
 
 use super::{BuildError, ColumnSpec, Cut, GroupSpec, ManifestBuilder, ObjectSpec, small};
 use crate::manifest::{
@@ -62,6 +62,7 @@ struct Draft<'a> {
     pieces: Vec<u8>,
     /// How each piece is made; zeros if its rows lie as they are.
     blocks: Vec<u8>,
+    recipes: Recipes,
     /// By tensor.
     rows: Vec<Vec<u8>>,
     values: Vec<Vec<u8>>,
@@ -81,6 +82,7 @@ impl<'a> Draft<'a> {
             known: HashMap::new(),
             pieces: Vec::new(),
             blocks: Vec::new(),
+            recipes: Recipes::default(),
             rows: empty(),
             values: empty(),
             names: Vec::new(),
@@ -90,7 +92,8 @@ impl<'a> Draft<'a> {
     fn bytes(&self) -> u64 {
         let tables = [&self.objects, &self.pieces, &self.blocks, &self.names];
         let all = tables.into_iter().chain(&self.rows).chain(&self.values);
-        all.map(|table| table.len() as u64).sum()
+        let tables: u64 = all.map(|table| table.len() as u64).sum();
+        tables + self.recipes.as_bytes().len() as u64
     }
 
     /// Adds the next shard.
@@ -189,7 +192,7 @@ impl<'a> Draft<'a> {
             if segment.rows.contains(&begin) {
                 let first_row = segment.first_row + small::<u32>(begin - segment.rows.start)?;
                 self.add_piece(tensor, segment, column, first_row, placed.range.clone())?;
-                self.set_block(placed.block);
+                self.set_block(placed.block, &blocks.recipes)?;
             }
             begin += placed.rows as usize;
         }
@@ -201,9 +204,16 @@ impl<'a> Draft<'a> {
     }
 
     /// Says how the rows of the last piece are made.
-    fn set_block(&mut self, block: Block) {
+    fn set_block(&mut self, block: Block, recipes: &Recipes) -> Result<(), BuildError> {
+        let moved = block.moved(recipes.as_bytes(), &mut self.recipes);
+        let moved = moved.map_err(|_| BuildError::TooMuch {
+            what: "bytes of a leaf of the manifest:",
+            found: self.recipes.as_bytes().len() as u64,
+            limit: limits::LEAF_BYTES_MAX,
+        })?;
         let begin = self.blocks.len().saturating_sub(Block::BYTES);
-        self.blocks.splice(begin.., block.to_bytes());
+        self.blocks.splice(begin.., moved.to_bytes());
+        Ok(())
     }
 
     fn has_blocks(&self) -> bool {
@@ -268,6 +278,7 @@ impl<'a> Draft<'a> {
             values_bytes: sum(&self.values),
             names_bytes: self.names.len() as u64,
             flags: if self.has_blocks() { LEAF_HAS_BLOCKS } else { 0 },
+            recipes_bytes: small(self.recipes.as_bytes().len())?,
         };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
@@ -276,6 +287,7 @@ impl<'a> Draft<'a> {
         bytes.extend_from_slice(&self.blocks);
         self.rows.iter().chain(&self.values).for_each(|table| bytes.extend_from_slice(table));
         bytes.extend_from_slice(&self.names);
+        bytes.extend_from_slice(self.recipes.as_bytes());
         if bytes.len() as u64 > limits::LEAF_BYTES_MAX {
             let (what, found) = ("bytes of a leaf of the manifest:", bytes.len() as u64);
             return Err(BuildError::TooMuch { what, found, limit: limits::LEAF_BYTES_MAX });
