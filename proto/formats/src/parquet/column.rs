@@ -156,12 +156,13 @@ impl ColumnScan {
 
     fn decode(&mut self, group: usize, end: u64, bytes: &[u8]) -> Result<(), Fault> {
         let placed = &self.blocks[group];
+        let chunk = chunk_of(placed);
         if self.open.as_ref().is_none_or(|(open, _, _)| *open != group) {
             let before: u64 = self.blocks[..group].iter().map(|block| u64::from(block.rows)).sum();
             if self.shape.ragged && self.lengths.len() as u64 != before {
                 return Err(Fault::new("chunk", "lies before that of an earlier row group"));
             }
-            let reader = ChunkReader::new(&chunk_of(placed), self.wanted(placed.rows), false)?;
+            let reader = ChunkReader::new(&chunk, self.wanted(placed.rows), false)?;
             self.open = Some((group, reader, Vec::new()));
         }
         let is_last = end == placed.range.end;
@@ -189,7 +190,8 @@ impl ColumnScan {
         }
         reader.finish(&mut put)?;
         self.has_nulls |= reader.nulls() > 0;
-        self.blocks[group].block.decoded_bytes = reader.decoded_bytes();
+        let chunk = ChunkBlock { decoded_bytes: reader.decoded_bytes(), ..chunk };
+        self.blocks[group].block = Block::Chunk(chunk);
         self.open = None;
         Ok(())
     }
