@@ -5,8 +5,8 @@ use std::str::FromStr;
 use larder_client::{
     Error, ErrorKind,
     admin::{
-        Dtype, IndexOptions, IndexProgress, Indexed, OriginUri, TokenSpec, index_prefix,
-        index_warnings, left_out_by_reason,
+        Dtype, IndexOptions, IndexProgress, Indexed, OriginUri, TokenSpec, WindowSpec,
+        index_prefix, index_warnings, left_out_by_reason,
     },
 };
 use pyo3::{prelude::*, types::PyDict};
@@ -23,6 +23,8 @@ pub(crate) struct Request {
     dtype: Option<String>,
     window: Option<u64>,
     stride: Option<u64>,
+    column: Option<String>,
+    between: Option<i64>,
     offset: Option<u64>,
     checksum: bool,
     manifest: Option<String>,
@@ -51,6 +53,7 @@ impl Request {
             columns: self.columns.clone(),
             missing: chosen("missing", self.missing.as_deref())?,
             tokens,
+            windows: self.windows()?,
             checksum,
             manifest,
             tag,
@@ -60,6 +63,9 @@ impl Request {
 
     fn tokens(&self) -> Result<Option<TokenSpec>, Error> {
         let invalid = |what: String| Error::new(ErrorKind::InvalidArgument, what);
+        if self.column.is_some() {
+            return Ok(None);
+        }
         match (&self.dtype, self.window) {
             (Some(name), Some(window)) => {
                 let dtype = Dtype::from_numpy(name);
@@ -74,6 +80,22 @@ impl Request {
             (None, None) if self.stride.is_none() && self.offset.is_none() => Ok(None),
             _ => Err(invalid("flat token files need both dtype and window".to_owned())
                 .hint("as in index(uri, dtype='uint16', window=2049, stride=2048)")),
+        }
+    }
+
+    fn windows(&self) -> Result<Option<WindowSpec>, Error> {
+        let Self { column, window, stride, between, dtype, offset, .. } = self;
+        match (column.clone(), *window) {
+            (Some(column), Some(window)) if dtype.is_none() && offset.is_none() => {
+                let (stride, between) = (stride.unwrap_or(window), *between);
+                Ok(Some(WindowSpec { column, window, stride, between }))
+            }
+            (None, _) if between.is_none() => Ok(None),
+            _ => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "windows over documents need column and window, and neither dtype nor offset",
+            )
+            .hint("as in index(uri, column='tokens', window=1025, stride=1024)")),
         }
     }
 }

@@ -25,11 +25,12 @@ mod safetensors;
 mod selection;
 mod tokens;
 mod warnings;
+mod windows;
 
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    mem,
+    mem, slice,
 };
 
 use crate::home::{cache_home, is_key_tag, key_tag};
@@ -50,6 +51,7 @@ pub use listed::{Verdict, verdicts};
 pub(crate) use publish::read_tag;
 use selection::Selection;
 pub use warnings::index_warnings;
+pub use windows::WindowSpec;
 
 /// The options of indexing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +73,8 @@ pub struct IndexOptions {
     pub missing: Missing,
     /// Take `.bin` and one-dimensional `.npy` files as streams of tokens, and no other files.
     pub tokens: Option<TokenSpec>,
+    /// Make each sample a window over the documents in a ragged column of integers.
+    pub windows: Option<WindowSpec>,
     /// Read all data once and pin a checksum of each shard.
     pub checksum: bool,
     /// The folder of manifest and tags, in place of `<prefix>/.larder`.
@@ -92,6 +96,7 @@ impl Default for IndexOptions {
             columns: None,
             missing: Missing::Error,
             tokens: None,
+            windows: None,
             checksum: false,
             manifest: None,
             tag: None,
@@ -201,8 +206,12 @@ pub async fn index(
     let tag = options.tag.as_deref().unwrap_or(crate::DatasetRef::TAG_DEFAULT);
     let include = options.include()?;
     let mut selection = listed::list(origin, uri, options, include.as_ref(), progress).await?;
-    let (plan, mut metadata) =
+    let (mut plan, mut metadata) =
         Box::pin(plan(origin, uri, &mut selection, options, progress)).await?;
+    if let Some(spec) = &options.windows {
+        let windows = windows::plan(origin, uri, plan, spec, &mut selection.left_out, progress);
+        plan = Box::pin(windows).await?;
+    }
     if let Some(include) = include {
         metadata = include.noted_in(&metadata);
     }
@@ -255,6 +264,10 @@ fn check_options(options: &IndexOptions) -> Result<(), DatasetError> {
     if let Some(tag) = options.tag.as_deref().filter(|tag| is_key_tag(tag)) {
         return refused("tag", format!("'{tag}' is a name for Larder's own use"));
     }
+    if options.windows.is_some() && (options.tokens.is_some() || options.columns.is_some()) {
+        let why = "it names the documents, and goes with neither the type of tokens nor columns";
+        return refused("column", why.into());
+    }
     if let Some(spec) = &options.tokens {
         if spec.window == 0 || spec.stride == 0 {
             return refused("tokens", "window and stride are at least 1".into());
@@ -283,9 +296,10 @@ async fn plan(
         return Ok((Box::pin(plan).await?, String::new()));
     }
     if selection.format != Format::Tensors {
+        let documents = options.windows.as_ref().map(|windows| slice::from_ref(&windows.column));
         let wanted = formats::Wanted {
             format: selection.format,
-            columns: options.columns.as_deref(),
+            columns: documents.or(options.columns.as_deref()),
             missing: options.missing,
             arrays: options.file_samples,
         };

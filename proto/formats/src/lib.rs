@@ -27,6 +27,7 @@ mod path;
 mod scan;
 mod table;
 mod tar;
+mod windows;
 
 pub use arrow::ArrowScan;
 pub use block::{Block, Put, Recipes, RowsWanted};
@@ -37,3 +38,4 @@ pub use parquet::ParquetScan;
 pub use scan::Scan;
 pub use table::{Blocks, Column, Form, Forms, Inline, PlacedBlock, Rows, Spans, Table};
 pub use tar::TarScan;
+pub use windows::{Stretch, Windows, WindowsBuilder};

@@ -9,6 +9,7 @@ use crate::{
     arrow::{self, ARROW},
     block::{Fields, Put, malformed, recipe},
     parquet,
+    windows::{self, WINDOWS},
 };
 
 /// Bound of the memory for a recipe itself, and for rows on their way.
@@ -45,6 +46,7 @@ impl Block {
                 let mut shared = Fields::new(shared);
                 match shared.integer()? {
                     ARROW => arrow::make(block, (shared, own), wanted, stored, put),
+                    WINDOWS => windows::make(block, (shared, own), wanted, stored, put),
                     kind => Err(malformed(&format!("has the unknown kind {kind}"))),
                 }
             }

@@ -49,6 +49,8 @@ def index(
     window: int | None = None,
     stride: int | None = None,
     offset: int | None = None,
+    column: str | None = None,
+    between: int | None = None,
     shard_bytes: int | None = None,
     checksum: bool = False,
     manifest: str | None = None,
@@ -72,8 +74,13 @@ def index(
             ``s3://bucket/data/{000..146}.tar``.
         tag: the tag that will point to the snapshot; by default ``latest``. Files have a tag of
             their names, by which :func:`larder.open` finds them.
-        dtype: the type of a token, such as ``"uint16"`` or ``numpy.uint16``.
-        window: tokens in a sample.
+        column: a ragged column of integers, such as the tokens of documents. Each sample is then a
+            window over its rows, read one after the other and never across the end of a file. The
+            column ``__segments__`` has the places in each window where documents begin. Reads that
+            column.
+        between: an integer to put after each document.
+        dtype: the type of a token in flat files, such as ``"uint16"`` or ``numpy.uint16``.
+        window: tokens in a sample, of flat files or of ``column``.
         stride: tokens from the start of one sample to the start of the next; by default ``window``.
         offset: bytes before the first token of a ``.bin`` file; by default those of a header of
             llm.c, if the file begins with one.
@@ -106,6 +113,8 @@ def index(
             "window": optional(_arguments.integer, "window", window, 1),
             "stride": optional(_arguments.integer, "stride", stride, 1),
             "offset": optional(_arguments.integer, "offset", offset),
+            "column": optional(_arguments.text, "column", column, "the name of a column"),
+            "between": optional(_arguments.integer, "between", between, -(2**63), 2**63 - 1),
             "shard_bytes": optional(_arguments.integer, "shard_bytes", shard_bytes, 1),
             "checksum": bool(checksum),
             "manifest": optional(_arguments.address, "manifest", manifest),

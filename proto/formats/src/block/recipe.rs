@@ -115,6 +115,17 @@ impl<'a> Fields<'a> {
         Ok(bytes)
     }
 
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+        let cut = self.0.split_first_chunk();
+        let (bytes, rest) = cut.ok_or_else(|| malformed("has bytes that do not end"))?;
+        self.0 = rest;
+        Ok(*bytes)
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Checks that there are no more fields.
     pub(crate) fn finish(self) -> Result<(), Fault> {
         match self.0 {

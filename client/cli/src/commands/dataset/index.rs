@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use larder_client::admin::{
     self, Addressed, DatasetRef, Dtype, Format, IndexOptions, IndexProgress, Indexed, LeftOut,
-    ManifestLocation, Missing, Origin, OriginUri, TokenSpec, Verdict, parse_size,
+    ManifestLocation, Missing, Origin, OriginUri, TokenSpec, Verdict, WindowSpec, parse_size,
 };
 use serde::Serialize;
 
@@ -67,20 +67,35 @@ pub(crate) struct Arguments {
     missing: Missing,
 
     /// Type of a token, such as uint16 or I32
-    #[arg(long, value_parser = parse_dtype, requires = "window", help_heading = "Token files")]
+    #[arg(long, value_parser = parse_dtype, requires = "window", help_heading = "Windows over tokens")]
     dtype: Option<Dtype>,
 
     /// Tokens in a sample
-    #[arg(long, value_name = "TOKENS", requires = "dtype", help_heading = "Token files")]
+    #[arg(long, value_name = "TOKENS", help_heading = "Windows over tokens")]
     window: Option<u64>,
 
     /// Tokens from the start of one sample to the start of the next [default: the window]
-    #[arg(long, value_name = "TOKENS", requires = "window", help_heading = "Token files")]
+    #[arg(long, value_name = "TOKENS", requires = "window", help_heading = "Windows over tokens")]
     stride: Option<u64>,
+
+    /// Ragged column of integers: each sample is a window over its rows, read one after the other.
+    /// Reads that column
+    #[arg(long, value_name = "COLUMN", requires = "window", help_heading = "Windows over tokens")]
+    column: Option<String>,
+
+    /// Integer to put after each row of the column
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        requires = "column",
+        allow_negative_numbers = true,
+        help_heading = "Windows over tokens"
+    )]
+    between: Option<i64>,
 
     /// Bytes before the first token of a .bin file [default: those of a header of llm.c, if it has
     /// one]
-    #[arg(long, value_name = "BYTES", requires = "window", help_heading = "Token files")]
+    #[arg(long, value_name = "BYTES", requires = "window", help_heading = "Windows over tokens")]
     offset: Option<u64>,
 
     /// Read all data once and pin a checksum of each shard: fills are then checked against it
@@ -110,6 +125,7 @@ Examples:
   larder dataset index s3://bucket/wds/{000..146}.tar
   larder dataset index s3://bucket/wds --columns jpg,cls --missing skip
   larder dataset index s3://bucket/tokens --dtype uint16 --window 2049 --stride 2048
+  larder dataset index s3://bucket/docs --column tokens --window 1025 --stride 1024
   larder dataset index s3://read-only/data --manifest s3://mine/manifests --tag v3";
 
 fn parse_dtype(text: &str) -> Result<Dtype, String> {
@@ -229,8 +245,16 @@ fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
         stride: arguments.stride.unwrap_or(window),
         offset: arguments.offset,
     });
-    if arguments.dtype.is_some() && tokens.is_none() {
-        return Err(Failure::new(Exit::Usage, "--dtype needs --window"));
+    let windows = arguments.column.clone().zip(arguments.window);
+    let windows = windows.map(|(column, window)| WindowSpec {
+        column,
+        window,
+        stride: arguments.stride.unwrap_or(window),
+        between: arguments.between,
+    });
+    if arguments.window.is_some() && tokens.is_none() && windows.is_none() {
+        let failure = Failure::new(Exit::Usage, "--window needs --dtype or --column");
+        return Err(failure.hint("--dtype is the type of flat files, --column has documents"));
     }
     Ok(IndexOptions {
         shard_bytes: arguments.shard_bytes,
@@ -240,6 +264,7 @@ fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
         columns: arguments.columns.clone(),
         missing: arguments.missing,
         tokens,
+        windows,
         checksum: arguments.checksum,
         manifest,
         tag: arguments.tag.clone(),
