@@ -13,8 +13,7 @@ use larder_decode::{Audio, Channels, Crop, DecodeError, Draw, Image, Scratch, St
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// Bytes that all tests of this file may hold at once, their own files included. claxon's metadata
-/// blocks take up to 10 MiB.
+/// Bytes that all tests of this file may hold at once, their own files included.
 const MEMORY_MAX: usize = 64 << 20;
 
 /// Rounds of random changes for each file.
