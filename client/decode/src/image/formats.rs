@@ -29,9 +29,10 @@ const SIDE_MAX: u64 = 65_535;
 /// Pixels for which a byte of the file can be enough. A file with more of them lacks data, and is
 /// rejected before memory is allocated.
 ///
-/// JPEG has at least one bit for 64 pixels: the shortest code, in a progressive scan of the DC
-/// coefficients. PNG has fixed bits for a pixel, and deflate shrinks them by at most 1032. WebP has
-/// no such limit: a picture of one colour takes no bits for its pixels.
+/// JPEG has at least one bit for 64 pixels: the shortest Huffman code, in a progressive scan of the
+/// DC coefficients. A blank picture of arithmetic codes may have less, and is rejected. PNG has
+/// fixed bits for a pixel, and deflate shrinks them by at most 1032. WebP has no such limit: a
+/// picture of one colour takes no bits for its pixels.
 const JPEG_PIXELS_PER_BYTE: u64 = 8 * 64;
 const PNG_BITS_PER_BYTE: u64 = 8 * 1032;
 

@@ -1,8 +1,8 @@
 //! One frame of FLAC: its header, a subframe for each channel, and a checksum (RFC 9639, 9).
 //!
 //! ```text
-//!  sync (14)  reserved (1)  blocks vary (1)  size (4)  rate (4)  channels (4)  depth (3)  reserved (1)
-//!  number (8 to 56)  size (0, 8 or 16)  rate (0, 8 or 16)  CRC-8 (8)
+//!  sync (14)  reserved (1)  blocks vary (1)  size (4)  rate (4)  channels (4)  depth (3)
+//!  reserved (1)  number (8 to 56)  size (0, 8 or 16)  rate (0, 8 or 16)  CRC-8 (8)
 //!  subframes, padded to whole bytes  CRC-16 (16)
 //! ```
 //!
@@ -17,7 +17,7 @@ use super::crc::{crc8, crc16};
 
 const RESERVED: Damage = "a frame has reserved bits";
 
-/// The first samples of each channel, taken from those before by these weights (9.2.5).
+/// The weights of the fixed predictors, by order (9.2.5). The last one is that of the last sample.
 const FIXED: [&[i64]; 5] = [&[], &[1], &[-1, 2], &[1, -3, 3], &[-1, 4, -6, 4]];
 
 /// What a frame's header says of its samples.

@@ -21,7 +21,7 @@ use crate::scratch::grown;
 /// Scans of a JPEG. Encoders write about ten. Each may pass over all pixels for a few bytes.
 const SCANS_MAX: usize = 500;
 
-/// Bytes that the decoder may take by its own estimate: enough for the most pixels in four channels.
+/// Bytes that the decoder may take by its own estimate: enough for the most pixels in 4 channels.
 const MEMORY_MAX: u64 = 4 << 30;
 
 pub(super) fn decode(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<Decoded, DecodeError> {
