@@ -72,12 +72,12 @@ pub mod admin {
     };
     pub use larder_base::{ShardId, SnapshotId};
     pub use larder_dataset::{
-        Addressed, DatasetError, DatasetRef, Dtype, FetchError, FillPlan, Format, IndexOptions,
-        IndexProgress, Indexed, Layout, Leaf, LeafFiles, LeftOut, LeftOutGroup, Manifest,
-        ManifestLocation, Missing, Opened, Origin, OriginError, OriginUri, RowLocator, Scheme,
-        Shard, Snapshot, TokenSpec, UriError, Verdict, WindowSpec, added_warning, cache_home,
-        count_added, find_with, index, index_warnings, is_key_tag, left_out_by_reason, open,
-        open_with, resolve, shard_checksum, verdicts,
+        Addressed, Bad, DatasetError, DatasetRef, Dtype, FetchError, FillPlan, Format,
+        IndexOptions, IndexProgress, Indexed, Layout, Leaf, LeafFiles, LeftOut, LeftOutGroup,
+        Manifest, ManifestLocation, Missing, Opened, Origin, OriginError, OriginUri, RowLocator,
+        Scheme, Shard, Snapshot, TokenSpec, UriError, Verdict, WindowSpec, added_warning,
+        cache_home, count_added, find_with, index, index_warnings, is_key_tag, left_out_by_reason,
+        open, open_with, resolve, shard_checksum, verdicts,
     };
     pub use larder_extent::{
         PageSize,

@@ -34,6 +34,7 @@ pub(crate) struct Request {
     file_samples: bool,
     columns: Option<Vec<String>>,
     missing: Option<String>,
+    bad: Option<String>,
 }
 
 impl Request {
@@ -52,6 +53,7 @@ impl Request {
             file_samples: self.file_samples,
             columns: self.columns.clone(),
             missing: chosen("missing", self.missing.as_deref())?,
+            bad: chosen("bad", self.bad.as_deref())?,
             tokens,
             windows: self.windows()?,
             checksum,

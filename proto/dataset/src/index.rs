@@ -46,7 +46,8 @@ use group::Plan;
 use include::Include;
 use larder_base::{Bytes, limits};
 use larder_formats::shown;
-pub use left_out::{LeftOut, LeftOutGroup, left_out_by_reason};
+use left_out::LeftOuts;
+pub use left_out::{Bad, LeftOut, LeftOutGroup, left_out_by_reason};
 pub use listed::{Verdict, verdicts};
 pub(crate) use publish::read_tag;
 use selection::Selection;
@@ -71,6 +72,9 @@ pub struct IndexOptions {
     pub columns: Option<Vec<String>>,
     /// The treatment of samples that lack a column.
     pub missing: Missing,
+    /// The treatment of damaged files. The metadata of the manifest notes those that are left out
+    /// as `damaged`.
+    pub bad: Bad,
     /// Take `.bin` and one-dimensional `.npy` files as streams of tokens, and no other files.
     pub tokens: Option<TokenSpec>,
     /// Make each sample a window over the documents in a ragged column of integers.
@@ -95,6 +99,7 @@ impl Default for IndexOptions {
             file_samples: false,
             columns: None,
             missing: Missing::Error,
+            bad: Bad::Error,
             tokens: None,
             windows: None,
             checksum: false,
@@ -206,6 +211,7 @@ pub async fn index(
     let tag = options.tag.as_deref().unwrap_or(crate::DatasetRef::TAG_DEFAULT);
     let include = options.include()?;
     let mut selection = listed::list(origin, uri, options, include.as_ref(), progress).await?;
+    selection.left_out.treat(options.bad);
     let (mut plan, mut metadata) =
         Box::pin(plan(origin, uri, &mut selection, options, progress)).await?;
     if let Some(spec) = &options.windows {
@@ -215,7 +221,8 @@ pub async fn index(
     if let Some(include) = include {
         metadata = include.noted_in(&metadata);
     }
-    let mut left_out = selection.left_out;
+    metadata = selection.left_out.noted_in(metadata);
+    let mut left_out = selection.left_out.into_parts();
     let plan = readable_versions(origin, uri, plan).await?;
     left_out.sort();
 
@@ -322,7 +329,7 @@ async fn tensor_plan(
     origin: &Origin,
     uri: &OriginUri,
     files: Vec<ObjectInfo>,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
     progress: Progress<'_>,
 ) -> Result<Plan, DatasetError> {
     let is_npy = files.first().is_some_and(|file| extension(&file.key) == "npy");
@@ -391,7 +398,7 @@ fn none_usable(uri: &OriginUri, left_out: &[LeftOut]) -> DatasetError {
     DatasetError::NothingToIndex { prefix: uri.clone(), why }
 }
 
-fn leave_out(files: Vec<ObjectInfo>, why: &str, left_out: &mut Vec<LeftOut>) {
+fn leave_out(files: Vec<ObjectInfo>, why: &str, left_out: &mut LeftOuts) {
     left_out.extend(files.into_iter().map(|file| LeftOut::object(&file.key, why)));
 }
 

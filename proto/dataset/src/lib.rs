@@ -31,7 +31,7 @@ pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use error::DatasetError;
 pub use home::{ManifestLocation, cache_home, home_beside, home_of, is_key_tag, key_tag};
 pub use index::{
-    Format, IndexOptions, IndexProgress, Indexed, LeftOut, LeftOutGroup, Missing, TokenSpec,
+    Bad, Format, IndexOptions, IndexProgress, Indexed, LeftOut, LeftOutGroup, Missing, TokenSpec,
     Verdict, WindowSpec, added_warning, count_added, index, index_warnings, left_out_by_reason,
     shard_checksum, verdicts,
 };

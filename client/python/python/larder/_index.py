@@ -60,6 +60,7 @@ def index(
     sample: Literal["rows", "file"] = "rows",
     columns: Sequence[str] | None = None,
     missing: str | None = None,
+    bad: str | None = None,
     progress: Callable[[str, int, int | None], object] | None = None,
 ) -> IndexReport:
     """Index the files under a prefix in place, and write a small manifest beside them.
@@ -100,6 +101,8 @@ def index(
         columns: the columns that the dataset has, of formats other than tensors; by default all.
         missing: what happens to a sample that lacks a column: ``"error"`` (default), ``"empty"``
             or ``"skip"``.
+        bad: what happens to a damaged file: ``"error"`` (default), or ``"skip"``, which leaves it
+            out and lists it in the report.
         progress: called with the name of the step, the finished amount, and the whole amount (None
             if that is not known). Its exception or Ctrl-C ends the indexing. Nothing is published
             unless publishing has begun.
@@ -124,6 +127,7 @@ def index(
             "file_samples": _arguments.choice("sample", sample, ("rows", "file")) == "file",
             "columns": _arguments.names("columns", columns),
             "missing": optional(_arguments.text, "missing", missing, "error, empty or skip"),
+            "bad": optional(_arguments.text, "bad", bad, "error or skip"),
         },
         progress,
     )

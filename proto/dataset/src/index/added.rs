@@ -11,6 +11,7 @@ use super::{
     formats::{Format, format_of},
     group::{Candidate, Found},
     include::Include,
+    left_out::{LeftOuts, damaged_files},
     npy, safetensors, selection, tokens,
 };
 use crate::{
@@ -67,6 +68,7 @@ async fn count(
     let files = LeafFiles::find(origin, manifest, given).await?;
     let snapshot = Box::pin(files.snapshot(manifest)).await?;
     let mut files = origin.list_all(uri, limit).await?.objects;
+    let damaged = damaged_files(manifest);
     let known: HashSet<&str> = snapshot.keys().collect();
     let mut kinds: HashSet<&str> = known.iter().map(|key| extension(key)).collect();
     if tokens::may_be_tokens(manifest) {
@@ -77,6 +79,7 @@ async fn count(
         selection::may_be_data(file, include.as_ref())
             && kinds.contains(extension(&file.key))
             && !known.contains(&*file.key)
+            && !damaged.contains(&file.key)
     });
     let all = files.len();
     files.truncate(limits::ADDED_HEADERS_MAX);
@@ -99,7 +102,7 @@ async fn taken(
     let mut taken = streams.count() + others.count();
     let (safetensors, npy) =
         (of_kind("safetensors").cloned().collect(), of_kind("npy").cloned().collect());
-    let left_out = &mut Vec::new();
+    let left_out = &mut LeftOuts::default();
     let mut found = safetensors::candidates(origin, uri, safetensors, left_out, quiet).await?;
     found.extend(npy::candidates(origin, uri, npy, left_out, quiet).await?);
     for Candidate { tensors, .. } in found {

@@ -15,7 +15,7 @@ mod tables;
 
 use larder_formats::Forms;
 
-use super::{LeftOut, Progress, group::Plan};
+use super::{LeftOuts, Progress, group::Plan};
 use crate::{DatasetError, ObjectInfo, Origin, OriginUri};
 use kind::Kind;
 
@@ -40,7 +40,7 @@ pub(super) async fn plan(
     uri: &OriginUri,
     (data, notes): (Vec<ObjectInfo>, Vec<ObjectInfo>),
     Wanted { format, columns, missing, arrays }: &Wanted<'_>,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
     progress: Progress<'_>,
 ) -> Result<(Plan, String), DatasetError> {
     let mut document = String::new();
@@ -52,9 +52,9 @@ pub(super) async fn plan(
             };
             let begin = |file| scan::begin(kind, file, *columns, &Forms::new());
             let scans = data.into_iter().map(begin).collect();
-            let tables = scan::scan_all(origin, uri, scans, *columns, progress);
+            let tables = scan::scan_all(origin, uri, scans, *columns, left_out, progress);
             let tables = Box::pin(tables).await?;
-            let tables = forms::agree(origin, uri, kind, tables, *columns, progress);
+            let tables = forms::agree(origin, uri, kind, tables, *columns, left_out, progress);
             let mut tables = Box::pin(tables).await?;
             document = metadata::of(uri, &tables, *columns)?;
             metadata::name_media(&document, &mut tables);

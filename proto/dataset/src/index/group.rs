@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use larder_formats::{Rows, Spans};
 
-use super::{LeftOut, shown};
+use super::{LeftOut, LeftOuts, shown};
 use crate::{
     ColumnSpec, DatasetError, Dtype, GroupSpec, Layout, Logical, ObjectInfo, ObjectSpec, OriginUri,
     RowLocator, TensorSpec,
@@ -99,7 +99,7 @@ fn leading_rows<'a>(tensors: impl Iterator<Item = &'a Found>) -> u64 {
 pub(super) fn plan(
     uri: &OriginUri,
     candidates: Vec<Candidate>,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
 ) -> Result<Plan, DatasetError> {
     let mut names = leading_names(&candidates);
     let (members, strangers): (Vec<_>, Vec<_>) = candidates
@@ -199,11 +199,7 @@ fn check_agreement<'a>(
     Ok(model)
 }
 
-fn group(
-    mut member: Candidate,
-    names: &BTreeSet<String>,
-    left_out: &mut Vec<LeftOut>,
-) -> GroupSpec {
+fn group(mut member: Candidate, names: &BTreeSet<String>, left_out: &mut LeftOuts) -> GroupSpec {
     let rows = member.rows_of(names);
     for tensor in member.tensors.iter().filter(|tensor| !names.contains(&tensor.name)) {
         let why = if tensor.rows == rows {

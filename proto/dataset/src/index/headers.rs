@@ -1,10 +1,10 @@
 //! Reads the headers of many files at once, in bounded memory.
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 use larder_base::limits;
 use tokio::sync::Semaphore;
 
-use super::{IndexProgress, Progress};
+use super::{IndexProgress, LeftOuts, Progress};
 use crate::{DatasetError, ObjectInfo, Origin, OriginUri, origin::Target};
 
 /// Headers larger than the first read that are in memory at the same time.
@@ -39,24 +39,27 @@ pub(super) trait Format {
     fn parse(&self, bytes: &[u8], size_bytes: u64) -> Result<Self::Header, Fault>;
 }
 
-/// Reads the header of each file, several at a time, in the order of the files. Notes the version
+/// Reads the header of each file that is not left out, several at a time, in their order. Notes the version
 /// that the store answers with.
 pub(super) async fn read_all<F: Format>(
     origin: &Origin,
     uri: &OriginUri,
     files: Vec<ObjectInfo>,
     format: &F,
+    left_out: &mut LeftOuts,
     progress: Progress<'_>,
 ) -> Result<Vec<(ObjectInfo, F::Header)>, DatasetError> {
     let total = files.len() as u64;
     let large = Semaphore::new(LARGE_HEADERS);
-    let mut headers = Vec::with_capacity(files.len());
-    let mut reads = stream::iter(files)
-        .map(|file| read_one(origin, uri, file, format, &large))
-        .buffered(limits::HEADERS_IN_FLIGHT);
-    while let Some(header) = reads.try_next().await? {
-        headers.push(header);
-        progress(IndexProgress::Headers { done: headers.len() as u64, total });
+    let (mut headers, mut done) = (Vec::with_capacity(files.len()), 0);
+    let read = async |file: ObjectInfo| {
+        (file.key.clone(), read_one(origin, uri, file, format, &large).await)
+    };
+    let mut reads = stream::iter(files).map(read).buffered(limits::HEADERS_IN_FLIGHT);
+    while let Some((key, header)) = reads.next().await {
+        headers.extend(left_out.read(&key, header)?);
+        done += 1;
+        progress(IndexProgress::Headers { done, total });
     }
     Ok(headers)
 }

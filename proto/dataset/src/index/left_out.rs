@@ -1,9 +1,24 @@
-//! Objects and columns that an index leaves out, each with the reason.
+//! Objects and columns that an index leaves out, each with the reason. Damaged files are among them
+//! if the user says so. The manifest notes their names in its metadata, so that they do not count
+//! as added later.
 
-use std::{cmp::Reverse, collections::BTreeMap, fmt};
+use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
+    fmt,
+    ops::{Deref, DerefMut},
+    str::FromStr,
+};
 
 use larder_base::Counted;
 use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::{DatasetError, Manifest};
+
+/// The name of the note of damaged files in the metadata, and the most that it names.
+const NOTE: &str = "damaged";
+const NOTED_MAX: usize = 1000;
 
 /// An object or tensor under the prefix that is not part of the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -36,6 +51,111 @@ impl fmt::Display for LeftOut {
             None => write!(f, "{object} {why}"),
         }
     }
+}
+
+/// The treatment of a damaged file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Bad {
+    /// It is an error.
+    #[default]
+    Error,
+    /// The file is left out.
+    Skip,
+}
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Error => "error",
+            Self::Skip => "skip",
+        })
+    }
+}
+
+impl FromStr for Bad {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = [Self::Error, Self::Skip].into_iter().find(|bad| bad.to_string() == text);
+        found.ok_or_else(|| "it is one of error, skip".to_owned())
+    }
+}
+
+/// What an index leaves out while it plans.
+#[derive(Debug, Default)]
+pub(super) struct LeftOuts {
+    parts: Vec<LeftOut>,
+    bad: Bad,
+    /// The keys of damaged files.
+    damaged: Vec<String>,
+}
+
+impl LeftOuts {
+    /// Sets the treatment of damaged files.
+    pub(super) fn treat(&mut self, bad: Bad) {
+        self.bad = bad;
+    }
+
+    /// Returns what was read of a file. `None` if it is damaged and is left out.
+    ///
+    /// # Errors
+    /// The error of the read, unless the file is left out.
+    pub(super) fn read<T>(
+        &mut self,
+        key: &str,
+        read: Result<T, DatasetError>,
+    ) -> Result<Option<T>, DatasetError> {
+        match read {
+            Err(DatasetError::File { field, why, .. }) if self.bad == Bad::Skip => {
+                self.parts.push(LeftOut::object(key, format!("is damaged: {field}: {why}")));
+                self.damaged.push(key.to_owned());
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+
+    /// Returns the keys of the damaged files so far.
+    pub(super) fn damaged(&self) -> &[String] {
+        &self.damaged
+    }
+
+    /// Adds a note of the damaged files to the metadata of a manifest, which is a JSON object or
+    /// empty.
+    pub(super) fn noted_in(&self, metadata: String) -> String {
+        if self.bad == Bad::Error {
+            return metadata;
+        }
+        let mut notes: Map<String, Value> = serde_json::from_str(&metadata).unwrap_or_default();
+        let named = self.damaged.iter().take(NOTED_MAX).map(String::as_str);
+        notes.insert(NOTE.to_owned(), named.collect());
+        Value::Object(notes).to_string()
+    }
+
+    pub(super) fn into_parts(self) -> Vec<LeftOut> {
+        self.parts
+    }
+}
+
+impl Deref for LeftOuts {
+    type Target = Vec<LeftOut>;
+
+    fn deref(&self) -> &Vec<LeftOut> {
+        &self.parts
+    }
+}
+
+impl DerefMut for LeftOuts {
+    fn deref_mut(&mut self) -> &mut Vec<LeftOut> {
+        &mut self.parts
+    }
+}
+
+/// Returns the damaged files that an index left out.
+pub(super) fn damaged_files(manifest: &Manifest) -> Vec<String> {
+    let noted: Value = serde_json::from_str(manifest.metadata()).unwrap_or_default();
+    let names = noted.get(NOTE).and_then(Value::as_array).into_iter().flatten();
+    names.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Parts that were left out for one reason.

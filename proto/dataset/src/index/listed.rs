@@ -40,7 +40,7 @@ pub async fn verdicts(
     let taken = |why: String| {
         move |file: ObjectInfo| Verdict { object: file.key, taken: true, why: why.clone() }
     };
-    let left_out = selection.left_out.into_iter().map(|left| Verdict {
+    let left_out = selection.left_out.into_parts().into_iter().map(|left| Verdict {
         object: left.object,
         taken: false,
         why: left.why,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use larder_base::limits;
 
 use super::{
-    LeftOut, Progress,
+    LeftOut, LeftOuts, Progress,
     group::{Candidate, Found},
     headers::{Fault, Format, read_all},
     ragged, shown,
@@ -36,10 +36,10 @@ pub(super) async fn arrays(
     origin: &Origin,
     uri: &OriginUri,
     files: Vec<ObjectInfo>,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
     progress: Progress<'_>,
 ) -> Result<Vec<(ObjectInfo, Array)>, DatasetError> {
-    let mut arrays = read_all(origin, uri, files, &Npy, progress).await?;
+    let mut arrays = read_all(origin, uri, files, &Npy, left_out, progress).await?;
     arrays.retain(|(file, array)| {
         if array.is_fortran {
             let why = "is in Fortran order, so its rows do not lie together: save \
@@ -56,7 +56,7 @@ pub(super) async fn candidates(
     origin: &Origin,
     uri: &OriginUri,
     files: Vec<ObjectInfo>,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
     progress: Progress<'_>,
 ) -> Result<Vec<Candidate>, DatasetError> {
     let headers = arrays(origin, uri, files, left_out, progress).await?;

@@ -13,7 +13,7 @@ use larder_base::limits;
 use larder_formats::Spans;
 
 use super::{
-    IndexProgress, LeftOut, Progress,
+    IndexProgress, LeftOut, LeftOuts, Progress,
     group::{Candidate, Found},
     headers::Fault,
     shown,
@@ -60,7 +60,7 @@ pub(super) async fn pair(
     origin: &Origin,
     uri: &OriginUri,
     mut candidates: Vec<Candidate>,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
     progress: Progress<'_>,
 ) -> Result<Vec<Candidate>, DatasetError> {
     let mut pairs = Vec::new();
@@ -177,7 +177,7 @@ fn check_rows(uri: &OriginUri, pairs: &[Offsets]) -> Result<(), DatasetError> {
 }
 
 /// Keeps the tensors that have samples. Returns whether there are any.
-fn has_samples(candidate: &mut Candidate, left_out: &mut Vec<LeftOut>) -> bool {
+fn has_samples(candidate: &mut Candidate, left_out: &mut LeftOuts) -> bool {
     let (tensors, empty): (Vec<Found>, Vec<Found>) =
         std::mem::take(&mut candidate.tensors).into_iter().partition(|found| found.rows > 0);
     for found in empty {

@@ -14,7 +14,7 @@ use serde::{
 };
 
 use super::{
-    LeftOut, Progress,
+    LeftOut, LeftOuts, Progress,
     group::{Candidate, Found},
     headers::{Fault, Format, read_all},
     ragged, shown,
@@ -41,10 +41,10 @@ pub(super) async fn candidates(
     origin: &Origin,
     uri: &OriginUri,
     files: Vec<ObjectInfo>,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
     progress: Progress<'_>,
 ) -> Result<Vec<Candidate>, DatasetError> {
-    let headers = read_all(origin, uri, files, &SafeTensors, progress).await?;
+    let headers = read_all(origin, uri, files, &SafeTensors, left_out, progress).await?;
     let mut candidates = Vec::with_capacity(headers.len());
     for (file, entries) in headers {
         let mut tensors = Vec::with_capacity(entries.len());

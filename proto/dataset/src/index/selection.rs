@@ -15,7 +15,7 @@ mod refusals;
 mod rules;
 
 use super::{
-    IndexOptions, LeftOut, extension,
+    IndexOptions, LeftOut, LeftOuts, extension,
     formats::{Format, format_of, most_bytes, note_format},
     include::Include,
     unknown_kind,
@@ -32,7 +32,7 @@ pub(super) struct Selection {
     /// The files that say more about them.
     pub(super) notes: Vec<ObjectInfo>,
     /// The other objects, each with the reason.
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) left_out: LeftOuts,
 }
 
 /// Decides on a listing of the objects under `uri`.

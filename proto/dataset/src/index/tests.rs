@@ -157,6 +157,35 @@ async fn windows_over_added_token_files_count() {
 }
 
 #[tokio::test]
+async fn damaged_files_are_left_out_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    let good = safetensors(GOOD, 32);
+    write("a.safetensors", &good);
+    write("b.safetensors", &good[..good.len() - 1]);
+    write("c.safetensors", &good);
+    let uri = folder_uri(folder.path());
+    let origin = Origin::connect(&uri).await.unwrap();
+    let indexed = async |bad| {
+        let options = IndexOptions { bad, ..IndexOptions::default() };
+        index(&origin, &uri, &options, &|_| {}).await
+    };
+    assert!(matches!(indexed(Bad::Error).await, Err(DatasetError::File { .. })));
+    let Indexed { snapshot, left_out, .. } = indexed(Bad::Skip).await.unwrap();
+    assert_eq!(snapshot.manifest.samples(), 8);
+    assert_eq!(left_out.len(), 1);
+    let told = left_out[0].to_string();
+    assert!(told.starts_with("b.safetensors is damaged: data_offsets: "), "{told}");
+    assert_eq!(snapshot.manifest.metadata(), r#"{"damaged":["b.safetensors"]}"#);
+    assert_eq!(count_added(&origin, &snapshot.manifest, None).await.unwrap(), 0);
+    for name in ["a.safetensors", "c.safetensors"] {
+        write(name, &good[..20]);
+    }
+    let why = indexed(Bad::Skip).await.unwrap_err().to_string();
+    assert!(why.contains("3 objects, none that can be indexed"), "{why}");
+}
+
+#[tokio::test]
 async fn tokens_begin_behind_a_header() {
     let folder = tempfile::tempdir().unwrap();
     let uri = folder_uri(folder.path());

@@ -16,7 +16,7 @@
 use larder_formats::Rows;
 
 use super::{
-    LeftOut, Progress, TokenSpec, extension,
+    LeftOut, LeftOuts, Progress, TokenSpec, extension,
     group::{Plan, object},
     headers::{Fault, Format, read_all},
     none_usable, npy,
@@ -47,14 +47,14 @@ pub(super) async fn plan(
     uri: &OriginUri,
     files: Vec<ObjectInfo>,
     spec: &TokenSpec,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
     progress: Progress<'_>,
 ) -> Result<Plan, DatasetError> {
     let size = spec.dtype.size_bytes();
     let (flat, arrays): (Vec<_>, Vec<_>) =
         files.into_iter().partition(|file| extension(&file.key) == "bin");
 
-    let mut streams = flat_streams(origin, uri, flat, spec, progress).await?;
+    let mut streams = flat_streams(origin, uri, flat, spec, left_out, progress).await?;
     streams.extend(array_streams(origin, uri, arrays, spec, left_out, progress).await?);
     streams.sort_by(|a, b| a.file.key.cmp(&b.file.key));
 
@@ -102,10 +102,11 @@ async fn flat_streams(
     uri: &OriginUri,
     files: Vec<ObjectInfo>,
     spec: &TokenSpec,
+    left_out: &mut LeftOuts,
     progress: Progress<'_>,
 ) -> Result<Vec<Stream>, DatasetError> {
     let Some(offset) = spec.offset else {
-        let read = read_all(origin, uri, files, &Flat(spec.dtype), progress).await?;
+        let read = read_all(origin, uri, files, &Flat(spec.dtype), left_out, progress).await?;
         let stream = |(file, (offset, tokens))| Stream { file, offset, tokens };
         return Ok(read.into_iter().map(stream).collect());
     };
@@ -181,7 +182,7 @@ async fn array_streams(
     uri: &OriginUri,
     files: Vec<ObjectInfo>,
     spec: &TokenSpec,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
     progress: Progress<'_>,
 ) -> Result<Vec<Stream>, DatasetError> {
     let mut streams = Vec::with_capacity(files.len());

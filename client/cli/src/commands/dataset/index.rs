@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use larder_client::admin::{
-    self, Addressed, DatasetRef, Dtype, Format, IndexOptions, IndexProgress, Indexed, LeftOut,
+    self, Addressed, Bad, DatasetRef, Dtype, Format, IndexOptions, IndexProgress, Indexed, LeftOut,
     ManifestLocation, Missing, Origin, OriginUri, TokenSpec, Verdict, WindowSpec, parse_size,
 };
 use serde::Serialize;
@@ -65,6 +65,10 @@ pub(crate) struct Arguments {
     /// What happens to a sample that lacks a column: error, empty or skip [default: error]
     #[arg(long, default_value_t = Missing::Error, hide_default_value = true)]
     missing: Missing,
+
+    /// What happens to a damaged file: error, or skip, which leaves it out [default: error]
+    #[arg(long, default_value_t = Bad::Error, hide_default_value = true)]
+    bad: Bad,
 
     /// Type of a token, such as uint16 or I32
     #[arg(long, value_parser = parse_dtype, requires = "window", help_heading = "Windows over tokens")]
@@ -263,6 +267,7 @@ fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
         file_samples: arguments.sample == Sample::File,
         columns: arguments.columns.clone(),
         missing: arguments.missing,
+        bad: arguments.bad,
         tokens,
         windows,
         checksum: arguments.checksum,

@@ -19,7 +19,7 @@ use super::scan::in_file;
 use crate::{
     DatasetError, Dtype, ObjectInfo, Origin, OriginUri,
     index::{
-        LeftOut, Progress, extension,
+        LeftOut, LeftOuts, Progress, extension,
         npy::{self, Array},
     },
 };
@@ -36,7 +36,7 @@ const METADATA_BYTES_MAX: u64 = 64 << 20;
 type Sample = (ObjectInfo, Column);
 
 /// Makes the columns of files whose rows are all their bytes.
-pub(super) fn bytes(files: Vec<ObjectInfo>, left_out: &mut Vec<LeftOut>) -> Vec<Sample> {
+pub(super) fn bytes(files: Vec<ObjectInfo>, left_out: &mut LeftOuts) -> Vec<Sample> {
     let logical =
         |file: &ObjectInfo| Logical::of_extension(&extension(&file.key).to_ascii_lowercase());
     let kinds: HashSet<Logical> = files.iter().map(logical).collect();
@@ -58,7 +58,7 @@ pub(super) async fn arrays(
     origin: &Origin,
     uri: &OriginUri,
     files: Vec<ObjectInfo>,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
     progress: Progress<'_>,
 ) -> Result<Vec<Sample>, DatasetError> {
     let headers = npy::arrays(origin, uri, files, left_out, progress).await?;
@@ -87,7 +87,7 @@ fn one_span(
     Some(Column { name, dtype, logical, shape, ragged, rows, absent })
 }
 
-fn in_range(file: ObjectInfo, data: Option<Column>, left_out: &mut Vec<LeftOut>) -> Option<Sample> {
+fn in_range(file: ObjectInfo, data: Option<Column>, left_out: &mut LeftOuts) -> Option<Sample> {
     if data.is_none() {
         left_out.push(LeftOut::object(&file.key, "has 4 GiB or more, and a row has less"));
     }
@@ -100,7 +100,7 @@ pub(super) async fn tables(
     uri: &OriginUri,
     files: Vec<Sample>,
     metadata: Vec<ObjectInfo>,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
 ) -> Result<(Vec<(ObjectInfo, Table)>, String), DatasetError> {
     let mut known = Known::default();
     for file in metadata {
@@ -201,7 +201,7 @@ impl Known {
     }
 
     /// Notes the rows of files that are not there.
-    fn leave_out_unused(self, left_out: &mut Vec<LeftOut>) {
+    fn leave_out_unused(self, left_out: &mut LeftOuts) {
         for (number, (own, metadata)) in self.files.iter().enumerate() {
             let mut unused = self.rows.values().filter(|(file, _)| *file == number);
             if let Some((_, row)) = unused.next() {

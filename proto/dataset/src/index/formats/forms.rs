@@ -9,7 +9,10 @@
 use larder_formats::{Column, Form, Forms, Logical, Rows, Table};
 
 use super::{kind::Kind, scan};
-use crate::{DatasetError, ObjectInfo, Origin, OriginUri, index::Progress};
+use crate::{
+    DatasetError, ObjectInfo, Origin, OriginUri,
+    index::{LeftOuts, Progress},
+};
 
 /// Scans of a file, at most: one in each form.
 const SCANS_MAX: usize = 3;
@@ -21,6 +24,7 @@ pub(super) async fn agree(
     kind: Kind,
     mut tables: Vec<(ObjectInfo, Table)>,
     columns: Option<&[String]>,
+    left_out: &mut LeftOuts,
     progress: Progress<'_>,
 ) -> Result<Vec<(ObjectInfo, Table)>, DatasetError> {
     let mut scanned = vec![Forms::new(); tables.len()];
@@ -40,12 +44,20 @@ pub(super) async fn agree(
             scan::begin(kind, file, columns, &needed)
         };
         let scans = stale.iter().map(begun).collect();
-        let again = scan::scan_all(origin, uri, scans, columns, progress).await?;
-        for (index, table) in stale.into_iter().zip(again) {
+        let again = scan::scan_all(origin, uri, scans, columns, left_out, progress).await?;
+        let mut again = again.into_iter().peekable();
+        for index in stale {
             scanned[index].clone_from(&needed);
-            tables[index] = table;
+            // A file that is found damaged now is not among them.
+            let key = &tables[index].0.key;
+            match again.next_if(|(file, _)| file.key == *key) {
+                Some(table) => tables[index] = table,
+                None => tables[index].1 = Table::default(),
+            }
         }
     }
+    let damaged = left_out.damaged();
+    tables.retain(|(file, _)| !damaged.contains(&file.key));
     Ok(tables)
 }
 

@@ -10,7 +10,7 @@ use larder_formats::{
 use super::scan::{Begun, in_file, scan_all};
 use crate::{
     DatasetError, ObjectInfo, Origin, OriginUri,
-    index::{LeftOut, Progress, leave_out},
+    index::{LeftOuts, Progress, leave_out},
 };
 
 /// The name of an index.
@@ -23,7 +23,7 @@ pub(super) async fn tables(
     origin: &Origin,
     uri: &OriginUri,
     (rest, mut indexes): (Vec<ObjectInfo>, Vec<ObjectInfo>),
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
     columns: Option<&[String]>,
     progress: Progress<'_>,
 ) -> Result<Vec<(ObjectInfo, Table)>, DatasetError> {
@@ -66,5 +66,5 @@ pub(super) async fn tables(
         let scan = scan.map_err(|fault| in_file(fault, &object))?;
         scans.push(Begun { file, scan: Box::new(scan) });
     }
-    scan_all(origin, uri, scans, columns, progress).await
+    scan_all(origin, uri, scans, columns, left_out, progress).await
 }

@@ -7,7 +7,10 @@ use larder_formats::{Fault, shown};
 use serde::Deserialize;
 
 use super::scan::in_file;
-use crate::{DatasetError, ObjectInfo, Origin, OriginUri, index::LeftOut};
+use crate::{
+    DatasetError, ObjectInfo, Origin, OriginUri,
+    index::{LeftOut, LeftOuts},
+};
 
 /// Largest `state.json`, in bytes: it names a file in 100 bytes.
 const STATE_BYTES_MAX: u64 = 16 << 20;
@@ -37,7 +40,7 @@ pub(super) async fn named_files(
     uri: &OriginUri,
     files: Vec<ObjectInfo>,
     states: Vec<ObjectInfo>,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
 ) -> Result<Vec<ObjectInfo>, DatasetError> {
     let mut folders: BTreeMap<&str, Vec<ObjectInfo>> = BTreeMap::new();
     let keys: Vec<String> = files.iter().map(|file| file.key.clone()).collect();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 use larder_base::limits;
 use larder_formats::{
     ArrowScan, Fault as FormatFault, Forms, ParquetScan, Scan, Table, TarScan, jsonl::LinesScan,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     DatasetError, ObjectInfo, Origin, OriginUri,
-    index::{IndexProgress, Progress, headers::Fault},
+    index::{IndexProgress, LeftOuts, Progress, headers::Fault},
     origin::Target,
 };
 
@@ -49,20 +49,23 @@ pub(super) async fn scan_all(
     uri: &OriginUri,
     scans: Vec<Begun>,
     columns: Option<&[String]>,
+    left_out: &mut LeftOuts,
     progress: Progress<'_>,
 ) -> Result<Vec<(ObjectInfo, Table)>, DatasetError> {
     let total = scans.len() as u64;
     let mut tables = Vec::with_capacity(scans.len());
     progress(IndexProgress::Headers { done: 0, total });
-    let mut reads = stream::iter(scans)
-        .map(|begun| scan_one(origin, uri, begun))
-        .buffered(limits::SCANS_IN_FLIGHT);
-    let mut places = 0u64;
-    while let Some((file, table)) = reads.try_next().await? {
-        places = places.saturating_add(listed_places(&table, columns));
-        check_places(uri, places)?;
-        tables.push((file, table));
-        progress(IndexProgress::Headers { done: tables.len() as u64, total });
+    let scan = async |begun: Begun| (begun.file.key.clone(), scan_one(origin, uri, begun).await);
+    let mut reads = stream::iter(scans).map(scan).buffered(limits::SCANS_IN_FLIGHT);
+    let (mut places, mut done) = (0u64, 0);
+    while let Some((key, scanned)) = reads.next().await {
+        if let Some((file, table)) = left_out.read(&key, scanned)? {
+            places = places.saturating_add(listed_places(&table, columns));
+            check_places(uri, places)?;
+            tables.push((file, table));
+        }
+        done += 1;
+        progress(IndexProgress::Headers { done, total });
     }
     Ok(tables)
 }

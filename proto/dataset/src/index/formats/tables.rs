@@ -10,7 +10,7 @@ use crate::{
     ColumnSpec, DatasetError, Dtype, GroupSpec, Layout, Logical, ObjectInfo, OriginUri, RowLocator,
     TensorSpec,
     index::{
-        LeftOut,
+        LeftOut, LeftOuts,
         group::{Plan, object},
     },
 };
@@ -67,7 +67,7 @@ pub(super) fn plan(
     mut tables: Vec<(ObjectInfo, Table)>,
     columns: Option<&[String]>,
     missing: Missing,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut LeftOuts,
 ) -> Result<Plan, DatasetError> {
     let typed = made_columns(&tables);
     let has_type = |name: &str| typed.contains(name);
@@ -433,7 +433,7 @@ impl Found {
     }
 
     /// Removes the samples that lack a column, and notes how many.
-    fn skip_incomplete(&mut self, left_out: &mut Vec<LeftOut>) {
+    fn skip_incomplete(&mut self, left_out: &mut LeftOuts) {
         let mut absent: Vec<u64> =
             self.columns.iter().flat_map(|column| column.absent.iter().copied()).collect();
         absent.sort_unstable();
@@ -532,7 +532,7 @@ mod tests {
         let two = Table { rows: 2, columns: vec![numbers("a"), other], ..Table::default() };
         let tables = vec![(file("x"), one), (file("y"), two)];
         let planned = |columns: Option<&[String]>| {
-            plan(&uri(), tables.clone(), columns, Missing::Error, &mut Vec::new())
+            plan(&uri(), tables.clone(), columns, Missing::Error, &mut LeftOuts::default())
         };
         let why = planned(None).expect_err("two types").to_string();
         assert!(why.contains("column 'b' is int64 [] in 'x' and int32 [] in 'y'"), "{why}");
@@ -544,11 +544,11 @@ mod tests {
         let whole = Table { rows: 2, columns: vec![numbers("a")], ..Table::default() };
         let none = Table { rows: 1 << 60, ..Table::default() };
         let other = Table { rows: 1 << 60, columns: vec![numbers("b")], ..Table::default() };
-        let mut left_out = Vec::new();
+        let mut left_out = LeftOuts::default();
         let tables = vec![(file("x"), whole.clone()), (file("y"), none)];
         let planned = plan(&uri(), tables, None, Missing::Empty, &mut left_out);
         assert_eq!(planned.expect("one file").groups.len(), 1);
-        assert_eq!(left_out, [LeftOut::object("y", "has no column that can be read")]);
+        assert_eq!(*left_out, [LeftOut::object("y", "has no column that can be read")]);
         let tables = vec![(file("x"), whole), (file("y"), other)];
         let why = plan(&uri(), tables, None, Missing::Skip, &mut left_out).err();
         let why = why.expect("too many places").to_string();
@@ -567,12 +567,12 @@ mod tests {
         };
         for missing in [Missing::Error, Missing::Empty, Missing::Skip] {
             let tables = vec![(file("x"), whole.clone()), (file("y"), with_nulls.clone())];
-            let mut left_out = Vec::new();
+            let mut left_out = LeftOuts::default();
             let plan = plan(&uri(), tables, None, missing, &mut left_out).expect("one column");
             let names: Vec<&str> = plan.tensors.iter().map(|spec| &*spec.name).collect();
             assert_eq!(names, ["a"]);
             assert_eq!(plan.groups.iter().map(|group| group.rows).sum::<u64>(), 4);
-            assert_eq!(left_out, [LeftOut::tensor("y", "b", "has nulls")]);
+            assert_eq!(*left_out, [LeftOut::tensor("y", "b", "has nulls")]);
         }
     }
 }
