@@ -69,6 +69,9 @@ pub(crate) enum Physical {
     Bytes,
     /// As many bytes as an element of the column.
     Fixed,
+    /// A time: nanoseconds of a day in 8 bytes, and the number of the day in 4. Rows have
+    /// nanoseconds since 1970.
+    I96,
 }
 
 /// What of the values a column holds.
@@ -194,8 +197,16 @@ impl Block {
 }
 
 impl Physical {
-    const ALL: [Self; 7] =
-        [Self::Bool, Self::I32, Self::I64, Self::F32, Self::F64, Self::Bytes, Self::Fixed];
+    const ALL: [Self; 8] = [
+        Self::Bool,
+        Self::I32,
+        Self::I64,
+        Self::F32,
+        Self::F64,
+        Self::Bytes,
+        Self::Fixed,
+        Self::I96,
+    ];
 
     /// Returns the type with this number in a Parquet file.
     pub(crate) fn of_parquet(number: i64) -> Option<Self> {
@@ -203,6 +214,7 @@ impl Physical {
             0 => Self::Bool,
             1 => Self::I32,
             2 => Self::I64,
+            3 => Self::I96,
             4 => Self::F32,
             5 => Self::F64,
             6 => Self::Bytes,
@@ -217,6 +229,7 @@ impl Physical {
             Self::Bool | Self::Bytes => None,
             Self::I32 | Self::F32 => Some(4),
             Self::I64 | Self::F64 => Some(8),
+            Self::I96 => Some(12),
             Self::Fixed => Some(scalar_bytes),
         }
     }
@@ -244,7 +257,7 @@ mod tests {
         for block in [block, Block::Zeros, Block::Ones] {
             assert_eq!(Block::from_bytes(block.to_bytes(), &[]), Some(block));
         }
-        for (at, bad) in [(0, 99), (1, 7), (2, 3), (2, 5), (4, 4), (5, 1)] {
+        for (at, bad) in [(0, 99), (1, 8), (2, 3), (2, 5), (4, 4), (5, 1)] {
             let mut bytes = block.to_bytes();
             bytes[at] = bad;
             assert_eq!(Block::from_bytes(bytes, &[]), None, "byte {at}");

@@ -82,7 +82,12 @@ impl ChunkReader {
             _ => wanted.scalar_bytes,
         };
         let most = block.physical.bytes(element).unwrap_or(1);
-        if block.physical != Physical::Bytes && (element == 0 || element > most) {
+        let fits = match block.physical {
+            Physical::Bytes => true,
+            Physical::I96 if block.aspect == Aspect::Values => element == 8,
+            _ => (1..=most).contains(&element),
+        };
+        if !fits {
             return Err(malformed("values of another type than its column"));
         }
         let bytes = usize::try_from(element).expect("a value is in memory");

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use larder_base::limits;
 
 use super::footer::{Annotation, Element, Repetition};
-use crate::{Dtype, Fault, Logical, block::Physical, shown};
+use crate::{Dtype, Fault, Logical, TimeUnit, block::Physical, shown};
 
 /// Most levels of a schema.
 const DEPTH_MAX: usize = 16;
@@ -190,10 +190,8 @@ impl Place {
 
 /// Returns the values of a leaf that is no list.
 fn values(element: &Element, number: i64) -> Result<Shape, String> {
-    let physical = Physical::of_parquet(number).ok_or_else(|| match number {
-        3 => "is an INT96 timestamp, which Parquet gave up: write INT64".to_owned(),
-        _ => format!("has the unknown type {number}"),
-    })?;
+    let physical = Physical::of_parquet(number);
+    let physical = physical.ok_or_else(|| format!("has the unknown type {number}"))?;
     if element.annotation == Annotation::Decimal {
         return Err("is a decimal: not yet".to_owned());
     }
@@ -214,7 +212,7 @@ fn values(element: &Element, number: i64) -> Result<Shape, String> {
         (Physical::I64, Annotation::Integer { is_signed: false, .. }) => {
             (Dtype::U64, Vec::new(), false)
         }
-        (Physical::I64, _) => (Dtype::I64, Vec::new(), false),
+        (Physical::I64 | Physical::I96, _) => (Dtype::I64, Vec::new(), false),
         (Physical::F32, _) => (Dtype::F32, Vec::new(), false),
         (Physical::F64, _) => (Dtype::F64, Vec::new(), false),
         (Physical::Bytes, _) => (Dtype::U8, Vec::new(), true),
@@ -231,6 +229,7 @@ fn values(element: &Element, number: i64) -> Result<Shape, String> {
     };
     let logical = match element.annotation {
         Annotation::Meaning(logical) if logical.fits(dtype) => logical,
+        _ if physical == Physical::I96 => Logical::Timestamp(TimeUnit::Nanosecond),
         _ if matches!(physical, Physical::Bytes) => Logical::Bytes,
         _ if element.annotation == Annotation::Float16 => Logical::Number,
         _ if matches!(physical, Physical::Fixed) => Logical::Bytes,

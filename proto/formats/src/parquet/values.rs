@@ -34,7 +34,13 @@ impl Type {
 
     /// Appends a value of the file as rows hold it: without the upper bytes of a narrow integer.
     fn put(self, value: &[u8], out: &mut Vec<u8>) {
-        out.extend_from_slice(&value[..self.bytes]);
+        match (self.physical, value.split_first_chunk()) {
+            (Physical::I96, Some((nanoseconds, day))) => {
+                let day = day.first_chunk().map_or(0, |day| u32::from_le_bytes(*day));
+                out.extend_from_slice(&since_1970(i64::from_le_bytes(*nanoseconds), day));
+            }
+            _ => out.extend_from_slice(&value[..self.bytes]),
+        }
     }
 
     /// Appends plain values.
@@ -47,6 +53,15 @@ impl Type {
         }
         Ok(())
     }
+}
+
+/// Returns the nanoseconds from 1970 to a time of a Julian day. Like other readers', they wrap
+/// beyond the years 1677 to 2262.
+fn since_1970(nanoseconds: i64, julian_day: u32) -> [u8; 8] {
+    const JULIAN_DAY_1970: i64 = 2_440_588;
+    const DAY_NANOSECONDS: i64 = 86_400_000_000_000;
+    let days = i64::from(julian_day) - JULIAN_DAY_1970;
+    days.wrapping_mul(DAY_NANOSECONDS).wrapping_add(nanoseconds).to_le_bytes()
 }
 
 /// The values of a dictionary.
@@ -146,7 +161,7 @@ impl<'a> Values<'a> {
                 let (prefixes, last) = (Deltas::new(bytes)?, Vec::new());
                 Self::Prefixes(Box::new(Prefixes { prefixes, suffixes, bytes: rest, last }))
             }
-            (9, Physical::Bool | Physical::Bytes) | (3..=7, _) => {
+            (9, Physical::Bool | Physical::Bytes | Physical::I96) | (3..=7, _) => {
                 return Err(malformed("an encoding that its type does not have"));
             }
             (9, _) => Self::Split(bytes, 0),

@@ -94,6 +94,8 @@ def raw(kind: pa.DataType, row: Any) -> bytes:
         return (row or "").encode()
     if pa.types.is_binary(kind):
         return row or b""
+    if pa.types.is_timestamp(kind):
+        return np.int64(pa.scalar(row, kind).value or 0).tobytes()
     return np.array([row or 0], kind.to_pandas_dtype()).tobytes()
 
 
@@ -187,6 +189,9 @@ def main() -> None:
         }
     )
     pq.write_table(many.replace_schema_metadata({"note": "kept"}), ROOT / "left_out.parquet")
+    times = [None if row % 7 == 3 else 10**16 * row - 3 * 10**17 + row for row in range(ROWS)]
+    times = pa.table({"time": pa.array(times, pa.timestamp("ns"))})
+    expected["int96"] = write("int96", times, use_deprecated_int96_timestamps=True)
     names = pa.table([pa.array([row, row + 1]) for row in range(5)], ["a", "", "b", "a", "a"])
     pq.write_table(names, ROOT / "names.parquet")
     expected["brotli"] = write("brotli", table(["int64", "few"]), compression="brotli")

@@ -7,7 +7,9 @@ mod bad;
 use std::{alloc::System, collections::BTreeMap};
 
 use cap::Cap;
-use larder_formats::{Blocks, Column, Dtype, Fault, ParquetScan, Rows, RowsWanted, Scan, Table};
+use larder_formats::{
+    Blocks, Column, Dtype, Fault, Logical, ParquetScan, Rows, RowsWanted, Scan, Table, TimeUnit,
+};
 use serde_json::Value;
 
 #[global_allocator]
@@ -71,8 +73,8 @@ fn sha256(bytes: &[u8]) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-const FILES: [&str; 8] =
-    ["snappy", "zstd", "gzip", "lz4", "deltas", "groups", "datasets", "brotli"];
+const FILES: [&str; 9] =
+    ["snappy", "zstd", "gzip", "lz4", "deltas", "groups", "datasets", "brotli", "int96"];
 
 #[test]
 fn rows_are_those_of_pyarrow_and_datasets() {
@@ -157,6 +159,14 @@ fn columns_that_share_a_name_or_have_none_are_left_out() {
     let left_out =
         [("a", "is the name of several columns: give each its own"), ("", "has no name")];
     assert_eq!(table.left_out, left_out.map(|(name, why)| (name.to_owned(), why.to_owned())));
+}
+
+#[test]
+fn times_of_96_bits_are_nanoseconds() {
+    let table = scan(&fixture("int96.parquet"), None, 9).unwrap();
+    let time = &table.columns[0];
+    let logical = Logical::Timestamp(TimeUnit::Nanosecond);
+    assert_eq!((&*time.name, time.dtype, time.logical), ("time", Dtype::I64, logical));
 }
 
 #[test]
