@@ -325,6 +325,35 @@ def test_bytes_behind_the_end_of_a_tar_are_told(tmp_path: Path) -> None:
     assert report.samples == len(names) == 1, "as webdataset reads it"
 
 
+def test_arrays_in_fortran_order_are_left_out_with_the_remedy(tmp_path: Path) -> None:
+    table = np.asfortranarray(np.arange(12.0).reshape(4, 3))
+    np.save(tmp_path / "table.npy", table)
+    uri = f"file://{tmp_path}"
+    with pytest.raises(larder.NotFound, match=r"save np.ascontiguousarray\(array\)"):
+        larder.index(uri)
+    np.save(tmp_path / "table.npy", np.ascontiguousarray(table))
+    np.save(tmp_path / "other.npy", table)
+    report = larder.index(uri)
+    assert list(report.tensors) == ["table"]
+    assert [name for name, _, _ in report.left_out] == ["other.npy"]
+    np.testing.assert_array_equal(larder.open(uri, cluster="none")[2]["table"], table[2])
+
+
+def test_tokens_begin_behind_their_header(tmp_path: Path) -> None:
+    header = np.zeros(256, "<i4")
+    header[:3] = 20240520, 1, 1000
+    tokens = np.arange(1000, dtype="<u2")
+    (tmp_path / "train.bin").write_bytes(header.tobytes() + tokens.tobytes())
+    uri = f"file://{tmp_path}"
+    with pytest.raises(larder.DataLoss, match="says that tokens are uint16 and not uint32"):
+        larder.index(uri, dtype="uint32", window=100)
+    for offset in [None, 1024]:
+        assert larder.index(uri, dtype="uint16", window=100, offset=offset).samples == 10
+        rows = larder.open(uri, cluster="none").take(range(10))["tokens"]
+        np.testing.assert_array_equal(rows.reshape(-1), tokens)
+    assert larder.index(uri, dtype="uint16", window=100, offset=0).samples == 15
+
+
 def test_largest_format_is_the_dataset(tmp_path: Path) -> None:
     write_tar(tmp_path / "x.tar", {"a.txt": b"1" * 9000})
     np.save(tmp_path / "y.npy", np.zeros(10))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import string
 import subprocess
 from collections.abc import Callable
@@ -19,6 +20,9 @@ import larder
 from harness import BINARIES, Node, S3Server
 
 FULL = "LARDER_TEST_FULL" in os.environ
+
+#: Small files by other writers than pyarrow.
+WRITTEN = Path(__file__).parents[3] / "proto/formats/tests/files/parquet_writers"
 
 TYPES: dict[str, pa.DataType] = {
     "few": pa.string(),
@@ -257,8 +261,49 @@ def test_a_page_that_cannot_be_decoded_is_an_error_that_names_it(tmp_path: Path)
     larder.index(uri)
     for cluster in ["none", None]:
         ds = larder.open(uri, cluster=cluster)
-        with pytest.raises(larder.Error, match=r"'n' in bytes .*: page is damaged"):
+        with pytest.raises(larder.DataLoss, match=r"'n' in bytes .*: page is damaged") as raised:
             ds.take([0])
+        assert "write the file again" in str(raised.value)
+        assert "index" not in str(raised.value)
+
+
+@pytest.mark.parametrize("path", sorted(WRITTEN.glob("*.parquet")), ids=lambda path: path.stem)
+def test_files_of_other_writers_have_the_rows_of_pyarrow(
+    path: Path, s3: S3Server, opened: Callable[[str], larder.Dataset]
+) -> None:
+    folder = s3.folder / "data" / path.stem
+    folder.mkdir(exist_ok=True)
+    shutil.copy(path, folder)
+    check(opened(f"s3://data/{path.stem}"), pq.read_table(path), list(range(60)))
+
+
+def test_damaged_files_are_left_out_on_request(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ["a", "b", "c"]:
+        pq.write_table(pa.table({"n": [1, 2]}), folder / f"{name}.parquet")
+    (folder / "b.parquet").write_bytes((folder / "c.parquet").read_bytes()[:-9])
+    uri = f"file://{folder}"
+    with pytest.raises(larder.DataLoss, match="b.parquet: footer: is missing"):
+        larder.index(uri)
+    report = larder.index(uri, bad="skip")
+    assert report.samples == 4
+    [(name, column, why)] = report.left_out
+    assert (name, column) == ("b.parquet", None)
+    assert why.startswith("is damaged: footer: is missing")
+    with pytest.raises(larder.InvalidArgument, match="bad='drop' is not known"):
+        larder.index(uri, bad="drop")
+
+
+def test_columns_without_a_name_of_their_own_are_left_out(tmp_path: Path) -> None:
+    named = pa.table([pa.array([row]) for row in range(4)], ["a", "", "b", "b"])
+    pq.write_table(named, tmp_path / "a.parquet")
+    report = larder.index(f"file://{tmp_path}")
+    assert list(report.tensors) == ["a"]
+    assert report.left_out == [
+        ("a.parquet", "", "has no name"),
+        ("a.parquet", "b", "is the name of several columns: give each its own"),
+    ]
 
 
 def test_cold_parquet_takes_few_requests(s3: S3Server, start_node: Callable[..., Node]) -> None:
