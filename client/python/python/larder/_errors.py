@@ -98,15 +98,16 @@ Error.__module__ = "larder"
 #: A command that indexes an address, with its flags.
 _INDEX = re.compile(r"larder dataset index (\w+://[^\s;,)]+)((?: --[a-z-]+ [^\s;,)-][^\s;,)]*)*)")
 
-#: Flags of the command line that a message names alone, and the arguments of Python.
-_FLAGS = {
-    "--key": "key=",
-    "--checksum": "checksum=True",
-    "--cluster": "cluster=",
-    "--memory": "memory",
-    "--offset": "offset=",
-    "--shard-bytes": "shard_bytes=",
-}
+#: Flags of the command line that a message names alone and that are no arguments of that name.
+_FLAGS = {"--checksum": "checksum=True", "--memory": "memory"}
+
+#: The flags that are arguments of Python, with a value that is one word or a placeholder in
+#: capitals. Prose behind a flag is no value.
+_ARGUMENTS = re.compile(
+    r"--(bad|between|cluster|columns?|dtype|format(?! env)|include|key|manifest|missing|offset|sample"
+    r"|shard-bytes|stride|tag|window)(?![\w-])"
+    r"(?: (?P<value>[A-Z]{2,}|http://[^\s;,)]+|empty|error|file|rows|skip|u?int(?:8|16|32|64)|[0-9]+)(?!\w))?"
+)
 
 
 def in_words_of_python(text: str) -> str:
@@ -120,10 +121,16 @@ def in_words_of_python(text: str) -> str:
             arguments.append(f"{name}={value}" if value.isdigit() else f'{name}="{value}"')
         return f"larder.index({', '.join(arguments)})"
 
+    def argument(flag: re.Match[str]) -> str:
+        name, value = flag[1].replace("-", "_"), flag["value"]
+        if value is None or value.isdigit():
+            return f"{name}={value or ''}"
+        return f'{name}="{value}"'
+
     text = _INDEX.sub(call, text)
-    for flag, argument in _FLAGS.items():
-        text = re.sub(rf"{flag}(?![\w-])", argument, text)
-    return text
+    for alone, instead in _FLAGS.items():
+        text = re.sub(rf"{alone}(?![\w-])", instead, text)
+    return _ARGUMENTS.sub(argument, text)
 
 
 def from_kind(kind: str, what: str, why: str | None, hint: str | None) -> Error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from larder import _arguments, _larder
 from larder._dataset import TensorSpec, specs
+from larder._errors import in_words_of_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,5 +132,10 @@ def index(
         },
         progress,
     )
-    facts = {"tensors": specs(report["tensors"]), "reasons": dict(report["reasons"])}
-    return IndexReport(**{**report, **facts})
+    said = in_words_of_python
+    words = {
+        "left_out": [(object, tensor, said(why)) for object, tensor, why in report["left_out"]],
+        "reasons": {said(why): count for why, count in report["reasons"]},
+        "warnings": list(map(said, report["warnings"])),
+    }
+    return IndexReport(**{**report, **words, "tensors": specs(report["tensors"])})
