@@ -34,6 +34,8 @@ pub enum Block {
 pub struct ChunkBlock {
     pub(crate) codec: Codec,
     pub(crate) physical: Physical,
+    /// How numbers become text, if they are decimals.
+    pub(crate) decimal: Option<Decimal>,
     pub(crate) aspect: Aspect,
     /// The level of a value that is there.
     pub(crate) definition_max: u8,
@@ -55,6 +57,15 @@ pub struct RecipeBlock {
     pub(crate) own: u32,
     /// Bytes of the range after decompression.
     pub(crate) decoded_bytes: u32,
+}
+
+/// Decimals: whole numbers in the file, text in the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Decimal {
+    /// Digits behind the point.
+    pub(crate) scale: u8,
+    /// Bytes of a number of [`Physical::Fixed`].
+    pub(crate) bytes: u8,
 }
 
 /// The type of a value in the file.
@@ -126,6 +137,9 @@ impl Block {
                 bytes[1] = chunk.physical as u8;
                 bytes[2] = chunk.aspect as u8;
                 (bytes[3], bytes[4]) = (chunk.definition_max, chunk.list_definition);
+                if let Some(decimal) = chunk.decimal {
+                    (bytes[5], bytes[6]) = (decimal.scale.saturating_add(1), decimal.bytes);
+                }
                 bytes[8..12].copy_from_slice(&chunk.values.to_le_bytes());
                 bytes[12..].copy_from_slice(&chunk.decoded_bytes.to_le_bytes());
             }
@@ -156,6 +170,10 @@ impl Block {
             aspect => Self::Chunk(ChunkBlock {
                 codec: Codec::from_code(bytes[0])?,
                 physical: *Physical::ALL.get(usize::from(bytes[1]))?,
+                decimal: match bytes[5] {
+                    0 => None,
+                    more => Some(Decimal { scale: more - 1, bytes: bytes[6] }),
+                },
                 aspect: *Aspect::ALL.get(usize::from(aspect))?,
                 definition_max: bytes[3],
                 list_definition: bytes[4],
@@ -248,6 +266,7 @@ mod tests {
         let block = Block::Chunk(ChunkBlock {
             codec: Codec::Zstd,
             physical: Physical::Fixed,
+            decimal: Some(Decimal { scale: 2, bytes: 16 }),
             aspect: Aspect::Validity,
             definition_max: 3,
             list_definition: 2,
@@ -257,7 +276,7 @@ mod tests {
         for block in [block, Block::Zeros, Block::Ones] {
             assert_eq!(Block::from_bytes(block.to_bytes(), &[]), Some(block));
         }
-        for (at, bad) in [(0, 99), (1, 8), (2, 3), (2, 5), (4, 4), (5, 1)] {
+        for (at, bad) in [(0, 99), (1, 8), (2, 3), (2, 5), (4, 4), (5, 0), (7, 1)] {
             let mut bytes = block.to_bytes();
             bytes[at] = bad;
             assert_eq!(Block::from_bytes(bytes, &[]), None, "byte {at}");

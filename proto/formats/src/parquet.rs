@@ -13,10 +13,11 @@
 //! compared as they are read, so damaged pages give a fault.
 //!
 //! Thread rule: plain values, without locks. Non-goals: page indexes, bloom filters, encryption,
-//! decimals, maps, lists of anything but numbers.
+//! maps, lists of anything but numbers.
 
 mod chunk;
 mod column;
+mod decimals;
 mod deltas;
 mod fixed_lists;
 mod footer;

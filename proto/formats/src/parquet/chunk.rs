@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Fault, RowsWanted,
-    block::{Aspect, ChunkBlock, Codec, Decompressor, Physical, Put},
+    block::{Aspect, ChunkBlock, Codec, Decimal, Decompressor, Physical, Put},
 };
 
 /// Values that are decoded at once.
@@ -76,20 +76,8 @@ impl ChunkReader {
         wanted: RowsWanted,
         with_bytes: bool,
     ) -> Result<Self, Fault> {
-        let is_list = block.list_definition > 0;
-        let element = match (is_list, wanted.row_bytes) {
-            (false, Some(row_bytes)) if block.aspect == Aspect::Values => row_bytes,
-            _ => wanted.scalar_bytes,
-        };
-        let most = block.physical.bytes(element).unwrap_or(1);
-        let fits = match block.physical {
-            Physical::Bytes => true,
-            Physical::I96 if block.aspect == Aspect::Values => element == 8,
-            _ => (1..=most).contains(&element),
-        };
-        if !fits {
-            return Err(malformed("values of another type than its column"));
-        }
+        let element = value_bytes(block, wanted);
+        let element = element.ok_or_else(|| malformed("values of another type than its column"))?;
         let bytes = usize::try_from(element).expect("a value is in memory");
         Ok(Self {
             block: *block,
@@ -300,13 +288,16 @@ impl ChunkReader {
         buffers.out.clear();
         buffers.expanded.clear();
         buffers.lengths.clear();
-        let taken = match (values, self.block.list_definition > 0) {
-            (None, _) => self.validity(count, &mut buffers, put),
-            (Some(values), true) => self.lists(present, values, &mut buffers, put),
-            (Some(values), false) if self.kind.physical == Physical::Bytes => {
+        let taken = match (values, self.block.list_definition > 0, self.block.decimal) {
+            (None, ..) => self.validity(count, &mut buffers, put),
+            (Some(values), true, _) => self.lists(present, values, &mut buffers, put),
+            (Some(values), false, Some(decimal)) => {
+                self.decimals((count, present), decimal, values, &mut buffers, put)
+            }
+            (Some(values), false, None) if self.kind.physical == Physical::Bytes => {
                 self.texts(count, present, values, &mut buffers, put)
             }
-            (Some(values), false) => self.numbers(count, present, values, &mut buffers, put),
+            (Some(values), false, None) => self.numbers(count, present, values, &mut buffers, put),
         };
         self.buffers = buffers;
         taken
@@ -372,15 +363,38 @@ impl ChunkReader {
         let (with_bytes, max) = (self.with_bytes, u32::from(self.block.definition_max));
         let mut collected = Collected { out, lengths, put: with_bytes.then_some(&mut *put) };
         values.read_texts(present, scratch, |text| collected.push(text))?;
-        if present == count {
-            return put(out, lengths);
+        put_texts(out, lengths, present, (definitions, max), scratch, put)
+    }
+
+    /// Hands over the texts of decimals.
+    fn decimals(
+        &mut self,
+        (count, present): (usize, usize),
+        decimal: Decimal,
+        values: &mut Values<'_>,
+        buffers: &mut Buffers,
+        put: &mut Put<'_>,
+    ) -> Result<(), Fault> {
+        self.rows_done(count)?;
+        self.nulls += (count - present) as u64;
+        let Buffers { definitions, scratch, out, expanded, lengths, .. } = buffers;
+        let physical = self.kind.physical;
+        let mut push = |value: &[u8]| {
+            let begin = expanded.len();
+            let long = || malformed("a decimal of more than 16 bytes");
+            decimal.put(physical, value, expanded).ok_or_else(long)?;
+            lengths.push(u32::try_from(expanded.len() - begin).expect("few digits"));
+            Ok(())
+        };
+        if physical == Physical::Bytes {
+            values.read_texts(present, scratch, &mut push)?;
+        } else {
+            values.read_numbers(self.kind, present, scratch, out)?;
+            out.chunks_exact(self.kind.bytes).try_for_each(push)?;
         }
-        // Nulls are empty. Their lengths go between the others.
-        let mut known = lengths.iter();
-        scratch.clear();
-        let length = |&level: &u32| known.next_if(level == max).copied().unwrap_or(0);
-        scratch.extend(definitions.iter().map(length));
-        put(out, scratch)
+        let text = if self.with_bytes { &expanded[..] } else { &[] };
+        let max = u32::from(self.block.definition_max);
+        put_texts(text, lengths, present, (definitions, max), scratch, put)
     }
 
     fn lists(
@@ -464,6 +478,45 @@ impl ChunkReader {
         self.rows_left = left.ok_or_else(|| malformed("more rows than its row group"))?;
         Ok(())
     }
+}
+
+/// Hands over texts. Nulls are empty: their lengths go between those of the texts.
+fn put_texts(
+    text: &[u8],
+    lengths: &[u32],
+    present: usize,
+    (definitions, max): (&[u32], u32),
+    scratch: &mut Vec<u32>,
+    put: &mut Put<'_>,
+) -> Result<(), Fault> {
+    if definitions.is_empty() || present == definitions.len() {
+        return put(text, lengths);
+    }
+    let mut known = lengths.iter();
+    scratch.clear();
+    let length = |&level: &u32| known.next_if(level == max).copied().unwrap_or(0);
+    scratch.extend(definitions.iter().map(length));
+    put(text, scratch)
+}
+
+/// Returns the bytes of a value in a row; of a decimal, those in the file. `None` if the column
+/// does not have such values.
+fn value_bytes(block: &ChunkBlock, wanted: RowsWanted) -> Option<u64> {
+    let (is_list, is_value) = (block.list_definition > 0, block.aspect == Aspect::Values);
+    if let Some(decimal) = block.decimal.filter(|_| is_value) {
+        let is_text = wanted.row_bytes.is_none() && !is_list;
+        return decimal.stored_bytes(block.physical).filter(|_| is_text);
+    }
+    let element = match wanted.row_bytes {
+        Some(row_bytes) if is_value && !is_list => row_bytes,
+        _ => wanted.scalar_bytes,
+    };
+    let fits = match block.physical {
+        Physical::Bytes => true,
+        Physical::I96 if is_value => element == 8,
+        physical => (1..=physical.bytes(element).unwrap_or(1)).contains(&element),
+    };
+    fits.then_some(element)
 }
 
 /// Advances only where a condition holds.

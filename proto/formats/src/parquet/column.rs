@@ -95,6 +95,7 @@ impl ColumnScan {
         let block = ChunkBlock {
             codec,
             physical: self.shape.physical,
+            decimal: self.shape.decimal,
             aspect: Aspect::Values,
             definition_max: self.leaf.definition_max,
             list_definition: self.leaf.list_definition,
@@ -124,7 +125,7 @@ impl ColumnScan {
             (Codec::None, _) => chunk.stored_bytes,
             _ if is_plausible => chunk.decoded_bytes,
             // The scan reads the pages, so it learns their sizes.
-            (_, Physical::Bytes) => CHUNK_BYTES_MAX,
+            _ if self.shape.ragged && self.leaf.list_definition == 0 => CHUNK_BYTES_MAX,
             (_, physical) => {
                 let is_list = self.leaf.list_definition > 0;
                 let elements = if is_list { 1 } else { self.shape.shape.iter().product() };

@@ -51,7 +51,10 @@ pub(super) enum Annotation {
     None,
     List,
     Map,
-    Decimal,
+    Decimal {
+        /// Digits behind the point.
+        scale: i64,
+    },
     Float16,
     /// All values are null.
     Null,
@@ -131,7 +134,7 @@ impl Footer {
 
 impl Element {
     fn parse(reader: &mut Reader<'_>) -> Result<Self, Fault> {
-        let (mut element, mut logical) = (Self::default(), None);
+        let (mut element, mut logical, mut scale) = (Self::default(), None, 0);
         reader.fields(|reader, field, kind| match field {
             1 => reader.integer(kind).map(|physical| element.physical = Some(physical)),
             2 => reader.count(kind).map(|bytes| element.type_bytes = bytes),
@@ -156,10 +159,14 @@ impl Element {
             }
             5 => reader.count(kind).map(|children| element.children = children),
             6 => reader.integer(kind).map(|number| element.annotation = converted(number)),
+            7 => reader.integer(kind).map(|digits| scale = digits),
             10 => logical_type(reader, kind).map(|annotation| logical = annotation),
             _ => reader.skip(kind),
         })?;
-        element.annotation = logical.unwrap_or(element.annotation);
+        element.annotation = match logical.unwrap_or(element.annotation) {
+            Annotation::Decimal { .. } if logical.is_none() => Annotation::Decimal { scale },
+            annotation => annotation,
+        };
         Ok(element)
     }
 }
@@ -171,7 +178,7 @@ fn converted(number: i64) -> Annotation {
         0 | 4 => Annotation::Meaning(Logical::Text),
         1 | 2 => Annotation::Map,
         3 => Annotation::List,
-        5 => Annotation::Decimal,
+        5 => Annotation::Decimal { scale: 0 },
         6 => Annotation::Meaning(Logical::Date),
         7 => Annotation::Meaning(Logical::Time(TimeUnit::Millisecond)),
         8 => Annotation::Meaning(Logical::Time(TimeUnit::Microsecond)),
@@ -209,7 +216,15 @@ fn logical_type(reader: &mut Reader<'_>, kind: Kind) -> Result<Option<Annotation
             }
             2 => Some(Annotation::Map),
             3 => Some(Annotation::List),
-            5 => Some(Annotation::Decimal),
+            5 => {
+                let mut scale = 0;
+                reader.fields(|reader, field, kind| match field {
+                    1 => reader.integer(kind).map(|digits| scale = digits),
+                    _ => reader.skip(kind),
+                })?;
+                found = Some(Annotation::Decimal { scale });
+                return Ok(());
+            }
             15 => Some(Annotation::Float16),
             10 => {
                 let (mut bits, mut is_signed) = (0, true);

@@ -13,8 +13,15 @@ use std::collections::HashMap;
 
 use larder_base::limits;
 
-use super::footer::{Annotation, Element, Repetition};
-use crate::{Dtype, Fault, Logical, TimeUnit, block::Physical, shown};
+use super::{
+    decimals::DIGITS_MAX,
+    footer::{Annotation, Element, Repetition},
+};
+use crate::{
+    Dtype, Fault, Logical, TimeUnit,
+    block::{Decimal, Physical},
+    shown,
+};
 
 /// Most levels of a schema.
 const DEPTH_MAX: usize = 16;
@@ -37,6 +44,8 @@ pub(super) struct Leaf {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) physical: Physical,
+    /// How numbers become text, if they are decimals.
+    pub(super) decimal: Option<Decimal>,
     pub(super) dtype: Dtype,
     pub(super) logical: Logical,
     /// The shape of a row; of a ragged row, that of an element.
@@ -192,8 +201,8 @@ impl Place {
 fn values(element: &Element, number: i64) -> Result<Shape, String> {
     let physical = Physical::of_parquet(number);
     let physical = physical.ok_or_else(|| format!("has the unknown type {number}"))?;
-    if element.annotation == Annotation::Decimal {
-        return Err("is a decimal: not yet".to_owned());
+    if let Annotation::Decimal { scale } = element.annotation {
+        return decimals(element, physical, scale);
     }
     let (dtype, shape, ragged) = match (physical, element.annotation) {
         (Physical::Bool, _) => (Dtype::Bool, Vec::new(), false),
@@ -235,5 +244,17 @@ fn values(element: &Element, number: i64) -> Result<Shape, String> {
         _ if matches!(physical, Physical::Fixed) => Logical::Bytes,
         _ => Logical::of(dtype),
     };
-    Ok(Shape { physical, dtype, logical, shape, ragged })
+    Ok(Shape { physical, decimal: None, dtype, logical, shape, ragged })
+}
+
+/// Returns the values of a leaf of decimals: their text.
+fn decimals(element: &Element, physical: Physical, scale: i64) -> Result<Shape, String> {
+    let bytes = if physical == Physical::Fixed { element.type_bytes } else { 0 };
+    let (scale, bytes) = (u8::try_from(scale), u8::try_from(bytes));
+    let decimal = scale.ok().zip(bytes.ok()).map(|(scale, bytes)| Decimal { scale, bytes });
+    let decimal = decimal.filter(|decimal| decimal.stored_bytes(physical).is_some());
+    let why = || format!("is a decimal of more than {DIGITS_MAX} digits: not yet");
+    let (decimal, dtype, logical) = (decimal.ok_or_else(why)?, Dtype::U8, Logical::Decimal);
+    let (decimal, shape) = (Some(decimal), Vec::new());
+    Ok(Shape { physical, decimal, dtype, logical, shape, ragged: true })
 }

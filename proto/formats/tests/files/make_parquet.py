@@ -94,6 +94,8 @@ def raw(kind: pa.DataType, row: Any) -> bytes:
         return (row or "").encode()
     if pa.types.is_binary(kind):
         return row or b""
+    if pa.types.is_decimal(kind):
+        return b"" if row is None else format(row, "f").encode()
     if pa.types.is_timestamp(kind):
         return np.int64(pa.scalar(row, kind).value or 0).tobytes()
     return np.array([row or 0], kind.to_pandas_dtype()).tobytes()
@@ -147,6 +149,19 @@ def by_datasets() -> Any:
     return columns(pq.read_table(path))
 
 
+def decimals() -> pa.Table:
+    """Decimals that fit 4, 8 and 16 bytes."""
+
+    def column(digits: int, scale: int) -> pa.Array:
+        numbers = [None, 0, 1, -1, 10**digits - 1, 1 - 10**digits]
+        numbers += [13**row * (-1) ** row % 10**digits for row in range(ROWS - len(numbers))]
+        scaled = (n if n is None else decimal.Decimal(n).scaleb(-scale) for n in numbers)
+        with decimal.localcontext(prec=40):
+            return pa.array(list(scaled), pa.decimal128(digits, scale))
+
+    return pa.table({"small": column(7, 2), "middle": column(18, 18), "large": column(38, 10)})
+
+
 def main() -> None:
     shutil.rmtree(ROOT, ignore_errors=True)
     ROOT.mkdir()
@@ -192,6 +207,10 @@ def main() -> None:
     times = [None if row % 7 == 3 else 10**16 * row - 3 * 10**17 + row for row in range(ROWS)]
     times = pa.table({"time": pa.array(times, pa.timestamp("ns"))})
     expected["int96"] = write("int96", times, use_deprecated_int96_timestamps=True)
+    expected["decimals"] = write("decimals", decimals())
+    expected["decimal_integers"] = write(
+        "decimal_integers", decimals(), store_decimal_as_integer=True, compression="none"
+    )
     names = pa.table([pa.array([row, row + 1]) for row in range(5)], ["a", "", "b", "a", "a"])
     pq.write_table(names, ROOT / "names.parquet")
     expected["brotli"] = write("brotli", table(["int64", "few"]), compression="brotli")
