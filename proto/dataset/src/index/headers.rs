@@ -39,8 +39,8 @@ pub(super) trait Format {
     fn parse(&self, bytes: &[u8], size_bytes: u64) -> Result<Self::Header, Fault>;
 }
 
-/// Reads the header of each file that is not left out, several at a time, in their order. Notes the version
-/// that the store answers with.
+/// Reads the header of each file that is not left out, several at a time, in their order. Notes
+/// the version that the store answers with.
 pub(super) async fn read_all<F: Format>(
     origin: &Origin,
     uri: &OriginUri,

@@ -37,6 +37,18 @@ impl Codec {
         self as u8
     }
 
+    /// Returns the most bytes that so many stored bytes can stand for, if the format bounds them.
+    pub(crate) fn bytes_max(self, stored: usize) -> usize {
+        let ratio = match self {
+            Self::None => 1,
+            Self::Snappy => 22,
+            Self::Lz4 | Self::Lz4Hadoop => 256,
+            Self::Gzip => 1033,
+            Self::Zstd | Self::Brotli => return usize::MAX,
+        };
+        stored.saturating_mul(ratio)
+    }
+
     pub(crate) fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }

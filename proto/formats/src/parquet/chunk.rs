@@ -170,6 +170,9 @@ impl ChunkReader {
                 false => Err(malformed("another size than its header says")),
             };
         }
+        if decoded > self.block.codec.bytes_max(stored.len()) {
+            return Err(malformed("a size that its stored bytes can't have"));
+        }
         page.resize(decoded, 0);
         let filled = self.buffers.decompressor.fill(self.block.codec, stored, page);
         filled.map_err(|why| Fault::new("page", why))?;

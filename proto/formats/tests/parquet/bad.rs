@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ALLOCATOR, FILES, fixture, make, scan};
+use super::{ALLOCATOR, FILES, fixture, make, read, scan};
 
 /// Most memory beside the file. The fixtures take less than a mebibyte.
 const MEMORY_MAX: usize = 64 << 20;
@@ -55,7 +55,9 @@ fn now() -> std::time::Instant {
 fn damaged_files_are_faults() {
     let full = std::env::var_os("LARDER_TEST_FULL").is_some();
     let (begun, mut random) = (now(), fastrand::Rng::with_seed(5));
-    let files = FILES.map(|name| fixture(&format!("{name}.parquet")));
+    let mut files = FILES.map(|name| fixture(&format!("{name}.parquet"))).to_vec();
+    let others = ["hyparquet", "parquetjs_snappy", "parquetjs_gzip", "fastparquet_lz4"];
+    files.extend(others.map(|name| read("parquet_writers", &format!("{name}.parquet"))));
     let (mut rounds, mut faults) = (0u64, 0u64);
     let goes_on = |rounds: u64| match full {
         true => begun.elapsed() < Duration::from_secs(FULL_SECONDS),
