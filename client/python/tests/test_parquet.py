@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import os
 import random
 import shutil
@@ -275,6 +276,23 @@ def test_files_of_other_writers_have_the_rows_of_pyarrow(
     folder.mkdir(exist_ok=True)
     shutil.copy(path, folder)
     check(opened(f"s3://data/{path.stem}"), pq.read_table(path), list(range(60)))
+
+
+def test_decimals_are_text_and_int96_a_time(
+    s3: S3Server, opened: Callable[[str], larder.Dataset]
+) -> None:
+    folder = s3.folder / "data" / "parquet-decimals"
+    folder.mkdir(exist_ok=True)
+    written = {
+        "price": pa.array([decimal.Decimal("1.50"), None, decimal.Decimal("-12.05")]),
+        "time": pa.array([10**18 + 1, 0, -1], pa.timestamp("ns")),
+    }
+    path = folder / "0.parquet"
+    pq.write_table(pa.table(written), path, use_deprecated_int96_timestamps=True)
+    rows = opened("s3://data/parquet-decimals").take([2, 1, 0])
+    assert rows["price"].tolist() == ["-12.05", "", "1.50"]
+    assert rows["price.valid"].tolist() == [True, False, True]
+    assert rows["time"].tolist() == [-1, 0, 10**18 + 1]
 
 
 def test_damaged_files_are_left_out_on_request(tmp_path: Path) -> None:
