@@ -9,22 +9,18 @@
 //! lines, small members of tars), or for checksums and keys.
 
 mod added;
-mod braces;
 mod checksum;
 mod formats;
 mod group;
 mod headers;
-mod include;
 mod keys;
 mod left_out;
-mod listed;
 mod npy;
 mod publish;
 mod ragged;
 mod safetensors;
 mod selection;
 mod tokens;
-mod warnings;
 mod windows;
 
 use std::{
@@ -43,15 +39,13 @@ pub use checksum::shard_checksum;
 pub(crate) use formats::format_of;
 pub use formats::{Format, Missing};
 use group::Plan;
-use include::Include;
 use larder_base::{Bytes, limits};
 use larder_formats::shown;
 use left_out::LeftOuts;
 pub use left_out::{Bad, LeftOut, LeftOutGroup, left_out_by_reason};
-pub use listed::{Verdict, verdicts};
 pub(crate) use publish::read_tag;
-use selection::Selection;
-pub use warnings::index_warnings;
+use selection::{Include, Selection};
+pub use selection::{Verdict, index_warnings, verdicts};
 pub use windows::WindowSpec;
 
 /// The options of indexing.
@@ -210,7 +204,7 @@ pub async fn index(
     check_options(options)?;
     let tag = options.tag.as_deref().unwrap_or(crate::DatasetRef::TAG_DEFAULT);
     let include = options.include()?;
-    let mut selection = listed::list(origin, uri, options, include.as_ref(), progress).await?;
+    let mut selection = selection::list(origin, uri, options, include.as_ref(), progress).await?;
     selection.left_out.treat(options.bad);
     let (mut plan, mut metadata) =
         Box::pin(plan(origin, uri, &mut selection, options, progress)).await?;

@@ -16,8 +16,8 @@
 //! file:    "ARROW1" 0 0, stream, footer, u32 length of the footer, "ARROW1"
 //! ```
 //!
-//! Thread rule: plain values, without locks. Non-goals: decimals, unions, intervals, run-end encoded
-//! values and list views. Columns of these are left out.
+//! Thread rule: plain values, without locks. Non-goals: decimals, unions, intervals, run-end
+//! encoded values and list views. Columns of these are left out.
 
 mod array;
 mod batch;
@@ -29,11 +29,9 @@ mod made;
 mod message;
 mod pending;
 mod places;
-mod rows;
 mod schema;
 mod state;
 mod table;
-mod text;
 mod tree;
 
 use std::{collections::HashMap, ops::Range, vec};
@@ -46,7 +44,7 @@ use self::{
 };
 use crate::{Fault, Forms, Scan, Table, scan::Reads, shown};
 
-pub(crate) use rows::make;
+pub(crate) use made::make;
 pub(crate) use tree::ARROW;
 
 /// Begins and ends a file.

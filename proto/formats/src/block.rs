@@ -7,6 +7,7 @@
 //! Thread rule: plain values. Non-goals: the formats themselves.
 
 mod codec;
+pub(crate) mod json;
 pub(crate) mod lz4;
 mod recipe;
 

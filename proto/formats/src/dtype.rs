@@ -1,6 +1,10 @@
 //! The types of an element: those of safetensors that fill whole bytes, which include numpy's.
 
+mod logical;
+
 use std::fmt;
+
+pub use logical::{Logical, TimeUnit};
 
 /// The type of one element. All are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

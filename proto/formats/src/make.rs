@@ -4,13 +4,16 @@
 //! Thread rule: all calls are synchronous, and nothing is shared. Memory: one page of the block,
 //! its dictionary, and some rows. Non-goals: I/O; decoding of pictures and sound.
 
+mod windows;
+
 use crate::{
     Block, Fault, RowsWanted,
     arrow::{self, ARROW},
     block::{Fields, Put, malformed, recipe},
     parquet,
-    windows::{self, WINDOWS},
 };
+use windows::WINDOWS;
+pub use windows::{Stretch, Windows, WindowsBuilder};
 
 /// Bound of the memory for a recipe itself, and for rows on their way.
 const SCRATCH_BYTES: u64 = 1 << 20;

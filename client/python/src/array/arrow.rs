@@ -5,8 +5,8 @@
 //!     └ Held: buffers of numpy, bits ◀── each array of the tree has a share, until it is released
 //! ```
 //!
-//! Arrow packs booleans and masks as bits, so these are copied: a bit for each byte. Text is checked
-//! here, because consumers rely on it.
+//! Arrow packs booleans and masks as bits, so these are copied: a bit for each byte. Text is
+//! checked here, because consumers rely on it.
 //!
 //! Thread rule: frozen. A consumer may release an array in any thread: the buffers take the
 //! interpreter for that, and are left alone if it has ended.

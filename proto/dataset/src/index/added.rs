@@ -10,9 +10,10 @@ use super::{
     extension,
     formats::{Format, format_of},
     group::{Candidate, Found},
-    include::Include,
     left_out::{LeftOuts, damaged_files},
-    npy, safetensors, selection, tokens,
+    npy, safetensors,
+    selection::{self, Include},
+    tokens,
 };
 use crate::{
     DatasetError, LeafFiles, Manifest, ObjectInfo, Origin, OriginError, OriginUri, Tensor,

@@ -7,20 +7,27 @@
 //!    leave beside data (`rules`) and empty objects are left out, each with a reason.
 //! 3. Of the rest, the format with the most bytes is the dataset, unless the user names one. Files
 //!    of that format are *data*. Files that describe data, such as an `index.json`, are *notes*.
-//! 4. Tables whose log says which files count, and the weights of a model, are refused.
+//! 4. Tables with a log that says which files count, and the weights of a model, are refused.
 //!
 //! Thread rule: plain values. Non-goals: what files hold; files that a note names (`formats`).
 
+mod braces;
+mod include;
+mod listed;
 mod refusals;
 mod rules;
+mod warnings;
 
 use super::{
     IndexOptions, LeftOut, LeftOuts, extension,
     formats::{Format, format_of, most_bytes, note_format},
-    include::Include,
     unknown_kind,
 };
 use crate::{DatasetError, ObjectInfo, OriginUri, origin::Listing};
+pub(super) use include::Include;
+pub(super) use listed::list;
+pub use listed::{Verdict, verdicts};
+pub use warnings::index_warnings;
 
 /// The verdicts on a listing, in the order of the keys.
 #[derive(Debug, Default)]

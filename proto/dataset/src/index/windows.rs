@@ -244,7 +244,7 @@ impl Documents<'_> {
     }
 }
 
-/// Joins rows that touch in a file into ranges of some megabytes, each with the lengths of its rows.
+/// Joins rows that touch in a file into ranges of some megabytes, each with its rows' lengths.
 fn stretches(spans: &Spans) -> Vec<(Range<u64>, Vec<u32>)> {
     let mut stretches: Vec<(Range<u64>, Vec<u32>)> = Vec::new();
     for (row, span) in spans.iter().enumerate() {

@@ -6,7 +6,7 @@
 //! rest of the key behind the listed prefix. [`marked_name`] reads them back. Then the object is
 //! left out by its name.
 //!
-//! Thread rule: plain values. Non-goals: pages of Azure, whose form differs.
+//! Thread rule: plain values. Non-goals: pages of Azure, which differ.
 
 use std::{fmt::Write as _, future::Future, pin::Pin, str};
 

@@ -3,6 +3,9 @@
 //! Thread rule: plain values over borrowed or decompressed bytes. Memory: the decompressed buffers.
 //! Non-goals: rows as a shard holds them (`rows`, `text`).
 
+pub(super) mod rows;
+pub(super) mod text;
+
 use std::{borrow::Cow, ops::Range};
 
 use super::{

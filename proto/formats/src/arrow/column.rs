@@ -1,4 +1,4 @@
-//! A column whose rows lie in the file, while the batches come in.
+//! A column of rows that lie in the file, while the batches come in.
 //!
 //! [`ColumnBuilder::add`] takes the place of a batch's rows. For rows of different lengths it
 //! returns the range of the batch's offsets, and [`ColumnBuilder::take_offsets`] takes their bytes.

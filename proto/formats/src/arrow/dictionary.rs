@@ -5,12 +5,11 @@
 use std::ops::Range;
 
 use super::{
-    array::Depth,
+    array::{Depth, rows::Rows},
     batch::Batch,
     flat::Table,
     layout::{Counts, NodeAt, put_nodes},
     pending::Pending,
-    rows::Rows,
     schema::{Field, Kind},
     tree::{ARROW, Tree, Values, encode},
 };

@@ -1,4 +1,4 @@
-//! A column whose rows must be made, while the batches come in: one block for each batch.
+//! A column of rows that must be made, while the batches come in: one block for each batch.
 //!
 //! A block is made of the buffers of a batch: bits that say which values are there, compressed
 //! bytes, places in a dictionary, or all buffers of a field that becomes JSON. If rows differ in
@@ -9,17 +9,16 @@
 use std::ops::Range;
 
 use super::{
-    array::Depth,
+    array::{Depth, Opening, fault, rows::Rows, text},
     batch::Batch,
     layout::Spec,
     pending::Pending,
-    rows::Rows,
-    text,
+    places::{Buffer, Places, decompress},
     tree::{ARROW, Dictionaries, Tree, encode},
 };
 use crate::{
-    Block, Blocks, Column, Dtype, Fault, Logical, PlacedBlock, Recipes, Rows as Places,
-    block::{Aspect, Fields, RecipeBlock, malformed},
+    Block, Blocks, Column, Dtype, Fault, Logical, PlacedBlock, Recipes, Rows as Kept, RowsWanted,
+    block::{Aspect, Fields, Put, RecipeBlock, malformed},
 };
 
 /// A file may decode to this many times its size, or to [`RATIO_FREE_BYTES`].
@@ -191,7 +190,7 @@ impl MadeBuilder {
             logical: Logical::Boolean,
             shape: Vec::new(),
             ragged: false,
-            rows: Places::Blocks(valid),
+            rows: Kept::Blocks(valid),
             absent: Vec::new(),
         };
         let flat = spec.flat.filter(|_| !self.is_json);
@@ -201,7 +200,7 @@ impl MadeBuilder {
         };
         let (blocks, lengths, recipes) = (self.blocks, self.lengths, self.recipes);
         let ragged = lengths.is_some();
-        let rows = Places::Blocks(Blocks { blocks, lengths, recipes, is_redundant: false });
+        let rows = Kept::Blocks(Blocks { blocks, lengths, recipes, is_redundant: false });
         let values =
             Column { name: spec.name, dtype, logical, shape, ragged, rows, absent: Vec::new() };
         [values, valid]
@@ -216,4 +215,40 @@ pub(super) fn holes() -> Fault {
 fn too_large() -> Fault {
     let why = format!("decodes to more than {RATIO_MAX} times the bytes of its file");
     Fault::new("list", why)
+}
+
+/// Makes the rows of a block.
+pub(crate) fn make(
+    block: &RecipeBlock,
+    (shared, own): (Fields<'_>, &[u8]),
+    wanted: RowsWanted,
+    stored: &[u8],
+    put: &mut Put<'_>,
+) -> Result<(), Fault> {
+    let tree = Tree::parse(shared)?;
+    let places = Places::parse(own, &tree.root)?;
+    let mut left = block.decoded_bytes.into();
+    let mut load = |_: usize, buffer: &Buffer| {
+        let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+        let Range { start, end } = buffer.range();
+        let bytes = stored.get(at(start)..at(end));
+        let bytes = bytes.ok_or_else(|| fault("buffer", "lies outside its block"))?;
+        decompress(places.compression, buffer, bytes, &mut left)
+    };
+    let mut opening = Opening::new(&places, &mut load);
+    let depth = match block.aspect {
+        Aspect::Values => Depth::All,
+        Aspect::Validity => Depth::Validity(tree.path),
+    };
+    let root = opening.open(&tree.root, depth)?;
+    if root.length as u64 != wanted.rows {
+        return Err(fault("batch", "has another number of rows"));
+    }
+    let rows = Rows::new(&root, tree.path)?;
+    match (block.aspect, wanted.row_bytes) {
+        (Aspect::Validity, _) => rows.validity(put),
+        (Aspect::Values, None) if tree.is_json => text::put(&rows, true, put),
+        (Aspect::Values, None) => rows.ragged(wanted.scalar_bytes, true, put),
+        (Aspect::Values, Some(bytes)) => rows.fixed(bytes, put),
+    }
 }

@@ -13,8 +13,7 @@
 use super::schema::{Field, Kind};
 use crate::{
     Dtype, Fault, Logical,
-    block::{Fields, malformed, put_bytes, put_integer},
-    json,
+    block::{Fields, json, malformed, put_bytes, put_integer},
 };
 
 /// The first number of a recipe for Arrow.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! capsule ──▶ ArrowSchema or ArrowArray ──▶ Private { owner, children }
-//!               └ moved away: its callback is cleared, and the consumer calls it once, in any thread
+//!               └ moved away: its callback is cleared, and the consumer calls it once, in any
+//!                 thread
 //! ```
 //!
 //! A structure's children are boxes of its own. A consumer may move a child away too.

@@ -1,5 +1,5 @@
-//! Hive partitions: a folder `label=cat` gives the files below it a column `label`, whose rows all
-//! are `cat`. Spark, pyarrow and others leave that column out of the files.
+//! Hive partitions: a folder `label=cat` gives the files below it a column `label`. All its
+//! rows are `cat`. Spark, pyarrow and others leave that column out of the files.
 //!
 //! The values are integers if all are, else texts. A row without a value (`null` to the writers)
 //! is 0 or empty, and then there is a column `label.valid`, as for other columns with nulls.

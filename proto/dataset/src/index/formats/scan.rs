@@ -18,8 +18,8 @@ use crate::{
     origin::Target,
 };
 
-/// Begins a scan of a file of this kind. `columns` are those to keep, or all. `forms` are those that
-/// they must have.
+/// Begins a scan of a file of this kind. `columns` are those to keep, or all. `forms` are those
+/// that they must have.
 pub(super) fn begin(
     kind: Kind,
     file: ObjectInfo,

@@ -1,4 +1,4 @@
-//! Prefixes whose files are no samples, though files of known formats lie there.
+//! Prefixes without samples, though files of known formats lie there.
 
 use crate::{DatasetError, ObjectInfo, OriginUri, index::extension};
 

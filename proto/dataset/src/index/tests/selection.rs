@@ -44,7 +44,7 @@ fn reasons(indexed: &Indexed) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn leftovers_of_other_programs_are_left_out_and_brought_back_by_name() {
+async fn leftovers_are_left_out_and_brought_back_by_name() {
     let place = Place::of(&[
         "a.safetensors",
         "._a.safetensors",

@@ -1,5 +1,5 @@
 //! What makes a dataset another one than its owner may mean: files that look like one sample each,
-//! and files whose names say how many there are, as `train-00002-of-00004.parquet`.
+//! and files with names that say how many there are, as `train-00002-of-00004.parquet`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

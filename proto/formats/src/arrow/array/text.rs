@@ -1,18 +1,21 @@
 //! Rows in JSON out of a batch in memory.
 //!
-//! A struct is an object, and so is a map whose keys are text. Any other map is a list of pairs.
+//! A struct is an object, and so is a map with texts as keys. Any other map is a list of pairs.
 //!
 //! Thread rule: plain functions. Non-goals: how values are written (`json`).
 
-use super::{
-    array::{Array, fault},
-    rows::Rows,
-    schema::Kind,
+use super::{super::schema::Kind, Array, fault, rows::Rows};
+use crate::{
+    Fault, Logical,
+    block::{Put, json::Texts},
 };
-use crate::{Fault, Logical, block::Put, json::Texts};
 
 /// Hands over the rows, or only their lengths.
-pub(super) fn put(rows: &Rows<'_>, with_bytes: bool, put: &mut Put<'_>) -> Result<(), Fault> {
+pub(in crate::arrow) fn put(
+    rows: &Rows<'_>,
+    with_bytes: bool,
+    put: &mut Put<'_>,
+) -> Result<(), Fault> {
     let mut texts = Texts::new(with_bytes, put);
     for row in 0..rows.field.length {
         if rows.is_valid(row) {

@@ -10,7 +10,8 @@ use std::io::Write;
 
 use larder_base::limits;
 
-use crate::{Dtype, Fault, Logical, TimeUnit, block::Put};
+use super::Put;
+use crate::{Dtype, Fault, Logical, TimeUnit};
 
 /// Bytes that are kept before they are handed over.
 const HELD_BYTES: usize = 64 << 10;

@@ -3,11 +3,8 @@
 use larder_base::limits;
 use serde::Serialize;
 
-use super::{
-    IndexOptions, IndexProgress, Progress,
-    include::Include,
-    selection::{self, Selection},
-};
+use super::{Include, Selection, select};
+use crate::index::{IndexOptions, IndexProgress, Progress};
 use crate::{DatasetError, ObjectInfo, Origin, OriginUri};
 
 /// An object under a prefix, and whether it is part of the dataset.
@@ -55,8 +52,8 @@ pub async fn verdicts(
 /// Lists the objects under the prefix and decides which are data.
 ///
 /// # Errors
-/// As [`selection::select`], and the origin's.
-pub(super) async fn list(
+/// As [`select`], and the origin's.
+pub(in crate::index) async fn list(
     origin: &Origin,
     uri: &OriginUri,
     options: &IndexOptions,
@@ -77,5 +74,5 @@ pub(super) async fn list(
         };
         return Err(DatasetError::NothingToIndex { prefix: uri.clone(), why });
     }
-    selection::select(uri, listing, options, include)
+    select(uri, listing, options, include)
 }

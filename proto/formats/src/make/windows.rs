@@ -171,7 +171,10 @@ impl<'a> WindowsBuilder<'a> {
                 for recipe in block.recipes(recipes.as_bytes()).unwrap_or(none) {
                     put_bytes(recipe, &mut own);
                 }
-                block.scratch_bytes()
+                // Documents may wait for their lengths.
+                let waiting =
+                    if self.windows.between.is_empty() { 0 } else { block.scratch_bytes() };
+                block.scratch_bytes().saturating_add(waiting)
             }
         };
         let decoded = scratch.saturating_add(2 * self.windows.window_bytes());
@@ -326,7 +329,7 @@ impl Cutter<'_, '_> {
 struct Weaver<'a, 'b, 'c> {
     cutter: &'a mut Cutter<'b, 'c>,
     between: &'a [u8],
-    /// The bytes of a document that goes on.
+    /// The bytes of documents whose lengths did not come yet.
     open: Vec<u8>,
 }
 
@@ -335,18 +338,17 @@ impl Weaver<'_, '_, '_> {
         if self.between.is_empty() {
             return self.cutter.take(bytes);
         }
-        let mut rest = bytes;
+        self.open.extend_from_slice(bytes);
+        let mut rest = &self.open[..];
         for &length in lengths {
-            // A document's first bytes may have come before.
-            let own = (length as usize).saturating_sub(self.open.len());
-            let cut = rest.split_at_checked(own);
+            let cut = rest.split_at_checked(length as usize);
             let (document, behind) = cut.ok_or_else(|| malformed("has longer documents"))?;
-            self.cutter.take(&std::mem::take(&mut self.open))?;
             self.cutter.take(document)?;
             self.cutter.take(self.between)?;
             rest = behind;
         }
-        self.open.extend_from_slice(rest);
+        let taken = self.open.len() - rest.len();
+        self.open.drain(..taken);
         Ok(())
     }
 }

@@ -6,67 +6,22 @@
 
 use std::ops::Range;
 
-use super::{
-    array::{Array, Depth, Opening, fault},
-    places::{Places, decompress},
-    schema::Kind,
-    text,
-    tree::Tree,
-};
-use crate::{
-    Fault, RowsWanted,
-    block::{Aspect, Fields, Put, RecipeBlock},
-};
+use super::{super::schema::Kind, Array, fault};
+use crate::{Fault, block::Put};
 
 /// Rows that are handed over together.
 const ROWS: usize = 8192;
 /// Bytes that are collected before they are handed over.
 const BYTES: usize = 64 << 10;
 
-/// Makes the rows of a block.
-pub(crate) fn make(
-    block: &RecipeBlock,
-    (shared, own): (Fields<'_>, &[u8]),
-    wanted: RowsWanted,
-    stored: &[u8],
-    put: &mut Put<'_>,
-) -> Result<(), Fault> {
-    let tree = Tree::parse(shared)?;
-    let places = Places::parse(own, &tree.root)?;
-    let mut left = block.decoded_bytes.into();
-    let mut load = |_: usize, buffer: &super::places::Buffer| {
-        let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
-        let Range { start, end } = buffer.range();
-        let bytes = stored.get(at(start)..at(end));
-        let bytes = bytes.ok_or_else(|| fault("buffer", "lies outside its block"))?;
-        decompress(places.compression, buffer, bytes, &mut left)
-    };
-    let mut opening = Opening::new(&places, &mut load);
-    let depth = match block.aspect {
-        Aspect::Values => Depth::All,
-        Aspect::Validity => Depth::Validity(tree.path),
-    };
-    let root = opening.open(&tree.root, depth)?;
-    if root.length as u64 != wanted.rows {
-        return Err(fault("batch", "has another number of rows"));
-    }
-    let rows = Rows::new(&root, tree.path)?;
-    match (block.aspect, wanted.row_bytes) {
-        (Aspect::Validity, _) => rows.validity(put),
-        (Aspect::Values, None) if tree.is_json => text::put(&rows, true, put),
-        (Aspect::Values, None) => rows.ragged(wanted.scalar_bytes, true, put),
-        (Aspect::Values, Some(bytes)) => rows.fixed(bytes, put),
-    }
-}
-
 /// The rows of a column: those of a field, and of the structs around it.
-pub(super) struct Rows<'a> {
+pub(in crate::arrow) struct Rows<'a> {
     around: Vec<&'a Array<'a>>,
-    pub(super) field: &'a Array<'a>,
+    pub(in crate::arrow) field: &'a Array<'a>,
 }
 
 impl<'a> Rows<'a> {
-    pub(super) fn new(root: &'a Array<'a>, path: usize) -> Result<Self, Fault> {
+    pub(in crate::arrow) fn new(root: &'a Array<'a>, path: usize) -> Result<Self, Fault> {
         let (mut around, mut field) = (Vec::new(), root);
         for _ in 0..path {
             around.push(field);
@@ -75,7 +30,7 @@ impl<'a> Rows<'a> {
         Ok(Self { around, field })
     }
 
-    pub(super) fn is_valid(&self, row: usize) -> bool {
+    pub(in crate::arrow) fn is_valid(&self, row: usize) -> bool {
         self.field.is_valid(row) && self.around.iter().all(|array| array.is_valid(row))
     }
 
@@ -83,7 +38,7 @@ impl<'a> Rows<'a> {
         self.field.has_nulls() || self.around.iter().any(|array| array.has_nulls())
     }
 
-    fn validity(&self, put: &mut Put<'_>) -> Result<(), Fault> {
+    pub(in crate::arrow) fn validity(&self, put: &mut Put<'_>) -> Result<(), Fault> {
         let mut rows = 0..self.field.length;
         while !rows.is_empty() {
             let some = rows.by_ref().take(BYTES);
@@ -94,7 +49,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns whether all elements of fixed lists are there, in rows that have a value.
-    pub(super) fn elements_are_there(&self) -> bool {
+    pub(in crate::arrow) fn elements_are_there(&self) -> bool {
         let (mut array, mut each) = (self.field, 1_usize);
         while let (Kind::FixedList(size), Some(child)) = (array.node.kind, array.children.first()) {
             each = each.saturating_mul(usize::try_from(size).unwrap_or(usize::MAX));
@@ -109,7 +64,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Hands over rows of one length.
-    pub(super) fn fixed(&self, row_bytes: u64, put: &mut Put<'_>) -> Result<(), Fault> {
+    pub(in crate::arrow) fn fixed(&self, row_bytes: u64, put: &mut Put<'_>) -> Result<(), Fault> {
         let (elements, each) = Elements::of(self.field)?;
         if row_bytes == 0 || (each as u64).saturating_mul(elements.bytes() as u64) != row_bytes {
             return Err(fault("rows", "have another length"));
@@ -139,7 +94,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Hands over rows of any length, or only their lengths.
-    pub(super) fn ragged(
+    pub(in crate::arrow) fn ragged(
         &self,
         scalar_bytes: u64,
         with_bytes: bool,

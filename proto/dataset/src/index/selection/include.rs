@@ -20,7 +20,7 @@ const MATCHING: MatchOptions = MatchOptions {
 };
 
 /// Patterns for keys under a prefix. A key is taken if one of them matches it.
-pub(super) struct Include {
+pub(in crate::index) struct Include {
     /// The patterns as the user wrote them.
     texts: Vec<String>,
     /// The patterns that are whole keys. There may be many.
@@ -33,7 +33,7 @@ impl Include {
     ///
     /// # Errors
     /// A text is no pattern, or stands for too many.
-    pub(super) fn parse(texts: &[String]) -> Result<Self, DatasetError> {
+    pub(in crate::index) fn parse(texts: &[String]) -> Result<Self, DatasetError> {
         let refused = |why: String| DatasetError::Option { option: "include", why };
         let mut include =
             Self { texts: texts.to_vec(), keys: HashSet::new(), patterns: Vec::new() };
@@ -49,7 +49,7 @@ impl Include {
     }
 
     /// The patterns that a dataset was indexed with, if there were some.
-    pub(super) fn of(manifest: &Manifest) -> Option<Self> {
+    pub(in crate::index) fn of(manifest: &Manifest) -> Option<Self> {
         let noted: Value = serde_json::from_str(manifest.metadata()).ok()?;
         let texts = match noted.get(NOTE)? {
             Value::String(one) => vec![one.clone()],
@@ -62,14 +62,14 @@ impl Include {
     }
 
     /// Returns whether the file with this key is taken.
-    pub(super) fn takes(&self, key: &str) -> bool {
+    pub(in crate::index) fn takes(&self, key: &str) -> bool {
         self.keys.contains(key)
             || self.patterns.iter().any(|pattern| pattern.matches_with(key, MATCHING))
     }
 
     /// Returns whether a pattern that takes this key spells `mark` at the begin of a segment. So it
     /// means files that bear this mark.
-    pub(super) fn spells(&self, key: &str, mark: &str) -> bool {
+    pub(in crate::index) fn spells(&self, key: &str, mark: &str) -> bool {
         let spells = |pattern: &str| pattern.split('/').any(|segment| segment.starts_with(mark));
         self.keys.contains(key)
             || self
@@ -79,7 +79,7 @@ impl Include {
     }
 
     /// Returns the keys that are named whole and are not among these, in order.
-    pub(super) fn missing<'a>(&self, known: impl Iterator<Item = &'a str>) -> Vec<&str> {
+    pub(in crate::index) fn missing<'a>(&self, known: impl Iterator<Item = &'a str>) -> Vec<&str> {
         let known: HashSet<&str> = known.filter(|key| self.keys.contains(*key)).collect();
         let missing = self.keys.iter().map(String::as_str).filter(|key| !known.contains(key));
         let mut missing: Vec<&str> = missing.collect();
@@ -88,7 +88,7 @@ impl Include {
     }
 
     /// Adds the note to the metadata of a manifest, which is a JSON object or empty.
-    pub(super) fn noted_in(&self, metadata: &str) -> String {
+    pub(in crate::index) fn noted_in(&self, metadata: &str) -> String {
         let mut notes: Map<String, Value> = serde_json::from_str(metadata).unwrap_or_default();
         let note = match &self.texts[..] {
             [one] => one.as_str().into(),
