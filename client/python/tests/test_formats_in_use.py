@@ -168,12 +168,12 @@ def test_only_files_that_match_are_indexed(tmp_path: Path) -> None:
     uri = f"file://{tmp_path}"
     assert larder.index(uri, include="test/*.tar", tag="test").samples == 1
     part = larder.open(f"{uri}@test", cluster="none")
-    assert bytes(part[0]["txt"]) == b"test"
+    assert part[0]["txt"] == "test"
     assert part.metadata == {"include": "test/*.tar"}
     assert larder.index(uri, include="**/*.tar").samples == 2
     with pytest.raises(larder.NotFound, match="none of 2 objects matches"):
         larder.index(uri, include="*.tar")
-    with pytest.raises(larder.NotFound, match="give the pattern as --include"):
+    with pytest.raises(larder.NotFound, match=r"no object '000\.tar' and 146 more"):
         larder.open(f"{uri}/{{000..146}}.tar", cluster="none")
     with pytest.raises(larder.InvalidArgument, match="include"):
         larder.index(uri, include="[a")

@@ -30,7 +30,7 @@ def opened(folder: Path | str) -> larder.Dataset:
 
 
 def save(folder: Path, parts: list[list[int]]) -> None:
-    """Write a dataset as `datasets` saves it: a stream for each part, and a state that names them."""
+    """Write a dataset as `datasets` saves it: streams, and a state that names them."""
     folder.mkdir(exist_ok=True)
     names = [f"data-{n:05d}-of-{len(parts):05d}.arrow" for n in range(len(parts))]
     for name, part in zip(names, parts, strict=True):

@@ -104,9 +104,10 @@ _FLAGS = {"--checksum": "checksum=True", "--memory": "memory"}
 #: The flags that are arguments of Python, with a value that is one word or a placeholder in
 #: capitals. Prose behind a flag is no value.
 _ARGUMENTS = re.compile(
-    r"--(bad|between|cluster|columns?|dtype|format(?! env)|include|key|manifest|missing|offset|sample"
-    r"|shard-bytes|stride|tag|window)(?![\w-])"
-    r"(?: (?P<value>[A-Z]{2,}|http://[^\s;,)]+|empty|error|file|rows|skip|u?int(?:8|16|32|64)|[0-9]+)(?!\w))?"
+    r"--(bad|between|cluster|columns?|dtype|format(?! env)|include|key|manifest|missing|offset"
+    r"|sample|shard-bytes|stride|tag|window)(?![\w-])"
+    r"(?: (?P<value>[A-Z]{2,}|http://[^\s;,)]+|empty|error|file|rows|skip"
+    r"|u?int(?:8|16|32|64)|[0-9]+)(?!\w))?"
 )
 
 

@@ -219,7 +219,7 @@ impl Documents<'_> {
     ) -> Result<Vec<u8>, DatasetError> {
         let Range { start, end } = placed.range;
         let (stored, _) = match end - start {
-            0 => (Vec::new().into(), None),
+            0 => (Vec::new(), None),
             bytes => self.origin.read_header(&self.target, start, bytes).await?,
         };
         let most = usize::try_from(most).expect("a sample is in memory");
