@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import larder
 import pages
 from harness import ROOT, Node
 
@@ -24,6 +27,7 @@ PAGES = [
     "loader.md",
     "moving-from-hugging-face.md",
     "moving-from-webdataset-and-streaming.md",
+    "options.md",
     "random-access.md",
 ]
 
@@ -34,6 +38,25 @@ def test_examples_of_the_page_run(
 ) -> None:
     monkeypatch.setenv("LARDER_CLUSTER", node.address)
     pages.run(page, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("title", "function"),
+    [
+        ("`larder.open`", larder.open),
+        ("`larder.index`", larder.index),
+        ("`loader`", larder.Dataset.loader),
+        ("`Image`", larder.Image),
+        ("`Audio`", larder.Audio),
+    ],
+)
+def test_each_option_has_its_row(title: str, function: Callable[..., object]) -> None:
+    page = (ROOT / "docs/python/options.md").read_text()
+    section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
+    told = {option for row in rows for option in re.findall(r"`(\w+)`", row)}
+    options = set(inspect.signature(function).parameters) - {"self", "unknown"}
+    assert told == options
 
 
 def test_messages_of_the_page_are_those_of_the_code() -> None:
