@@ -60,7 +60,7 @@ fn indexed(folder: &TempDir) -> Dataset {
         shard_bytes: 20_000,
         ..admin::IndexOptions::default()
     };
-    admin::index_prefix(&[uri.clone()], &options, &|_| {}, &CancelToken::never())
+    admin::index_prefix(std::slice::from_ref(&uri), &options, &|_| {}, &CancelToken::never())
         .expect("an index");
     Dataset::open(&uri, None).expect("a dataset")
 }

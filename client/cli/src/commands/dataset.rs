@@ -31,7 +31,7 @@ pub(crate) enum DatasetCommand {
 
 pub(super) fn run(context: &Context, command: DatasetCommand) -> Result<(), Failure> {
     match command {
-        DatasetCommand::Index(arguments) => index::run(context, arguments),
+        DatasetCommand::Index(arguments) => index::run(context, &arguments),
         DatasetCommand::Ls(arguments) => ls::run(context, &arguments),
         DatasetCommand::Show(arguments) => show::run(context, &arguments),
         DatasetCommand::Verify(arguments) => verify::run(context, &arguments),

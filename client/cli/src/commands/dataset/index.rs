@@ -156,8 +156,8 @@ struct IndexReport {
     left_out: Vec<LeftOut>,
 }
 
-pub(super) fn run(context: &Context, arguments: Arguments) -> Result<(), Failure> {
-    let options = options(&arguments)?;
+pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let options = options(arguments)?;
     let (uri, options) = addressed(context, &arguments.uris, options)?;
     if arguments.list {
         return list(context, &uri, &options);
