@@ -170,7 +170,7 @@ impl Block {
             }
             aspect => Self::Chunk(ChunkBlock {
                 codec: Codec::from_code(bytes[0])?,
-                physical: *Physical::ALL.get(usize::from(bytes[1]))?,
+                physical: Physical::from_code(bytes[1])?,
                 decimal: match bytes[5] {
                     0 => None,
                     more => Some(Decimal { scale: more - 1, bytes: bytes[6] }),
@@ -226,6 +226,10 @@ impl Physical {
         Self::Fixed,
         Self::I96,
     ];
+
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
 
     /// Returns the type with this number in a Parquet file.
     pub(crate) fn of_parquet(number: i64) -> Option<Self> {

@@ -22,6 +22,7 @@ mod deltas;
 mod fixed_lists;
 mod footer;
 mod levels;
+mod nested;
 mod page;
 mod scan;
 mod schema;
@@ -36,6 +37,8 @@ use crate::{
 };
 
 pub(crate) use chunk::scratch_bytes;
+pub(crate) use nested::NESTED;
+pub(crate) use nested::make as make_texts;
 pub use scan::ParquetScan;
 
 /// Begins and ends a file.

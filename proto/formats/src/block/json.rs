@@ -123,11 +123,6 @@ impl<'a, 'p> Texts<'a, 'p> {
         if self.lengths.len() == HELD_ROWS { self.flush() } else { self.flush_if_full() }
     }
 
-    /// Hands over all bytes that are left.
-    pub(crate) fn finish(mut self) -> Result<(), Fault> {
-        self.flush()
-    }
-
     fn row_bytes(&self) -> Result<u32, Fault> {
         let bytes = self.moved + (self.out.len() - self.begin) as u64;
         match u32::try_from(bytes) {
@@ -142,7 +137,8 @@ impl<'a, 'p> Texts<'a, 'p> {
         if self.out.len() < HELD_BYTES { Ok(()) } else { self.flush() }
     }
 
-    fn flush(&mut self) -> Result<(), Fault> {
+    /// Hands over all bytes that are left.
+    pub(crate) fn flush(&mut self) -> Result<(), Fault> {
         self.moved = self.row_bytes()?.into();
         (self.put)(if self.with_bytes { &self.out } else { &[] }, &self.lengths)?;
         self.begin = 0;
@@ -225,7 +221,7 @@ mod tests {
         let mut texts = Texts::new(true, &mut put);
         write(&mut texts);
         texts.end_row().unwrap();
-        texts.finish().unwrap();
+        texts.flush().unwrap();
         String::from_utf8(bytes).unwrap()
     }
 
@@ -292,7 +288,7 @@ mod tests {
             }
             texts.end_row().unwrap();
         }
-        texts.finish().unwrap();
+        texts.flush().unwrap();
         assert_eq!((bytes, lengths), (160_004, vec![160_000, 0, 4]));
     }
 }

@@ -42,12 +42,23 @@ pub(super) struct ColumnScan {
     open: Option<(usize, ChunkReader, Vec<u8>)>,
     /// Why it is no column.
     pub(super) refused: Option<String>,
+    /// Only JSON can hold its lists.
+    pub(super) needs_json: bool,
 }
 
 impl ColumnScan {
     pub(super) fn new(leaf: Leaf, shape: Shape) -> Self {
         let (blocks, lengths, has_nulls) = (Vec::new(), Vec::new(), false);
-        Self { leaf, shape, blocks, lengths, has_nulls, open: None, refused: None }
+        Self {
+            leaf,
+            shape,
+            blocks,
+            lengths,
+            has_nulls,
+            open: None,
+            refused: None,
+            needs_json: false,
+        }
     }
 
     /// Adds the chunk of the next row group. Returns its range if its rows must be decoded.
@@ -145,6 +156,7 @@ impl ColumnScan {
             // A file may well have such lists. Its other columns are of use.
             Err(fault) if fault.field == "list" => {
                 self.refused = Some(format!("{} in row group {group}: not yet", fault.why));
+                self.needs_json = true;
                 Ok(())
             }
             Err(fault) => {
@@ -240,7 +252,7 @@ fn chunk_of(placed: &PlacedBlock) -> ChunkBlock {
 }
 
 /// Returns the compression with this number in a file.
-fn codec(number: i64) -> Option<Codec> {
+pub(super) fn codec(number: i64) -> Option<Codec> {
     Some(match number {
         0 => Codec::None,
         1 => Codec::Snappy,

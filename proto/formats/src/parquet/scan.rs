@@ -15,9 +15,15 @@ use super::{
     column::ColumnScan,
     column_named, fixed_lists,
     footer::Footer,
+    nested::{
+        self,
+        scan::{NestedScan, bytes_max},
+    },
     schema::{self, Leaf},
 };
-use crate::{Blocks, Column, Fault, Rows, Scan, Table, scan::Reads, table::SHARED_NAME};
+use crate::{
+    Blocks, Column, Fault, Form, Forms, Rows, Scan, Table, scan::Reads, table::SHARED_NAME,
+};
 
 /// Largest footer.
 const FOOTER_BYTES_MAX: u64 = 64 << 20;
@@ -36,6 +42,8 @@ pub struct ParquetScan {
     reads: Reads<Part>,
     table: Table,
     columns: Vec<ColumnScan>,
+    nested: Vec<NestedScan>,
+    forms: Forms,
 }
 
 /// A range that the scan asks for.
@@ -45,6 +53,8 @@ enum Part {
     Footer,
     /// Bytes of a chunk: the numbers of the column and of the row group.
     Piece(usize, usize),
+    /// Bytes of the chunks of a nested column: its number, and that of the row group.
+    Nested(usize, usize),
 }
 
 impl ParquetScan {
@@ -57,7 +67,14 @@ impl ParquetScan {
             reads.plan();
         }
         let (wanted, table) = (columns.map(<[String]>::to_vec), Table::default());
-        Self { file_bytes, wanted, reads, table, columns: Vec::new() }
+        let (columns, nested, forms) = (Vec::new(), Vec::new(), Forms::new());
+        Self { file_bytes, wanted, reads, table, columns, nested, forms }
+    }
+
+    /// Gives columns in these forms at least.
+    #[must_use]
+    pub fn with_forms(self, forms: &Forms) -> Self {
+        Self { forms: forms.clone(), ..self }
     }
 
     fn take_part(&mut self, part: Part, range: Range<u64>, bytes: &[u8]) -> Result<(), Fault> {
@@ -65,6 +82,7 @@ impl ParquetScan {
             Part::End => self.take_end(range.start, bytes),
             Part::Footer => self.take_footer(range.start, bytes),
             Part::Piece(column, group) => self.columns[column].take_piece(group, range.end, bytes),
+            Part::Nested(column, group) => self.nested[column].take_piece(group, range.end, bytes),
         }
     }
 
@@ -118,8 +136,15 @@ impl ParquetScan {
         for name in shared.iter().filter(|name| is_wanted(name)) {
             self.leave_out(name, SHARED_NAME.into());
         }
+        let nested = nested_fields(&leaves, &self.forms);
+        for (name, own, why) in &nested {
+            if is_wanted(name) && !name.is_empty() {
+                self.add_nested((name, own, why), &footer, begin, &mut pieces)?;
+            }
+        }
         for (index, leaf) in leaves.into_iter().enumerate() {
-            if !is_wanted(&leaf.name) {
+            let is_nested = nested.iter().any(|(_, own, _)| own.contains(&index));
+            if !is_wanted(&leaf.name) || (is_nested && !leaf.name.is_empty()) {
                 continue;
             }
             match leaf.column.clone() {
@@ -150,7 +175,7 @@ impl ParquetScan {
         index: usize,
         footer: &Footer,
         end: u64,
-        pieces: &mut Vec<(Range<u64>, usize, usize)>,
+        pieces: &mut Vec<(Range<u64>, Part)>,
     ) -> Result<(), Fault> {
         let own = pieces.len();
         let name = column.leaf.name.clone();
@@ -163,7 +188,7 @@ impl ParquetScan {
             let added = column.add(chunk, group.rows, end);
             let range = added.map_err(|fault| fault.within(place()))?;
             if let (None, Some(range)) = (&column.refused, range) {
-                pieces.push((range, self.columns.len(), column.blocks.len() - 1));
+                pieces.push((range, Part::Piece(self.columns.len(), column.blocks.len() - 1)));
             }
         }
         match column.refused.take() {
@@ -176,9 +201,46 @@ impl ParquetScan {
         Ok(())
     }
 
+    /// Adds a nested field with its blocks, or leaves it out.
+    fn add_nested(
+        &mut self,
+        (name, leaves, why): (&str, &Range<usize>, &str),
+        footer: &Footer,
+        end: u64,
+        pieces: &mut Vec<(Range<u64>, Part)>,
+    ) -> Result<(), Fault> {
+        let root = match nested::field(&footer.schema, leaves) {
+            Ok(root) => root,
+            Err(other) => {
+                let why = if leaves.len() > 1 || why.is_empty() { other } else { why.into() };
+                self.leave_out(name, why);
+                return Ok(());
+            }
+        };
+        let left = bytes_max(self.file_bytes);
+        let mut column = NestedScan::new(name.into(), leaves.clone(), root, left);
+        let own = pieces.len();
+        let groups = footer.groups.iter().filter(|group| group.rows > 0);
+        for (number, group) in groups.enumerate() {
+            let place = || format!("row group {number} {}", column_named(name));
+            let range = column.add(group, end).map_err(|fault| fault.within(place()))?;
+            let part = Part::Nested(self.nested.len(), number);
+            pieces.extend(range.map(|range| (range, part)));
+        }
+        match column.refused.take() {
+            Some(why) => {
+                pieces.truncate(own);
+                self.leave_out(name, why);
+            }
+            None => self.nested.push(column),
+        }
+        Ok(())
+    }
+
     /// Checks that memory has room for the lengths of these rows.
     fn check_rows(&self) -> Result<(), Fault> {
-        let ragged = self.columns.iter().filter(|column| column.shape.ragged).count() as u64;
+        let ragged = self.columns.iter().filter(|column| column.shape.ragged).count();
+        let ragged = (ragged + self.nested.len()) as u64;
         let limit = limits::RAGGED_ROWS_MAX;
         if ragged.saturating_mul(self.table.rows) > limit {
             let why = format!("are {} in each of {ragged} columns of any length", self.table.rows);
@@ -189,18 +251,23 @@ impl ParquetScan {
     }
 
     /// Asks for the chunks to decode, in the order in which they lie.
-    fn ask(&mut self, mut chunks: Vec<(Range<u64>, usize, usize)>) -> Result<(), Fault> {
-        chunks.sort_by_key(|(range, _, _)| range.start);
+    fn ask(&mut self, mut chunks: Vec<(Range<u64>, Part)>) -> Result<(), Fault> {
+        chunks.sort_by_key(|(range, _)| range.start);
         let mut end = 0;
-        for (mut range, column, group) in chunks {
+        for (mut range, part) in chunks {
             if range.start < end {
-                let name = column_named(&self.columns[column].leaf.name);
+                let name = match part {
+                    Part::Piece(column, _) => &self.columns[column].leaf.name,
+                    Part::Nested(column, _) => &self.nested[column].name,
+                    Part::End | Part::Footer => "",
+                };
+                let name = column_named(name);
                 return Err(Fault::new(name, "has a chunk that overlaps another"));
             }
             end = range.end;
             while !range.is_empty() {
                 let next = range.end.min(range.start + PIECE_BYTES);
-                self.reads.push(range.start..next, Part::Piece(column, group));
+                self.reads.push(range.start..next, part);
                 range.start = next;
             }
         }
@@ -210,7 +277,16 @@ impl ParquetScan {
     fn add_table_columns(&mut self) {
         for column in std::mem::take(&mut self.columns) {
             match column.refused {
+                Some(_) if column.needs_json => {
+                    self.table.forms.insert(column.leaf.name, Form::Json);
+                }
                 Some(why) => self.leave_out(&column.leaf.name.clone(), why),
+                None => self.table.columns.extend(column.into_columns()),
+            }
+        }
+        for column in std::mem::take(&mut self.nested) {
+            match column.refused {
+                Some(why) => self.leave_out(&column.name.clone(), why),
                 None => self.table.columns.extend(column.into_columns()),
             }
         }
@@ -241,6 +317,25 @@ impl ParquetScan {
         }
         Ok(())
     }
+}
+
+/// Returns the fields that only JSON can hold, or must: the name, the leaves, and why they are no
+/// columns otherwise.
+fn nested_fields(leaves: &[Leaf], forms: &Forms) -> Vec<(String, Range<usize>, String)> {
+    let mut found: Vec<(String, Range<usize>, String)> = Vec::new();
+    for (index, leaf) in leaves.iter().enumerate() {
+        let is_forced = forms.get(&leaf.name) == Some(&Form::Json) && leaf.list_definition > 0;
+        let why = match &leaf.column {
+            Err(why) if leaf.list_definition > 0 => why.clone(),
+            Ok(_) if is_forced => String::new(),
+            _ => continue,
+        };
+        match found.last_mut() {
+            Some((name, own, _)) if *name == leaf.name && own.end == index => own.end += 1,
+            _ => found.push((leaf.name.clone(), index..index + 1, why)),
+        }
+    }
+    found
 }
 
 /// Returns the names that several columns have.

@@ -198,7 +198,7 @@ impl Place {
 }
 
 /// Returns the values of a leaf that is no list.
-fn values(element: &Element, number: i64) -> Result<Shape, String> {
+pub(super) fn values(element: &Element, number: i64) -> Result<Shape, String> {
     let physical = Physical::of_parquet(number);
     let physical = physical.ok_or_else(|| format!("has the unknown type {number}"))?;
     if let Annotation::Decimal { scale } = element.annotation {

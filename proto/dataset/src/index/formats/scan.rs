@@ -31,7 +31,7 @@ pub(super) fn begin(
         Kind::WebDataset => Box::new(TarScan::new(bytes)),
         Kind::Arrow => Box::new(ArrowScan::new(bytes).with(columns, forms)),
         Kind::Lines => Box::new(LinesScan::new(bytes)),
-        Kind::Parquet => Box::new(ParquetScan::new(bytes, columns)),
+        Kind::Parquet => Box::new(ParquetScan::new(bytes, columns).with_forms(forms)),
     };
     Begun { file, scan }
 }

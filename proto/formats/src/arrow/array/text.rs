@@ -23,7 +23,7 @@ pub(in crate::arrow) fn put(
         }
         texts.end_row()?;
     }
-    texts.finish()
+    texts.flush()
 }
 
 fn value(array: &Array<'_>, index: usize, texts: &mut Texts<'_, '_>) -> Result<(), Fault> {
