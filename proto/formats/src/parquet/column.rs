@@ -33,6 +33,8 @@ const VALUE_OVERHEAD_BYTES: u64 = 32;
 /// A column while its chunks are read.
 #[derive(Debug)]
 pub(super) struct ColumnScan {
+    /// The number of its leaf in the schema.
+    pub(super) place: usize,
     pub(super) leaf: Leaf,
     pub(super) shape: Shape,
     pub(super) blocks: Vec<PlacedBlock>,
@@ -47,9 +49,10 @@ pub(super) struct ColumnScan {
 }
 
 impl ColumnScan {
-    pub(super) fn new(leaf: Leaf, shape: Shape) -> Self {
+    pub(super) fn new(place: usize, leaf: Leaf, shape: Shape) -> Self {
         let (blocks, lengths, has_nulls) = (Vec::new(), Vec::new(), false);
         Self {
+            place,
             leaf,
             shape,
             blocks,

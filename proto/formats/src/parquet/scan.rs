@@ -152,7 +152,7 @@ impl ParquetScan {
                 Ok(_) if shared.contains(&leaf.name) => {}
                 Ok(_) if leaf.is_null => self.table.nulls.push(leaf.name),
                 Ok(shape) => {
-                    let column = ColumnScan::new(leaf, shape);
+                    let column = ColumnScan::new(index, leaf, shape);
                     self.add_column(column, index, &footer, begin, &mut pieces)?;
                 }
                 Err(why) => self.leave_out(&leaf.name, why),
@@ -275,21 +275,24 @@ impl ParquetScan {
     }
 
     fn add_table_columns(&mut self) {
+        let mut columns: Vec<(usize, [Column; 2])> = Vec::new();
         for column in std::mem::take(&mut self.columns) {
             match column.refused {
                 Some(_) if column.needs_json => {
                     self.table.forms.insert(column.leaf.name, Form::Json);
                 }
                 Some(why) => self.leave_out(&column.leaf.name.clone(), why),
-                None => self.table.columns.extend(column.into_columns()),
+                None => columns.push((column.place, column.into_columns())),
             }
         }
         for column in std::mem::take(&mut self.nested) {
             match column.refused {
                 Some(why) => self.leave_out(&column.name.clone(), why),
-                None => self.table.columns.extend(column.into_columns()),
+                None => columns.push((column.leaves.start, column.into_columns())),
             }
         }
+        columns.sort_by_key(|(place, _)| *place);
+        self.table.columns.extend(columns.into_iter().flat_map(|(_, columns)| columns));
     }
 
     /// Checks that the file does not stand for far more than its size.

@@ -26,7 +26,7 @@ const BYTES_MAX: u64 = 512 << 20;
 pub(in crate::parquet) struct NestedScan {
     pub(in crate::parquet) name: String,
     /// The leaves of the schema.
-    leaves: Range<usize>,
+    pub(in crate::parquet) leaves: Range<usize>,
     root: Node,
     groups: Vec<(PlacedBlock, Vec<LeafChunk>, bool)>,
     recipes: Recipes,
@@ -66,7 +66,7 @@ impl NestedScan {
     ) -> Result<Option<Range<u64>>, Fault> {
         let own = group.chunks.get(self.leaves.clone());
         let own = own.ok_or_else(|| Fault::new("chunk", "is missing, though the schema has it"))?;
-        let (mut range, mut chunks) = (u64::MAX..0, Vec::new());
+        let (mut range, mut chunks) = (end..end, Vec::new());
         for chunk in own {
             let place = chunk.begin..chunk.begin.saturating_add(chunk.stored_bytes);
             if place.start < MAGIC.len() as u64 || place.end > end || place.is_empty() {
@@ -81,7 +81,10 @@ impl NestedScan {
                 self.refused = Some("has a compression that is not read: not yet".into());
                 return Ok(None);
             };
-            range = range.start.min(place.start)..range.end.max(place.end);
+            range = match chunks.is_empty() {
+                true => place.clone(),
+                false => range.start.min(place.start)..range.end.max(place.end),
+            };
             let (at, stored) = (place.start, chunk.stored_bytes);
             chunks.push(LeafChunk { at, stored, codec, values: chunk.values });
         }

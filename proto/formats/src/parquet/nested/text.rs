@@ -176,7 +176,10 @@ fn value(node: &Node, leaves: &mut [Cursor<'_>], texts: &mut Texts<'_, '_>) -> R
             Ok(())
         }
         Kind::List => elements(node, leaves, texts, [b"[", b"]"]),
-        Kind::Map if node.children[0].is_text() => elements(node, leaves, texts, [b"{", b"}"]),
+        // A key that may be null has no place in an object.
+        Kind::Map if node.children[0].is_text() && node.children[0].definition == node.elements => {
+            elements(node, leaves, texts, [b"{", b"}"])
+        }
         Kind::Map => elements(node, leaves, texts, [b"[", b"]"]),
     }
 }
