@@ -95,7 +95,7 @@ def test_first_open_warns_if_each_file_may_be_one_sample(
     assert warned == (
         f"{uri}: each file may be one sample: 10 files like train/img_0.npy hold [16,16,3], and the"
         " first dimension counts samples, so that each has 16; if each file is one sample, index"
-        ' with --sample file (sample="file")'
+        ' with sample="file"'
     )
     larder.open(uri, cluster=cluster)
     assert len(caplog.records) == 2

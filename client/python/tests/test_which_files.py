@@ -176,3 +176,12 @@ def test_columns_with_other_meanings_are_refused(
                 writer.write_table(table)
     with pytest.raises(larder.InvalidArgument, match=rf"in 'a\.{extension}'.* in 'b\.{extension}'"):
         larder.index(f"file://{tmp_path}")
+
+
+def test_own_column_with_the_name_of_a_mask_is_told_from_it(tmp_path: Path) -> None:
+    table = pa.table({"x": [1, 2], "x.valid": [False, True]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert values(opened(tmp_path), "x.valid") == [0, 1]
+    pq.write_table(pa.table({"x": [1, None], "x.valid": [False, True]}), tmp_path / "b.parquet")
+    with pytest.raises(larder.InvalidArgument, match=r"which rows of 'x' have a value"):
+        larder.index(f"file://{tmp_path}")

@@ -12,6 +12,7 @@ values. `larder-node` runs in the background of the first host that has no node.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -255,6 +257,24 @@ def write_data(bucket: Path) -> None:
             save_file(part, bucket / name / f"part-{start:03}.safetensors")
     (bucket / "tokens").mkdir()
     np.arange(10_000, dtype=np.uint16).tofile(bucket / "tokens/part-00000.bin")
+    write_files_of_pages(bucket)
+
+
+def write_files_of_pages(bucket: Path) -> None:
+    """Photographs, tars and documents that the page on formats names."""
+    for name in ("photos/cat/1.jpg", "photos/cat/._1.jpg", "photos/dog/2.jpg"):
+        (bucket / name).parent.mkdir(parents=True, exist_ok=True)
+        (bucket / name).write_bytes(b"\xff\xd8\xff\xe0")
+    names = [f"wds/{number:03}.tar" for number in range(147)]
+    for name in [*names, "extra/005.tar"]:
+        (bucket / name).parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(bucket / name, "w") as tar:
+            member = tarfile.TarInfo("0.txt")
+            member.size = 1
+            tar.addfile(member, io.BytesIO(b"a"))
+    (bucket / "docs").mkdir()
+    tokens = {"tokens": np.arange(5_000, dtype=np.int32), "tokens.offsets": np.arange(0, 5_001, 50)}
+    save_file(tokens, bucket / "docs/part-0.safetensors")
 
 
 def start_etcd(hosts: Hosts) -> None:

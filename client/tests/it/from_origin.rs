@@ -139,7 +139,8 @@ fn large_read_in_two_halves_has_every_row_in_its_place() {
     });
     let options = admin::IndexOptions { tokens, ..admin::IndexOptions::default() };
     let uri = uri_of(folder.path());
-    admin::index_prefix(std::slice::from_ref(&uri), &options, &|_| {}, &CancelToken::never()).unwrap();
+    admin::index_prefix(std::slice::from_ref(&uri), &options, &|_| {}, &CancelToken::never())
+        .unwrap();
     let dataset = Dataset::open(&uri, None).unwrap();
     let indices: Vec<i64> = (0..9_001).map(|row| row * 7 % 20_000).collect();
     let take = dataset.take(&indices, None).unwrap();
@@ -161,7 +162,8 @@ fn rows_beyond_memory_are_an_error_without_abort() {
         Some(admin::TokenSpec { dtype: admin::Dtype::U8, window, stride: 1, offset: None });
     let options = admin::IndexOptions { tokens, ..admin::IndexOptions::default() };
     let uri = uri_of(folder.path());
-    admin::index_prefix(std::slice::from_ref(&uri), &options, &|_| {}, &CancelToken::never()).unwrap();
+    admin::index_prefix(std::slice::from_ref(&uri), &options, &|_| {}, &CancelToken::never())
+        .unwrap();
     let dataset = Dataset::open(&uri, None).unwrap();
     let name = dataset.tensors()[0].name().to_owned();
     let error = dataset.rows(0..dataset.samples(), &name).unwrap_err();

@@ -127,6 +127,16 @@ impl Block {
         !matches!(self, Self::Zeros | Self::Ones)
     }
 
+    /// Returns whether the rows say which rows of another column have a value.
+    pub fn is_mask(&self) -> bool {
+        match self {
+            Self::Zeros => false,
+            Self::Ones => true,
+            Self::Chunk(block) => block.aspect == Aspect::Validity,
+            Self::Recipe(block) => block.aspect == Aspect::Validity,
+        }
+    }
+
     /// Encodes the block for a manifest.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];

@@ -67,8 +67,7 @@ impl Snapshot {
         let whole = shape([rows].iter().chain(tensors[0].shape()).map(u64::to_string));
         let warning = format!(
             "each file may be one sample: {} like {} hold {whole}, and the first dimension counts \
-             samples, so that each has {rows}; if each file is one sample, index with --sample file \
-             (sample=\"file\")",
+             samples, so that each has {rows}; if each file is one sample, index with --sample file",
             Counted(files.len() as u64, "file"),
             shortened(files.keys().next()?),
         );

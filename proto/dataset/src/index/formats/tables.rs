@@ -87,7 +87,7 @@ pub(super) fn plan(
     }
     tables.retain(|(_, table)| table.rows > 0 && !table.is_blank());
     // A column that one file can't give is none, or its rows there would count as missing.
-    let masks = drop_redundant(&mut tables);
+    let masks = drop_redundant(uri, &mut tables)?;
     let is_column = |name: &str| !unreadable.contains(name);
     let columns = columns.map(|wanted| with_masks(wanted, &masks));
     let mut agreed = match columns.as_deref() {
@@ -128,9 +128,15 @@ fn made_columns(tables: &[(ObjectInfo, Table)]) -> BTreeSet<String> {
     made.map(|column| column.name.clone()).collect()
 }
 
-/// Drops the columns that say nothing in any file. Returns the names of those that say something in
+/// Drops the masks that say nothing in any file. Returns the names of those that say something in
 /// one.
-fn drop_redundant(tables: &mut [(ObjectInfo, Table)]) -> BTreeSet<String> {
+///
+/// # Errors
+/// A mask has the name of a column that a file itself has.
+fn drop_redundant(
+    uri: &OriginUri,
+    tables: &mut [(ObjectInfo, Table)],
+) -> Result<BTreeSet<String>, DatasetError> {
     let is_redundant =
         |column: &Column| matches!(&column.rows, Rows::Blocks(blocks) if blocks.is_redundant);
     let all = || tables.iter().flat_map(|(_, table)| &table.columns);
@@ -138,10 +144,20 @@ fn drop_redundant(tables: &mut [(ObjectInfo, Table)]) -> BTreeSet<String> {
     let mut said: BTreeSet<String> = said.map(|column| column.name.clone()).collect();
     let nulls = tables.iter().flat_map(|(_, table)| &table.nulls);
     said.extend(nulls.map(|name| format!("{name}.valid")));
+    let own = all().filter(|column| !is_mask(column) && column.name.ends_with(".valid"));
+    let own: BTreeSet<String> = own.map(|column| column.name.clone()).collect();
+    if let Some(name) = said.intersection(&own).next() {
+        let of = shown(name.trim_end_matches(".valid"));
+        let why = format!(
+            "files have a column '{of}.valid', which is also the name of the column that says \
+             which rows of '{of}' have a value: rename it, or leave '{of}' out with --columns"
+        );
+        return Err(DatasetError::Inconsistent { prefix: uri.clone(), why });
+    }
     for (_, table) in tables {
         table.columns.retain(|column| !is_redundant(column) || said.contains(&column.name));
     }
-    said
+    Ok(said)
 }
 
 /// Adds to the wanted columns those that say which of their rows have a value.
@@ -158,7 +174,8 @@ fn with_masks(wanted: &[String], masks: &BTreeSet<String>) -> Vec<String> {
 }
 
 fn is_mask(column: &Column) -> bool {
-    matches!(column.rows, Rows::Blocks(_)) && column.name.ends_with(".valid")
+    matches!(&column.rows, Rows::Blocks(blocks)
+        if blocks.blocks.iter().all(|placed| placed.block.is_mask()))
 }
 
 /// The column that names a sample.
