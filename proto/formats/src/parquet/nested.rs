@@ -208,6 +208,12 @@ impl Node {
         matches!(&self.kind, Kind::Leaf(leaf) if leaf.values.physical == Physical::Bytes)
     }
 
+    /// Returns whether the keys of a map are texts, none of them null. Others have no place in an
+    /// object.
+    pub(super) fn has_whole_text_keys(&self) -> bool {
+        self.children.first().is_some_and(|key| key.is_text() && key.definition == self.elements)
+    }
+
     /// Returns the leaves with the highest levels of definition and repetition that they have.
     pub(super) fn leaf_levels(&self) -> Vec<(Leaf, u8, u8)> {
         fn visit(node: &Node, repetition: u8, found: &mut Vec<(Leaf, u8, u8)>) {

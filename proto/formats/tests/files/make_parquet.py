@@ -162,6 +162,26 @@ def decimals() -> pa.Table:
     return pa.table({"small": column(7, 2), "middle": column(18, 18), "large": column(38, 10)})
 
 
+def write_nested() -> None:
+    """Chats, captions, lists of lists and maps, with nulls at each level, for the damaged files."""
+    turn = [{"role": "user", "content": 'a "quoted" text'}, None, {"role": None, "content": ""}]
+    nested = pa.table(
+        {
+            "messages": pa.array([turn[: row % 4] or None for row in range(ROWS)]),
+            "captions": pa.array([["one", None, ""][: row % 4] for row in range(ROWS)]),
+            "grid": pa.array([[[row, None], None, []][: row % 4] for row in range(ROWS)]),
+            "tags": pa.array(
+                [[("a", row), ("b", None)][: row % 3] for row in range(ROWS)],
+                pa.map_(pa.string(), pa.int64()),
+            ),
+        }
+    )
+    pq.write_table(nested, ROOT / "nested.parquet", row_group_size=25)
+    pq.write_table(
+        nested, ROOT / "nested_v2.parquet", compression="none", data_page_version="2.0"
+    )
+
+
 def main() -> None:
     shutil.rmtree(ROOT, ignore_errors=True)
     ROOT.mkdir()
@@ -211,6 +231,7 @@ def main() -> None:
     expected["decimal_integers"] = write(
         "decimal_integers", decimals(), store_decimal_as_integer=True, compression="none"
     )
+    write_nested()
     names = pa.table([pa.array([row, row + 1]) for row in range(5)], ["a", "", "b", "a", "a"])
     pq.write_table(names, ROOT / "names.parquet")
     expected["brotli"] = write("brotli", table(["int64", "few"]), compression="brotli")

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use larder_formats::{Rows, RowsWanted};
+
 use super::{ALLOCATOR, FILES, fixture, make, read, scan};
 
 /// Most memory beside the file. The fixtures take less than a mebibyte.
@@ -58,6 +60,7 @@ fn damaged_files_are_faults() {
     let mut files = FILES.map(|name| fixture(&format!("{name}.parquet"))).to_vec();
     let others = ["hyparquet", "parquetjs_snappy", "parquetjs_gzip", "fastparquet_lz4"];
     files.extend(others.map(|name| read("parquet_writers", &format!("{name}.parquet"))));
+    files.extend(["nested", "nested_v2"].map(|name| fixture(&format!("{name}.parquet"))));
     let (mut rounds, mut faults) = (0u64, 0u64);
     let goes_on = |rounds: u64| match full {
         true => begun.elapsed() < Duration::from_secs(FULL_SECONDS),
@@ -109,5 +112,31 @@ fn false_counts_take_no_memory() {
         file.extend_from_slice(b"PAR1");
         let fault = scan(&file, None, 1).unwrap_err();
         assert_eq!(fault.field, "footer");
+    }
+}
+
+#[test]
+fn damaged_recipes_are_faults() {
+    let file = fixture("nested.parquet");
+    let table = scan(&file, None, 1).unwrap();
+    let mut random = fastrand::Rng::with_seed(11);
+    for _ in 0..20_000 {
+        let column = &table.columns[random.usize(0..table.columns.len())];
+        let Rows::Blocks(blocks) = &column.rows else { panic!("no blocks") };
+        let placed = &blocks.blocks[random.usize(0..blocks.blocks.len())];
+        let mut recipes = blocks.recipes.as_bytes().to_vec();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(0..recipes.len());
+            recipes[at] = [random.u8(..), 0, 1, 0x7F, 0xFF][random.usize(0..5)];
+        }
+        let at = |offset: u64| usize::try_from(offset).unwrap();
+        let stored = &file[at(placed.range.start)..at(placed.range.end)];
+        let row_bytes = (!column.ragged).then_some(1);
+        let wanted = RowsWanted { rows: placed.rows.into(), row_bytes, scalar_bytes: 1 };
+        let before = ALLOCATOR.allocated();
+        ALLOCATOR.set_limit(before + MEMORY_MAX).unwrap();
+        // Made or refused, but never a panic.
+        let _ = placed.block.make(wanted, stored, &recipes, &mut |_, _| Ok(()));
+        ALLOCATOR.set_limit(usize::MAX).unwrap();
     }
 }

@@ -89,3 +89,28 @@ fn recipe_that_claims_too_little_memory_is_refused() {
     let other = RowsWanted { scalar_bytes: 4, ..wanted };
     assert!(make(blocks[0].block, other, &[0; 8]).is_some());
 }
+
+#[test]
+fn damaged_recipes_are_faults() {
+    let windows = Windows { element_bytes: 2, window: 4, stride: 3, between: vec![7, 0] };
+    let mut builder = WindowsBuilder::new(&windows).unwrap();
+    for range in [0..8, 8..20] {
+        let lengths = [4, u32::try_from(range.end - range.start).unwrap() - 4];
+        let stretch = Stretch { range, lengths: &lengths, block: None, tail: vec![1; 6] };
+        builder.push(&stretch).unwrap();
+    }
+    let (_, blocks, recipes) = builder.finish();
+    for at in 0..recipes.as_bytes().len() {
+        for byte in 0..=u8::MAX {
+            let mut damaged = recipes.as_bytes().to_vec();
+            damaged[at] = byte;
+            for placed in &blocks {
+                let rows = placed.rows.into();
+                let wanted = RowsWanted { rows, row_bytes: Some(8), scalar_bytes: 2 };
+                let stored = vec![1; usize_of(placed.range.end - placed.range.start)];
+                // Made or refused, but never a panic.
+                let _ = placed.block.make(wanted, &stored, &damaged, &mut |_, _| Ok(()));
+            }
+        }
+    }
+}

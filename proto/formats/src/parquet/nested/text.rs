@@ -150,11 +150,15 @@ pub(in crate::parquet) fn nulls(root: &Node, pages: &Pages<'_>) -> Result<u64, F
 }
 
 fn next(leaves: &mut [Cursor<'_>], leaf: usize) -> Result<(u32, u32), Fault> {
-    leaves[leaf].peek()?.ok_or_else(|| malformed("fewer values than rows"))
+    // A struct without fields has no leaf.
+    let leaf = leaves.get_mut(leaf).ok_or_else(|| malformed("a value without a leaf"))?;
+    leaf.peek()?.ok_or_else(|| malformed("fewer values than rows"))
 }
 
 fn skip(node: &Node, leaves: &mut [Cursor<'_>]) -> Result<(), Fault> {
-    leaves[node.leaves.clone()].iter_mut().try_for_each(Cursor::skip)
+    let leaves = leaves.get_mut(node.leaves.clone());
+    let leaves = leaves.ok_or_else(|| malformed("a value without a leaf"))?;
+    leaves.iter_mut().try_for_each(Cursor::skip)
 }
 
 /// Appends a value.
@@ -176,10 +180,7 @@ fn value(node: &Node, leaves: &mut [Cursor<'_>], texts: &mut Texts<'_, '_>) -> R
             Ok(())
         }
         Kind::List => elements(node, leaves, texts, [b"[", b"]"]),
-        // A key that may be null has no place in an object.
-        Kind::Map if node.children[0].is_text() && node.children[0].definition == node.elements => {
-            elements(node, leaves, texts, [b"{", b"}"])
-        }
+        Kind::Map if node.has_whole_text_keys() => elements(node, leaves, texts, [b"{", b"}"]),
         Kind::Map => elements(node, leaves, texts, [b"[", b"]"]),
     }
 }
