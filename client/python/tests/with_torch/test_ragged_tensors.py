@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -31,7 +36,8 @@ def test_ragged_tensors_fit_the_jagged_layout_of_torch(
 ) -> None:
     for batch in dataset.loader(16, output="torch"):
         check(batch["text"], batch.samples.tolist(), ragged["text"])
-        boxes = torch.nested.nested_tensor_from_jagged(*batch["box"])
+        box = batch["box"]
+        boxes = torch.nested.nested_tensor_from_jagged(box.data, box.offsets)
         for box, sample in zip(boxes.unbind(), batch.samples.tolist(), strict=True):
             np.testing.assert_array_equal(box.numpy(), ragged["box"][sample])
         moved = batch.to(torch.float64)
@@ -69,3 +75,42 @@ def test_data_loaders_return_ragged_rows_and_batches(
     for sample in DataLoader(single, batch_size=None, num_workers=workers):
         row = ragged["text"][int(sample["label"])]
         np.testing.assert_array_equal(sample["text"].numpy(), row)
+
+
+CAPTIONS = [f"capti\u00f3n {row}" for row in range(24)]
+
+
+def test_rows_of_text_are_str_beside_tensors(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"txt": CAPTIONS, "cls": range(24)}), tmp_path / "0.parquet")
+    ds = larder.open(f"file://{tmp_path}", cluster="none")
+    batch = next(iter(ds.loader(8, shuffle="none", output="torch")))
+    for moved in (batch, batch.to(torch.float64), batch.to("cpu")):
+        assert moved["txt"].tolist() == CAPTIONS[:8]
+        assert moved["txt"].data.dtype == torch.uint8
+        assert "'capti\u00f3n 0'" in repr(moved)
+    read = pa.record_batch(batch.to_arrow())
+    assert read.column("txt").to_pylist() == CAPTIONS[:8]
+    assert read.column("cls").buffers()[1].address == batch["cls"].data_ptr()
+    collated = next(iter(DataLoader(larder.torch.Dataset(ds), batch_size=3)))
+    assert collated["txt"] == CAPTIONS[:3]
+    data = larder.torch.IterableDataset(ds, 8, shuffle="none")
+    for batch, begin in zip(
+        DataLoader(data, batch_size=None, num_workers=2), (0, 8, 16), strict=True
+    ):
+        assert batch["txt"].tolist() == CAPTIONS[begin : begin + 8]
+
+    def longer(sample: dict[str, Any]) -> dict[str, Any]:
+        return {"txt": sample["txt"] + "!", "cls": sample["cls"]}
+
+    batch = next(iter(ds.loader(8, shuffle="none", transform=longer, output="torch")))
+    assert batch["txt"].tolist() == [text + "!" for text in CAPTIONS[:8]]
+    assert isinstance(batch["txt"].data, torch.Tensor)
+
+
+def test_lightning_moves_ragged_columns(dataset: larder.Dataset) -> None:
+    from lightning.fabric.utilities import move_data_to_device
+
+    batch = next(iter(dataset.loader(4, output="torch")))
+    moved = move_data_to_device({"box": batch["box"]}, torch.device("meta"))
+    assert isinstance(moved["box"], larder.Ragged)
+    assert moved["box"].data.device.type == moved["box"].offsets.device.type == "meta"

@@ -22,7 +22,7 @@ def to_bfloat16(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, A
 
 def name(_: dict[str, Any]) -> dict[str, Any]:
     """Values of a type that torch lacks."""
-    return {"name": "some"}
+    return {"name": np.array("some")}
 
 
 def center(batch: dict[str, Any]) -> dict[str, Any]:
