@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(one, format!("{said}; left out: a\\nb is empty"));
         let many = indexed(&["a is empty"; 7], 9).to_string();
         assert!(
-            many.ends_with("a is empty, and 5 more (larder dataset index lists them)"),
+            many.ends_with("a is empty; and for 5 more reasons (larder dataset index --list)"),
             "{many}"
         );
     }
