@@ -3,13 +3,13 @@
 //! It looks at names and sizes alone, and gives each object a verdict:
 //!
 //! 1. Larder's own objects count for nothing.
-//! 2. Keys that can't be addressed, keys that no pattern of the user takes, what other programs
-//!    leave beside data (`rules`) and empty objects are left out, each with a reason.
+//! 2. Keys that can't be addressed, keys that no pattern of the user takes, leftovers of other
+//!    programs (`rules`) and empty objects are left out, each with a reason.
 //! 3. Of the rest, the format with the most bytes is the dataset, unless the user names one. Files
 //!    of that format are *data*. Files that describe data, such as an `index.json`, are *notes*.
 //! 4. Tables with a log that says which files count, and the weights of a model, are refused.
 //!
-//! Thread rule: plain values. Non-goals: what files hold; files that a note names (`formats`).
+//! Thread rule: plain values. Non-goals: the contents of files; files that a note names (`formats`).
 
 mod braces;
 mod include;

@@ -1,4 +1,4 @@
-//! The files that are no data by their names: what other programs leave beside data.
+//! The files that are no data by their names: leftovers of other programs beside data.
 //!
 //! pyarrow, Spark and `datasets` read none of them either. A pattern of the user that spells the
 //! mark of a rule brings its files back: `--include '_extra/*.parquet'`.

@@ -1,4 +1,4 @@
-//! What makes a dataset another one than its owner may mean: files that look like one sample each,
+//! Warnings of a dataset that its owner may not mean: files that look like one sample each,
 //! and files with names that say how many there are, as `train-00002-of-00004.parquet`.
 
 use std::collections::{BTreeMap, BTreeSet};
