@@ -9,7 +9,8 @@
 //!    of that format are *data*. Files that describe data, such as an `index.json`, are *notes*.
 //! 4. Tables with a log that says which files count, and the weights of a model, are refused.
 //!
-//! Thread rule: plain values. Non-goals: the contents of files; files that a note names (`formats`).
+//! Thread rule: plain values. Non-goals: the contents of files; files that a note names
+//! (`formats`).
 
 mod braces;
 mod include;
