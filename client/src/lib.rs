@@ -51,7 +51,7 @@ pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
 pub use host::{HostNode, HostOptions};
 pub use larder_base::SnapshotId;
 pub use larder_base::{Advice, ErrorKind, printable, printable_line};
-pub use larder_dataset::{Dtype, Key, Logical, Manifest, Tensor, TimeUnit};
+pub use larder_dataset::{Dtype, Key, Logical, Manifest, Tensor, TimeUnit, columns_left_out};
 pub use larder_wire::data::RowRef;
 pub use loader::{
     Batch, BatchTensor, Decode, DeviceTensor, Epoch, Loader, LoaderBuilder, LoaderStats, Locality,

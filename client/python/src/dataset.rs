@@ -1,8 +1,10 @@
 //! The dataset for Python.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use larder_client::{Dataset as Inner, Error, ErrorKind, HostOptions, Key, Take, Tensor};
+use larder_client::{
+    Dataset as Inner, Error, ErrorKind, HostOptions, Key, Take, Tensor, columns_left_out,
+};
 use pyo3::{
     buffer::PyBuffer,
     exceptions::PyIndexError,
@@ -131,6 +133,12 @@ impl Dataset {
     #[getter]
     fn metadata(&self) -> String {
         self.inner.manifest().metadata().to_owned()
+    }
+
+    /// The columns that the index left out, each with the reason.
+    #[getter]
+    fn left_out(&self) -> BTreeMap<String, String> {
+        columns_left_out(self.inner.manifest())
     }
 
     /// Facts of the node of this host, if this call to open started it.

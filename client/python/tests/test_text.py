@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import save_file
 
 import larder
 from test_formats import write_tar
@@ -241,6 +243,32 @@ def test_batch_without_a_good_sample_is_an_error(dataset: larder.Dataset) -> Non
 def test_skip_without_decode_and_transform_is_refused(dataset: larder.Dataset) -> None:
     with pytest.raises(larder.InvalidArgument, match="bad='skip' has nothing to skip"):
         dataset.loader(10, bad="skip")
+
+
+def test_columns_that_the_index_left_out_are_named_with_the_reason(tmp_path: Path) -> None:
+    rows = {"x": np.arange(8), "rate": np.ones(3, np.float32)}
+    save_file(rows, tmp_path / "a.safetensors")
+    larder.index(f"file://{tmp_path}")
+    ds = larder.open(f"file://{tmp_path}", cluster="none")
+    why = ds.left_out["rate"]
+    assert list(ds.left_out) == ["rate"]
+    assert ds.metadata == {}
+    batch = next(iter(ds.loader(4)))
+    for columns in (batch, ds[:], ds.take([1])):
+        with pytest.raises(KeyError) as raised:
+            columns["rate"]
+        assert raised.value.args == (f"'rate' was left out by the index: it {why}",)
+        with pytest.raises(KeyError, match="there is no column 'y'; the columns are x"):
+            columns["y"]
+        assert columns.get("rate") is None
+    said = f"the dataset has no tensor 'rate': the index left it out: it {why}"
+    for use in (
+        lambda: ds.loader(4, tensors=["rate"]),
+        lambda: ds.take([1], tensors=["rate"]),
+        lambda: ds.take([1], tensors=["rate"], out={"rate": np.ones(1, np.float32)}),
+    ):
+        with pytest.raises(larder.NotFound, match=re.escape(said)):
+            use()
 
 
 def test_mixtures_have_the_columns_of_equal_meaning(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ mod ragged;
 use std::{iter, mem, ops::Range, sync::Arc};
 
 use larder_base::limits;
-use larder_dataset::{Dtype, Logical, Manifest, Tensor};
+use larder_dataset::{Dtype, Logical, Manifest, Tensor, columns_left_out};
 
 use crate::{Error, ErrorKind, HostTensor, Memory, RowsView, memory::ALIGNMENT};
 use ragged::RaggedRows;
@@ -285,8 +285,13 @@ impl Column {
 pub(crate) fn tensor_index(manifest: &Manifest, name: &str) -> Result<usize, Error> {
     manifest.tensor_index(name).ok_or_else(|| {
         let names: Vec<_> = manifest.tensors().iter().map(Tensor::name).collect();
-        Error::new(ErrorKind::NotFound, format!("the dataset has no tensor '{name}'"))
-            .hint(format!("its tensors are: {}", names.join(", ")))
+        let missing = format!("the dataset has no tensor '{name}'");
+        let missing = Error::new(ErrorKind::NotFound, missing);
+        let missing = match columns_left_out(manifest).remove(name) {
+            Some(why) => missing.because(format!("the index left it out: it {why}")),
+            None => missing,
+        };
+        missing.hint(format!("its tensors are: {}", names.join(", ")))
     })
 }
 

@@ -42,7 +42,7 @@ use group::Plan;
 use larder_base::{Bytes, limits};
 use larder_formats::shown;
 use left_out::LeftOuts;
-pub use left_out::{Bad, LeftOut, LeftOutGroup, left_out_by_reason};
+pub use left_out::{Bad, LeftOut, LeftOutGroup, columns_left_out, left_out_by_reason};
 pub(crate) use publish::read_tag;
 use selection::{Include, Selection};
 pub use selection::{Verdict, index_warnings, verdicts};
@@ -216,6 +216,8 @@ pub async fn index(
         metadata = include.noted_in(&metadata);
     }
     metadata = selection.left_out.noted_in(metadata);
+    let has = |name: &str| plan.tensors.iter().any(|tensor| tensor.name == name);
+    metadata = selection.left_out.columns_noted_in(metadata, has);
     let mut left_out = selection.left_out.into_parts();
     let plan = readable_versions(origin, uri, plan).await?;
     left_out.sort();

@@ -32,8 +32,8 @@ pub use error::DatasetError;
 pub use home::{ManifestLocation, cache_home, home_beside, home_of, is_key_tag, key_tag};
 pub use index::{
     Bad, Format, IndexOptions, IndexProgress, Indexed, LeftOut, LeftOutGroup, Missing, TokenSpec,
-    Verdict, WindowSpec, added_warning, count_added, index, index_warnings, left_out_by_reason,
-    shard_checksum, verdicts,
+    Verdict, WindowSpec, added_warning, columns_left_out, count_added, index, index_warnings,
+    left_out_by_reason, shard_checksum, verdicts,
 };
 pub use larder_formats::{Dtype, Inline, Logical, Rows, Spans, TimeUnit};
 pub use leaves::LeafFiles;

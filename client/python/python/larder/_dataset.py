@@ -10,13 +10,13 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
 from larder import _arguments, _decode, _larder, _rows
-from larder._errors import InvalidArgument
+from larder._errors import InvalidArgument, in_words_of_python
 from larder._host import announce, packaged_node
 from larder._loader import Loads
 from larder._output import Output, convert_all, converter, each_row, sample_of, to_numpy
@@ -182,7 +182,20 @@ class Dataset(Loads):
         patterns that chose the files.
         """
         text = self._native.metadata
-        return json.loads(text) if text else {}
+        noted: dict[str, Any] = json.loads(text) if text else {}
+        if self.left_out:
+            del noted["left_out"]
+        return noted
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The columns that the index left out, each with the reason: the first 100 by name."""
+        return self._left_out
+
+    @cached_property
+    def _left_out(self) -> dict[str, str]:
+        columns = self._native.left_out
+        return {name: in_words_of_python(why) for name, why in columns.items()}
 
     def _upright(self) -> Set[str]:
         """``datasets`` turns the pictures of its ``Image`` columns itself."""
@@ -303,7 +316,7 @@ class Dataset(Loads):
         chosen = _rows.numbers(self._native, indices) if keys is None else self.positions(keys)
         if out is None:
             convert = converter(output)
-            return convert_all(self._native.take(chosen, names), convert)
+            return convert_all(self._native.take(chosen, names), convert, self.left_out)
         names, given = _rows.given_bytes(self._native, len(chosen), names, out)
         self._native.take_into(chosen, names, given)
         return Samples(out)
@@ -325,7 +338,7 @@ class Dataset(Loads):
         hint = f"rows are counted from 0; dataset[{start}:{stop}] counts also from the end"
         start = _arguments.integer("start", start, most=len(self), hint=hint)
         stop = _arguments.integer("stop", stop, start, len(self), hint=hint)
-        return convert_all(self._native.slice(start, stop, names), to_numpy)
+        return convert_all(self._native.slice(start, stop, names), to_numpy, self.left_out)
 
     def select(self, chosen: range | slice | Sequence[int] | np.ndarray[Any, Any]) -> Dataset:
         """A dataset of some samples: a range, indices, or a mask of one bool a sample.

@@ -183,9 +183,14 @@ class Batch(Samples):
     _state: str
 
     @classmethod
-    def of(cls, native: _larder.Batch, convert: Convert) -> Self:
+    def of(
+        cls,
+        native: _larder.Batch,
+        convert: Convert,
+        left_out: Mapping[str, str] | None = None,
+    ) -> Self:
         """A native batch as arrays of a framework."""
-        return cls.with_facts(convert_all(native.tensors, convert), Facts.of(native))
+        return cls.with_facts(convert_all(native.tensors, convert, left_out), Facts.of(native))
 
     @classmethod
     def on_device(cls, native: _larder.Batch, place: Place) -> Self:
@@ -374,7 +379,8 @@ class Loader:
         else:
             pin = self._pinning.on
             epoch = self._begin(turn, self._on_host(_pinned.allocate if pin else None))
-            make = partial(Batch.of, convert=_pinned.to_pinned if pin else self._convert)
+            convert = _pinned.to_pinned if pin else self._convert
+            make = partial(Batch.of, convert=convert, left_out=self._source.loads.left_out)
         # Nothing here keeps a batch, native or not: only the consumer holds its memory.
         yield from self._timed(turn, map(make, epoch))
 
@@ -482,6 +488,11 @@ class Loads:
     """The common part of datasets and mixtures: loaders."""
 
     _native: _larder.Dataset | _larder.Mixture
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The columns that the index left out, each with the reason: of a mixture none."""
+        return {}
 
     def _upright(self) -> Set[str]:
         """The tensors whose pictures are turned upright unless the user says otherwise."""

@@ -49,10 +49,15 @@ def resolve(output: Output, *, on_device: bool = False) -> Output:
     return output
 
 
-def convert_all(tensors: Mapping[str, Any], convert: Callable[[Any], Any]) -> Samples:
+def convert_all(
+    tensors: Mapping[str, Any],
+    convert: Callable[[Any], Any],
+    left_out: Mapping[str, str] | None = None,
+) -> Samples:
     """The native module's tensors converted, each under its name.
 
-    Each is an array, or a tuple of elements and offsets for a ragged tensor.
+    Each is an array, or a tuple of elements and offsets for a ragged tensor. ``left_out`` are the
+    columns that the index left out.
     """
     register_with_jax()
     samples, meanings = Samples(), {}
@@ -66,6 +71,8 @@ def convert_all(tensors: Mapping[str, Any], convert: Callable[[Any], Any]) -> Sa
             if tensor.logical not in _PLAIN:
                 meanings[name] = tensor.logical
     samples._meanings = meanings
+    if left_out:
+        samples._left_out = left_out
     return samples
 
 

@@ -125,8 +125,10 @@ def given_bytes(
     wanted = [name for name, *_ in native.tensors] if tensors is None else list(tensors)
     for name in wanted:
         if name not in specs:
-            known = ", ".join(specs)
-            raise NotFound(f"the dataset has no tensor '{name}'", hint=f"its tensors are: {known}")
+            why = native.left_out.get(name)
+            why = why and f"the index left it out: it {why}"
+            hint = f"its tensors are: {', '.join(specs)}"
+            raise NotFound(f"the dataset has no tensor '{name}'", why, hint)
     if set(out) != set(wanted):
         odd = ", ".join(map(repr, sorted(set(wanted) ^ set(out), key=str)))
         raise InvalidArgument(

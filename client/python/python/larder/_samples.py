@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from larder import _arrow, _frameworks
 from larder._ragged import Ragged, described
@@ -25,6 +25,16 @@ class Samples(dict[str, Any]):
 
     #: The meaning of columns of fixed shape, where it is more than that of their type.
     _meanings: Mapping[str, str] = MappingProxyType({})
+
+    #: The columns that the index left out, each with the reason.
+    _left_out: Mapping[str, str] = MappingProxyType({})
+
+    def __missing__(self, name: object) -> NoReturn:
+        """Raises a `KeyError` that names the columns, or why the index left this one out."""
+        why = self._left_out.get(name) if isinstance(name, str) else None
+        if why is not None:
+            raise KeyError(f"{name!r} was left out by the index: it {why}")
+        raise KeyError(f"there is no column {name!r}; the columns are {', '.join(self)}")
 
     def to_arrow(self) -> ArrowBatch:
         """The samples for pyarrow, polars, pandas, DuckDB and others that take Arrow's data.

@@ -1,6 +1,6 @@
 //! Objects and columns that an index leaves out, each with the reason. Damaged files are among them
 //! if the user says so. The manifest notes their names in its metadata, so that they do not count
-//! as added later.
+//! as added later. It notes columns with their reasons, so that a reader who misses one is told.
 
 use std::{
     cmp::Reverse,
@@ -10,7 +10,7 @@ use std::{
     str::FromStr,
 };
 
-use larder_base::Counted;
+use larder_base::{Counted, limits};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -19,6 +19,12 @@ use crate::{DatasetError, Manifest};
 /// The name of the note of damaged files in the metadata, and the most that it names.
 const NOTE: &str = "damaged";
 const NOTED_MAX: usize = 1000;
+
+/// The name of the note of columns that are left out, and its limits.
+const COLUMNS_NOTE: &str = "left_out";
+const COLUMNS_MAX: usize = 100;
+const NAME_BYTES_MAX: usize = 128;
+const WHY_CHARS_MAX: usize = 200;
 
 /// An object or tensor under the prefix that is not part of the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -132,6 +138,29 @@ impl LeftOuts {
         Value::Object(notes).to_string()
     }
 
+    /// Adds a note of the columns that no file gives, each with the reason of its first file. `has`
+    /// tells the columns of the dataset.
+    pub(super) fn columns_noted_in(&self, metadata: String, has: impl Fn(&str) -> bool) -> String {
+        let mut parts: Vec<&LeftOut> = self.parts.iter().collect();
+        parts.sort();
+        let mut columns = BTreeMap::new();
+        for LeftOut { tensor, why, .. } in parts {
+            let name = tensor.as_deref().filter(|name| name.len() <= NAME_BYTES_MAX && !has(name));
+            if let Some(name) = name.filter(|_| columns.len() < COLUMNS_MAX) {
+                columns.entry(name).or_insert_with(|| shortened(why));
+            }
+        }
+        let mut notes: Map<String, Value> = serde_json::from_str(&metadata).unwrap_or_default();
+        // A file may describe a column of this name.
+        if columns.is_empty() || notes.contains_key(COLUMNS_NOTE) {
+            return metadata;
+        }
+        let columns = columns.into_iter().map(|(name, why)| (name.to_owned(), why.into()));
+        notes.insert(COLUMNS_NOTE.to_owned(), Value::Object(columns.collect()));
+        let noted = Value::Object(notes).to_string();
+        if noted.len() as u64 <= limits::METADATA_BYTES_MAX { noted } else { metadata }
+    }
+
     pub(super) fn into_parts(self) -> Vec<LeftOut> {
         self.parts
     }
@@ -156,6 +185,20 @@ pub(super) fn damaged_files(manifest: &Manifest) -> Vec<String> {
     let noted: Value = serde_json::from_str(manifest.metadata()).unwrap_or_default();
     let names = noted.get(NOTE).and_then(Value::as_array).into_iter().flatten();
     names.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Returns the columns that an index left out, each with the reason.
+pub fn columns_left_out(manifest: &Manifest) -> BTreeMap<String, String> {
+    let noted: Value = serde_json::from_str(manifest.metadata()).unwrap_or_default();
+    let columns = noted.get(COLUMNS_NOTE).and_then(Value::as_object).into_iter().flatten();
+    columns.filter_map(|(name, why)| Some((name.clone(), why.as_str()?.to_owned()))).collect()
+}
+
+fn shortened(why: &str) -> String {
+    match why.char_indices().nth(WHY_CHARS_MAX) {
+        None => why.to_owned(),
+        Some((end, _)) => format!("{}...", &why[..end]),
+    }
 }
 
 /// Parts that were left out for one reason.
@@ -203,6 +246,32 @@ pub fn left_out_by_reason(left_out: &[LeftOut]) -> Vec<LeftOutGroup> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_of_no_file_are_noted_with_a_short_reason() {
+        let parts = vec![
+            LeftOut::tensor("b", "chat", "is a map"),
+            LeftOut::tensor("a", "chat", "x".repeat(300)),
+            LeftOut::tensor("a", "label", "is there in other files"),
+            LeftOut::object("c", "is hidden"),
+        ];
+        let left_out = LeftOuts { parts, ..LeftOuts::default() };
+        let noted = left_out.columns_noted_in(r#"{"k":1}"#.to_owned(), |name| name == "label");
+        let why = format!("{}...", "x".repeat(WHY_CHARS_MAX));
+        assert_eq!(noted, format!(r#"{{"k":1,"left_out":{{"chat":"{why}"}}}}"#));
+        let described = r#"{"left_out":{"names":["a"]}}"#.to_owned();
+        assert_eq!(left_out.columns_noted_in(described.clone(), |_| false), described);
+        assert_eq!(LeftOuts::default().columns_noted_in(String::new(), |_| false), "");
+    }
+
+    #[test]
+    fn noted_columns_are_bounded() {
+        let columns = (0..300).map(|n| LeftOut::tensor("a", &format!("{n:03}"), "is a map"));
+        let left_out = LeftOuts { parts: columns.collect(), ..LeftOuts::default() };
+        let noted = left_out.columns_noted_in(String::new(), |_| false);
+        let noted: Value = serde_json::from_str(&noted).expect("a document");
+        assert_eq!(noted[COLUMNS_NOTE].as_object().map(Map::len), Some(COLUMNS_MAX));
+    }
 
     #[test]
     fn reasons_are_counted_the_most_frequent_first() {

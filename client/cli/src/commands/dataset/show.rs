@@ -1,14 +1,19 @@
 //! `larder dataset show`.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
-use larder_client::admin::{Manifest, ManifestLocation, OriginUri};
+use larder_client::{
+    admin::{Manifest, ManifestLocation, OriginUri},
+    columns_left_out,
+};
 use serde::Serialize;
 
 use super::{describe::Description, open, open::warn_of_added, parse_reference};
 use crate::{
     context::Context,
     error::Failure,
-    output::{Page, Report, units},
+    output::{Ink, Page, Report, units},
 };
 
 /// Shows the tensors, shards and size of a dataset, from its manifest on the origin.
@@ -29,6 +34,8 @@ struct ShowReport {
     tag: String,
     #[serde(flatten)]
     description: Description,
+    /// The columns that the index left out, each with the reason.
+    left_out: BTreeMap<String, String>,
     objects: u64,
     manifest_bytes: u64,
     /// Shards with a pinned checksum.
@@ -50,6 +57,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
         uri: reference.uri().to_string(),
         tag: reference.tag().to_owned(),
         description: Description::new(manifest, &opened.location),
+        left_out: columns_left_out(manifest),
         objects: manifest.object_count(),
         manifest_bytes: manifest.as_bytes().len() as u64,
         checksums: pinned(manifest),
@@ -83,5 +91,11 @@ impl Report for ShowReport {
         page.fields(&fields);
         page.line("");
         self.description.show_tensors(page);
+        if !self.left_out.is_empty() {
+            page.heading(&format!("Left out ({})", self.left_out.len()));
+        }
+        for (name, why) in &self.left_out {
+            page.line(&format!("{name}  {}", page.ink(Ink::Dim, why)));
+        }
     }
 }
