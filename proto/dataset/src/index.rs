@@ -6,7 +6,7 @@
 //! reason.
 //!
 //! Non-goals: converting data. It reads data only where that says which rows there are (offsets,
-//! lines, small members of tars), or for checksums and keys.
+//! lines, small members of tars), or for checksums, keys and windows over documents.
 
 mod added;
 mod checksum;
