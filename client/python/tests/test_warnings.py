@@ -184,8 +184,8 @@ def test_data_beyond_the_memory_is_told_once_a_loader(
         read.append(loader.stats()["origin_bytes"])
     image = 1 << 16
     assert read[0] >= 300 * image
-    # The shards that do not fit, row by row.
-    assert read[2] - read[1] == pytest.approx(150 * image, abs=50 * image)
+    # The rows that do not fit. On a busy machine more come from the origin, but none twice.
+    assert (300 - 192) * image <= read[2] - read[1] <= 300 * image
     dataset.loader(30, rank=1, world_size=2)
     assert warned(caplog) == []
     dataset.loader(30, shuffle="global")
