@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import shutil
@@ -195,7 +196,11 @@ def check_column(column: Any, wanted: list[str]) -> None:
     assert found == [bytes.fromhex(row) for row in wanted]
 
 
-@pytest.mark.parametrize("name", ["fixed", "many_variable", "nested", "one_variable", "pickled"])
+MDS = ["fixed", "many_variable", "nested", "one_variable", "pickled"]
+COMPRESSED_MDS = [f"compressed_{name}" for name in ("zstd", "gz", "br", "snappy", "fixed")]
+
+
+@pytest.mark.parametrize("name", MDS + COMPRESSED_MDS)
 def test_mds_shards_give_their_rows(
     name: str, s3: S3Server, opened: Callable[[str], larder.Dataset]
 ) -> None:
@@ -208,11 +213,29 @@ def test_mds_shards_give_their_rows(
         check_column(ds[:][column], wanted)
 
 
-def test_compressed_mds_is_refused(tmp_path: Path) -> None:
-    shutil.copytree(WRITTEN / "mds" / "compressed", tmp_path / "mds")
-    with pytest.raises(
-        larder.DataLoss, match=r"compressed with zstd:3, which Larder does not read yet"
-    ):
+def test_mds_shards_of_which_some_are_compressed_give_all_rows(tmp_path: Path) -> None:
+    """A cache folder of Streaming holds shards that were decompressed already."""
+    name = "compressed_gz"
+    shutil.copytree(WRITTEN / "mds" / name, tmp_path / "mds")
+    shards = expected("mds")[name]
+    index = json.loads((tmp_path / "mds" / "index.json").read_text())
+    packed = tmp_path / "mds" / index["shards"][1]["zip_data"]["basename"]
+    raw = tmp_path / "mds" / index["shards"][1]["raw_data"]["basename"]
+    raw.write_bytes(gzip.decompress(packed.read_bytes()))
+    report = larder.index(f"file://{tmp_path}/mds")
+    assert not report.left_out
+    ds = larder.open(f"file://{tmp_path}/mds", cluster="none")
+    for column in ds.tensors:
+        wanted = [row for shard in sorted(shards) for row in shards[shard][column]]
+        check_column(ds[:][column], wanted)
+
+
+def test_mds_compression_that_is_not_read_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(WRITTEN / "mds" / "compressed_zstd", tmp_path / "mds")
+    index = tmp_path / "mds" / "index.json"
+    index.write_text(index.read_text().replace("zstd:3", "bz2:9"))
+    told = "compression 'bz2:9'.* is not read: write it with zstd, gz, br or snappy"
+    with pytest.raises(larder.DataLoss, match=told):
         larder.index(f"file://{tmp_path}/mds")
 
 

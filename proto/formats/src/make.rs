@@ -10,6 +10,7 @@ use crate::{
     Block, Fault, RowsWanted,
     arrow::{self, ARROW},
     block::{Fields, Put, malformed, recipe},
+    mds::{self, MDS},
     parquet::{self, NESTED},
 };
 use windows::WINDOWS;
@@ -50,6 +51,7 @@ impl Block {
                 match shared.integer()? {
                     ARROW => arrow::make(block, (shared, own), wanted, stored, put),
                     WINDOWS => windows::make(block, (shared, own), wanted, stored, put),
+                    MDS => mds::make(block, (shared, own), wanted, stored, put),
                     NESTED => parquet::make_texts(block, (shared, own), wanted, stored, put),
                     kind => Err(malformed(&format!("has the unknown kind {kind}"))),
                 }

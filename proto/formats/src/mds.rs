@@ -1,6 +1,7 @@
 //! Shards of MosaicML Streaming (MDS), and the `index.json` that lists them.
 //!
-//! [`Index`] parses the list. [`MdsScan`] reads one uncompressed shard file:
+//! [`Index`] parses the list. [`MdsScan`] reads one uncompressed shard file, and [`CompressedScan`]
+//! one with rows to be made:
 //!
 //! ```text
 //! count: u32 | offsets: (count + 1) x u32 | config: JSON | samples
@@ -15,10 +16,11 @@
 //! of `u8`, as stored. An array without a fixed shape keeps the small head that the writer put
 //! before its elements. A pickle is never unpickled. A column of an unknown encoding is left out.
 //!
-//! Thread rule: plain values, without locks. Non-goals: decompression of shards, hashes, decoding
-//! of values, and the formats json and csv.
+//! Thread rule: plain values, without locks. Non-goals: hashes, decoding of values, and the
+//! formats json and csv.
 
 mod column;
+mod compressed;
 mod index;
 
 use std::{ops::Range, sync::Arc};
@@ -28,6 +30,8 @@ use serde::Deserialize;
 
 use crate::{Column, Dtype, Fault, Logical, Rows, Scan, Spans, Table, shown};
 use column::{ColumnInfo, List, Value};
+pub use compressed::CompressedScan;
+pub(crate) use compressed::{MDS, make};
 pub use index::{FileInfo, INDEX_BYTES_MAX, Index, ShardInfo};
 
 /// Most bytes of one range.

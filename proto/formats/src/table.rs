@@ -140,6 +140,11 @@ impl Spans {
         self.lengths[row].into()
     }
 
+    /// Returns the bytes of each row.
+    pub fn lengths(&self) -> &[u32] {
+        &self.lengths
+    }
+
     /// Returns the range of a row in the file.
     ///
     /// # Panics

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use larder_formats::{Column, Fault, Rows, Scan, Table};
+use larder_formats::{Blocks, Column, Fault, Rows, RowsWanted, Scan, Table};
 
 const READ_BYTES_MAX: u64 = 8 << 20;
 
@@ -42,9 +42,39 @@ pub(crate) fn rows(column: &Column, count: u64, file: &[u8]) -> Vec<Vec<u8>> {
         Rows::Spans(spans) => spans.range(usize::try_from(row).unwrap()),
         Rows::Inline(_) | Rows::Blocks(_) => panic!("the rows lie in the file"),
     };
-    let rows: Vec<Vec<u8>> = (0..count).map(of).map(|range| cut(file, range).to_vec()).collect();
+    let rows: Vec<Vec<u8>> = match &column.rows {
+        Rows::Blocks(blocks) => made(column, blocks, file).unwrap(),
+        _ => (0..count).map(of).map(|range| cut(file, range).to_vec()).collect(),
+    };
+    assert_eq!(rows.len() as u64, count);
     assert!(column.ragged || rows.iter().all(|row| row.len() as u64 == length));
     rows
+}
+
+/// Makes the rows of all blocks.
+pub(crate) fn made(column: &Column, blocks: &Blocks, file: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
+    let scalar_bytes = column.dtype.size_bytes();
+    let row_bytes = column.shape.iter().product::<u64>() * scalar_bytes;
+    let (mut made, mut lengths) = (Vec::new(), Vec::new());
+    for placed in &blocks.blocks {
+        let row_bytes = (!column.ragged).then_some(row_bytes);
+        let wanted = RowsWanted { rows: placed.rows.into(), row_bytes, scalar_bytes };
+        let stored = cut(file, placed.range.clone());
+        placed.block.make(wanted, stored, blocks.recipes.as_bytes(), &mut |bytes, rows| {
+            made.extend_from_slice(bytes);
+            lengths.extend_from_slice(rows);
+            Ok(())
+        })?;
+        if let Some(bytes) = row_bytes {
+            lengths.resize(lengths.len() + placed.rows as usize, u32::try_from(bytes).unwrap());
+        }
+    }
+    assert!(blocks.lengths.as_ref().is_none_or(|known| *known == lengths), "{}", column.name);
+    let mut rest = made.as_slice();
+    let rows = lengths.iter().map(|&length| rest.split_off(..length as usize).unwrap().to_vec());
+    let rows = rows.collect();
+    assert!(rest.is_empty(), "{}", column.name);
+    Ok(rows)
 }
 
 fn cut(file: &[u8], range: Range<u64>) -> &[u8] {

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 from streaming import MDSWriter
+from streaming.base.compression import decompress
 from streaming.base.format.mds import reader as mds_reader
 from streaming.base.format.mds.encodings import mds_decode
 from streaming.base.util import merge_index
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parent / "mds"
 RNG = np.random.default_rng(7)
 NUMBERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 NUMBERS += ["float16", "float32", "float64"]
+COMPRESSIONS = ["zstd:3", "gz:6", "br:5", "snappy"]
 
 
 def picture(size: int) -> Image.Image:
@@ -96,8 +98,27 @@ def nested() -> None:
 
 
 def compressed() -> None:
-    samples = [{"name": f"{i}"} for i in range(4)]
-    write("compressed", {"name": "str"}, samples, compression="zstd:3")
+    columns = {"text": "str", "n": "int64", "bytes": "bytes", "array": "ndarray:int16:3"}
+    samples = [
+        {
+            "text": f"sample {i} " * (i % 7), "n": -i, "bytes": bytes(range(i)),
+            "array": np.full(3, i, np.int16),
+        }
+        for i in range(60)
+    ]
+    numbers = [{"n": i, "half": i / 2} for i in range(40)]
+    for name in COMPRESSIONS:
+        folder = f"compressed_{name.partition(':')[0]}"
+        write(folder, columns, samples, compression=name, size_limit=3000)
+    write("compressed_fixed", {"n": "int", "half": "float16"}, numbers, compression="zstd")
+
+
+def unpack(folder: Path, info: dict) -> Path:
+    """Decompress a shard with the package, as its reader does."""
+    packed = (folder / info["zip_data"]["basename"]).read_bytes()
+    raw = folder / info["raw_data"]["basename"]
+    raw.write_bytes(decompress(info["compression"], packed))
+    return raw
 
 
 def values(folder: Path, info: dict) -> dict:
@@ -121,12 +142,13 @@ def main() -> None:
         make()
     expected = {}
     for index in sorted(ROOT.glob("*/index.json")):
-        if index.parent.name == "compressed":
-            continue
         infos = json.loads(index.read_text())["shards"]
+        unpacked = [unpack(index.parent, info) for info in infos if info["compression"]]
         expected[index.parent.name] = {
             info["raw_data"]["basename"]: values(index.parent, info) for info in infos
         }
+        for file in unpacked:
+            file.unlink()
     text = json.dumps(expected, separators=(",", ":"))
     (ROOT / "expected.json").write_text(text.replace('"],', '"],\n') + "\n")
 

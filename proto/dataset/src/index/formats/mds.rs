@@ -1,10 +1,10 @@
-//! MosaicML Streaming: the shards that an `index.json` lists, in place.
+//! MosaicML Streaming: the shards that an `index.json` lists, in place or compressed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_formats::{
-    Fault, Table,
-    mds::{INDEX_BYTES_MAX, Index, MdsScan, ShardInfo},
+    Fault, Scan, Table,
+    mds::{CompressedScan, FileInfo, INDEX_BYTES_MAX, Index, MdsScan, ShardInfo},
 };
 
 use super::scan::{Begun, in_file, scan_all};
@@ -15,6 +15,13 @@ use crate::{
 
 /// The name of an index.
 const INDEX: &str = "index.json";
+
+/// A shard that an index lists, and the file of it.
+struct Listed {
+    file: ObjectInfo,
+    shard: ShardInfo,
+    is_compressed: bool,
+}
 
 /// Scans the shards of every index under the prefix. Indexes of outer folders come first, then by
 /// their keys. An index that lists no shard of its own, because its folders have one each, adds
@@ -31,40 +38,44 @@ pub(super) async fn tables(
     indexes.sort_by_key(|file| file.key.matches('/').count());
     let mut rest: BTreeMap<String, ObjectInfo> =
         rest.into_iter().map(|file| (file.key.clone(), file)).collect();
-    let (mut listed, mut seen) = (Vec::<(ObjectInfo, ShardInfo)>::new(), BTreeSet::new());
+    let (mut listed, mut seen) = (Vec::<Listed>::new(), BTreeSet::new());
     for index in indexes {
         let object = uri.join(&index.key)?;
         let (bytes, _) = origin.get(&object, INDEX_BYTES_MAX as u64).await?;
         let parsed = Index::parse(&bytes).map_err(|fault| in_file(fault, &object))?;
         let folder = index.key.strip_suffix(INDEX).unwrap_or("");
         for shard in parsed.shards() {
-            let (file, compression) = (shard.zip().unwrap_or(shard.raw()), shard.compression());
-            let key = format!("{folder}{}", file.basename);
-            if !seen.insert(key.clone()) {
+            let key = |file: &FileInfo| format!("{folder}{}", file.basename);
+            if !seen.insert(key(shard.raw())) {
                 // A merged index repeats the shards of its folders.
                 continue;
             }
-            if let Some(compression) = compression {
-                let why = format!(
-                    "is compressed with {compression}, which Larder does not read yet: write the \
-                     shards without compression"
-                );
-                return Err(in_file(Fault::new(format!("shard '{key}'"), why), &object));
-            }
-            let Some(own) = rest.remove(&key) else {
+            // A reader that downloaded a compressed shard may have put the other beside it.
+            let raw = rest.remove(&key(shard.raw()));
+            let zip = shard.zip().and_then(|zip| rest.remove(&key(zip)));
+            let is_compressed = raw.is_none();
+            let Some(file) = raw.or(zip) else {
+                let key = key(shard.zip().unwrap_or(shard.raw()));
                 let why = "is not under the prefix: copy it there, or index again without it";
                 return Err(in_file(Fault::new(format!("shard '{key}'"), why), &object));
             };
-            listed.push((own, shard.clone()));
+            listed.push(Listed { file, shard: shard.clone(), is_compressed });
         }
     }
     leave_out(rest.into_values().collect(), "is in no index.json", left_out);
+    // Rows must be made in all files, or in none.
+    let are_made = listed.iter().any(|listed| listed.is_compressed);
     let mut scans = Vec::with_capacity(listed.len());
-    for (file, shard) in listed {
-        let scan = MdsScan::new(&shard, file.size_bytes);
+    for Listed { file, shard, is_compressed } in listed {
+        let bytes = file.size_bytes;
+        let scan: Result<Box<dyn Scan + Send>, Fault> = match are_made {
+            true => {
+                CompressedScan::new(&shard, is_compressed, bytes).map(|scan| Box::new(scan) as _)
+            }
+            false => MdsScan::new(&shard, bytes).map(|scan| Box::new(scan) as _),
+        };
         let object = uri.join(&file.key)?;
-        let scan = scan.map_err(|fault| in_file(fault, &object))?;
-        scans.push(Begun { file, scan: Box::new(scan) });
+        scans.push(Begun { file, scan: scan.map_err(|fault| in_file(fault, &object))? });
     }
     scan_all(origin, uri, scans, columns, left_out, progress).await
 }
