@@ -14,7 +14,7 @@ use larder_base::Ring;
 use larder_client::sampler::{
     BatchPlan, DatasetShape, Last, Order, PlanId, RankHosts, Shuffle, View, WINDOW_SHARDS_DEFAULT,
 };
-use larder_rebalance::SizedShard;
+use larder_membership::plan::{EvenPlanner, SizedShard};
 
 use super::placement::{SNAPSHOT, member, planned, shard};
 use crate::Error;
@@ -65,8 +65,9 @@ impl Job {
     fn new(hosts: u16, ranks_of_host: u16) -> Result<Self, Error> {
         let shards: Vec<SizedShard> = (0..SHARDS).map(shard).collect();
         let ring = Arc::new(Ring::new(1, (0..hosts).map(|host| member(host.into())).collect())?);
-        let plan = planned(&ring, &shards, None, 1, Vec::new())?;
-        let placement = &plan.snapshots()[0].placement;
+        let planner = EvenPlanner { snapshots: vec![(SNAPSHOT, shards)] };
+        let placement = planned(&planner, &ring, None, Vec::new())?.placement;
+        let shards = &planner.snapshots[0].1;
         let shape = DatasetShape::from_rows(shards.iter().map(|_| ROWS_OF_SHARD))?;
         Ok(Self {
             view: View::all(*SNAPSHOT.as_bytes(), shape),

@@ -27,7 +27,7 @@ pub use announcement::Announcement;
 pub use id::Revision;
 pub use larder_base::codec::Malformed;
 pub use larder_base::{BlobId, BootId};
-pub use plan::{Move, Plan, Planned, Planner};
+pub use plan::{Move, PlanBlobs, Planner, RingPlan};
 pub use record::Record;
 pub use timing::Timing;
 

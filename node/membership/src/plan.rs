@@ -1,13 +1,12 @@
 //! Which shards move when members come and go.
 //!
-//! A [`Planner`] makes a [`Plan`] from the placement in place and the edits asked for. The plan is
-//! a blob named by the hash of its bytes, so the same plan has the same name on every node. It is
-//! pinned to the ring version it was made for.
+//! A [`Planner`] makes a [`RingPlan`] from the placement in place and the edits asked for. The plan
+//! is a blob named by the hash of its bytes, so the same plan has the same name on every node. It
+//! is pinned to the ring version it was made for.
 //!
 //! [`EvenPlanner`] is the planner of a cluster. A plan leads to [`Tables`], another blob.
 //!
-//! Non-goals: how a placement is evened out (`larder-rebalance`); its contents, which are bytes to
-//! agents.
+//! Non-goals: the contents of a placement, which are bytes to agents.
 
 mod codec;
 mod even;
@@ -21,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::BlobId;
 
-pub use even::EvenPlanner;
+pub use even::{EvenPlanner, SizedShard};
 pub use figures::{Figures, NodeFigures};
 pub use tables::Tables;
 
@@ -76,17 +75,17 @@ pub struct Move {
     pub shard: ShardId,
     /// Its size.
     pub bytes: u64,
-    /// The present owner to pull from: index into [`Plan::names`]. None when no owner lives.
+    /// The present owner to pull from: index into [`RingPlan::names`]. None when no owner lives.
     pub from: Option<u16>,
     /// Whether `from` remains an owner, as when a replica is added. Else it drops its copy later.
     pub stays: bool,
-    /// The new owner: index into [`Plan::names`].
+    /// The new owner: index into [`RingPlan::names`].
     pub to: u16,
 }
 
 /// The moves of a change, pinned to the ring version it starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct RingPlan {
     /// The ring version it starts from.
     pub base: u64,
     /// The difference between the members before and after.
@@ -101,7 +100,7 @@ pub struct Plan {
     pub moves: Vec<Move>,
 }
 
-impl Plan {
+impl RingPlan {
     /// Returns the moves that bring shards to this member, in order.
     pub fn moves_to(&self, id: &str) -> impl Iterator<Item = &Move> {
         let to = self.index(id);
@@ -140,7 +139,7 @@ impl Plan {
 /// A plan as bytes, with the placement it leads to. Both are put at the coordinator before a record
 /// names them, and an operator keeps both between `plan` and `apply`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Planned {
+pub struct PlanBlobs {
     /// The bytes of the plan.
     #[serde(with = "serde_bytes")]
     pub plan: Vec<u8>,
@@ -175,5 +174,5 @@ pub trait Planner {
     ///
     /// # Errors
     /// A sentence that says why there is no such plan.
-    fn plan(&self, task: &Task, placement: Option<&[u8]>) -> Result<Planned, String>;
+    fn plan(&self, task: &Task, placement: Option<&[u8]>) -> Result<PlanBlobs, String>;
 }

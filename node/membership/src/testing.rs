@@ -6,7 +6,7 @@ use larder_base::{Member, Ring, Scheme, ShardId, SnapshotId};
 
 use crate::plan::{Move, Task, edited};
 use crate::record::{Dataset, State};
-use crate::{Plan, Planned, Planner, Record};
+use crate::{PlanBlobs, Planner, Record, RingPlan};
 
 pub(crate) fn member(id: &str, weight: u32) -> Member {
     let control = format!("http://{id}.example:7070");
@@ -49,7 +49,7 @@ pub(crate) struct RingOnly {
 }
 
 impl Planner for RingOnly {
-    fn plan(&self, task: &Task, _: Option<&[u8]>) -> Result<Planned, String> {
+    fn plan(&self, task: &Task, _: Option<&[u8]>) -> Result<PlanBlobs, String> {
         let target = edited(&task.members, &task.edits);
         let words = |error: larder_base::Error| error.to_string();
         let members = task.members.clone();
@@ -79,7 +79,7 @@ impl Planner for RingOnly {
         }
         let edits = task.edits.clone();
         let plan =
-            Plan { base: task.base, edits, scheme: after.scheme(), target: None, names, moves };
-        Ok(Planned { plan: plan.encode(), placement: None })
+            RingPlan { base: task.base, edits, scheme: after.scheme(), target: None, names, moves };
+        Ok(PlanBlobs { plan: plan.encode(), placement: None })
     }
 }

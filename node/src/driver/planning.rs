@@ -6,10 +6,9 @@ use larder_base::{Error, ErrorKind, SnapshotId};
 use larder_coordinator::Coordinator;
 use larder_dataset::{DatasetRef, OriginUri};
 use larder_membership::{
-    plan::{EvenPlanner, Planned, Planner, Task},
+    plan::{EvenPlanner, PlanBlobs, Planner, SizedShard, Task},
     record::Dataset as Described,
 };
-use larder_rebalance::SizedShard;
 use tokio::task;
 
 use super::opener::Opener;
@@ -37,7 +36,7 @@ impl Planning {
         &self,
         task: Task,
         mut known: Vec<Described>,
-    ) -> Result<Planned, String> {
+    ) -> Result<PlanBlobs, String> {
         known.sort_unstable_by_key(|described| described.snapshot);
         let placement = match task.placement {
             Some(blob) => {

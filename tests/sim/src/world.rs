@@ -22,11 +22,10 @@ use std::{
 
 use larder_base::{ShardId, SnapshotId};
 use larder_membership::{
-    Now, Planned, Record,
+    Now, PlanBlobs, Record,
     agent::{Command, Event, Shard},
-    plan::Task,
+    plan::{SizedShard, Task},
 };
-use larder_rebalance::SizedShard;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::{
@@ -120,7 +119,7 @@ pub(crate) struct World {
     /// Placements that were worked out.
     placements: BTreeMap<u64, Rc<Placed>>,
     /// Plans that were made, with how many snapshots there were.
-    planned: Vec<(Task, usize, Planned)>,
+    planned: Vec<(Task, usize, PlanBlobs)>,
     pub(crate) checks: Checks,
     troubled: bool,
     /// The story is printed.

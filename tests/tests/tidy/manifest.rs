@@ -14,8 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("proto/wire", &["larder-base"]),
     ("node/foresight", &["larder-order"]),
     ("node/store", &["larder-base"]),
-    ("node/rebalance", &["larder-base"]),
-    ("node/membership", &["larder-base", "larder-rebalance"]),
+    ("node/membership", &["larder-base"]),
     ("node/coordinator", &["larder-base", "larder-membership", "larder-wire"]),
     (
         "node",
@@ -27,7 +26,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "larder-foresight",
             "larder-membership",
             "larder-order",
-            "larder-rebalance",
             "larder-store",
             "larder-wire",
         ],
@@ -50,14 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tests/origin", &[]),
     (
         "tests/sim",
-        &[
-            "larder-base",
-            "larder-foresight",
-            "larder-membership",
-            "larder-order",
-            "larder-rebalance",
-            "larder-store",
-        ],
+        &["larder-base", "larder-foresight", "larder-membership", "larder-order", "larder-store"],
     ),
 ];
 
@@ -85,7 +76,6 @@ const PURE: &[&str] = &[
     "proto/order",
     "node/foresight",
     "node/store",
-    "node/rebalance",
     "node/membership",
     "client/decode",
 ];

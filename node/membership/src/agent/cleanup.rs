@@ -13,7 +13,7 @@ use super::{
     Agent, Effect, Shard,
     rules::{Rule, Rules},
 };
-use crate::{BlobId, Plan, announcement::Settled};
+use crate::{BlobId, RingPlan, announcement::Settled};
 
 /// Most drops that one event leads to. The next event goes on.
 const DROPS_AT_ONCE_MAX: usize = 256;
@@ -27,7 +27,7 @@ pub(super) struct CopyCleanup {
 }
 
 impl CopyCleanup {
-    fn follow(&mut self, id: BlobId, plan: &Plan, me: &str) {
+    fn follow(&mut self, id: BlobId, plan: &RingPlan, me: &str) {
         if self.plan != Some(id) {
             self.plan = Some(id);
             let from_here = plan.moves_from(me);

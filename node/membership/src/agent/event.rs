@@ -8,7 +8,7 @@ use larder_base::{Member, Scheme, SnapshotId};
 
 use super::order::LastUses;
 use crate::{
-    BlobId, Planned, Revision,
+    BlobId, PlanBlobs, Revision,
     id::Shard,
     plan::{Edit, Task},
     record::Dataset,
@@ -56,7 +56,7 @@ pub enum Event {
     /// The outcome of an [`Effect::Propose`].
     Proposed(Ticket, Outcome),
     /// The answer to [`Effect::Plan`].
-    Planned(Ticket, Result<Planned, String>),
+    Planned(Ticket, Result<PlanBlobs, String>),
     /// The answer to [`Effect::Fetch`]; no bytes when the blob could not be read now.
     Blob(BlobId, Option<Vec<u8>>),
     /// This version of the ring is in use here from now on.
@@ -116,7 +116,7 @@ pub enum Command {
     /// Begin a planned change.
     Apply {
         /// The answer to [`Command::Plan`].
-        planned: Planned,
+        planned: PlanBlobs,
         /// Bytes a second over all nodes.
         rate: Option<u64>,
         /// The operator, for the audit log.
@@ -168,7 +168,7 @@ pub enum Answer {
     /// The record shows the result.
     Done,
     /// The plan that was asked for.
-    Planned(Planned),
+    Planned(PlanBlobs),
 }
 
 /// A ring with the exceptions of its placement.

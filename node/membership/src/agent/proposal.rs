@@ -6,7 +6,7 @@ use super::{
     rules::{Rule, Rules},
 };
 use crate::{
-    BlobId, Now, Plan, Planned, Record, Revision,
+    BlobId, Now, PlanBlobs, Record, Revision, RingPlan,
     plan::Task,
     record::{Audit, Refused},
 };
@@ -74,7 +74,7 @@ impl<R: Rules> Agent<R> {
     pub(super) fn planned(
         &mut self,
         ticket: Ticket,
-        planned: Result<Planned, String>,
+        planned: Result<PlanBlobs, String>,
         out: &mut Vec<Effect>,
     ) {
         if let Some(asker) = self.shown.remove(&ticket) {
@@ -120,8 +120,9 @@ impl<R: Rules> Agent<R> {
     }
 
     /// Returns the decoded plan, pinned to the ring it was made for.
-    pub(super) fn read_plan(&self, planned: &Planned) -> Result<Plan, Refused> {
-        let mut plan = Plan::decode(&planned.plan).map_err(|why| Refused::new(why.to_string()))?;
+    pub(super) fn read_plan(&self, planned: &PlanBlobs) -> Result<RingPlan, Refused> {
+        let mut plan =
+            RingPlan::decode(&planned.plan).map_err(|why| Refused::new(why.to_string()))?;
         if plan.target != planned.placement.as_deref().map(BlobId::of) {
             return Err(Refused::new("the plan leads to another placement; plan again"));
         }

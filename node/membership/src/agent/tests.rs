@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::{
     announcement::Settled,
-    plan::{Edit, Plan},
+    plan::{Edit, RingPlan},
     record::State,
     testing::{dataset, long, member, record},
 };
@@ -535,7 +535,7 @@ fn absence_of_a_silent_member_counts_from_its_record_entry() {
     stand.write(|record| record.joined(member("f", 1)));
     let plan = stand.plan(vec![Edit::Put(member("f", 1))]);
     stand.write(|record| {
-        record.recast(&Plan::decode(&plan).unwrap(), BlobId::of(&plan), "me", "so it is")
+        record.recast(&RingPlan::decode(&plan).unwrap(), BlobId::of(&plan), "me", "so it is")
     });
     assert_eq!(stand.version(), 2);
     stand.pass(Timing::REAL.death_grace.as_secs() - 2);

@@ -17,13 +17,13 @@ use super::{
     order::Need,
     rules::{Rule, Rules},
 };
-use crate::{BlobId, Now, Plan, Timing};
+use crate::{BlobId, Now, RingPlan, Timing};
 
 /// One plan, as far as it moves shards to this node.
 #[derive(Debug, Clone)]
 pub(super) struct Work {
     pub(super) id: BlobId,
-    pub(super) plan: Plan,
+    pub(super) plan: RingPlan,
     steps: Vec<Step>,
     by_shard: Arc<BTreeMap<Shard, usize>>,
     /// Steps not begun: in the order of the plan until the sources tell their last uses.
@@ -56,7 +56,7 @@ enum StepState {
 impl Work {
     /// Creates the work of this node for a plan. Shards without a live owner are not pulled: they
     /// come when a client reads them, so that a death causes no storm on the origin.
-    fn new(id: BlobId, plan: Plan, me: &str) -> Self {
+    fn new(id: BlobId, plan: RingPlan, me: &str) -> Self {
         let pulled = plan.moves_to(me).filter_map(|step| {
             let shard = Shard { snapshot: step.snapshot, shard: step.shard };
             let from = plan.name(step.from?).to_owned();
@@ -231,7 +231,7 @@ impl ShardTransfers {
     pub(super) fn arrived(&mut self, id: BlobId, bytes: &[u8], me: &str) {
         if self.wanted.contains_key(&id)
             && BlobId::of(bytes) == id
-            && let Ok(plan) = Plan::decode(bytes)
+            && let Ok(plan) = RingPlan::decode(bytes)
         {
             self.wanted.remove(&id);
             self.works.push(Work::new(id, plan, me));
@@ -400,7 +400,7 @@ mod tests {
         let moves = (0..shards).map(step).collect();
         let edits = Vec::new();
         let plan =
-            Plan { base: 1, edits, scheme: Scheme::one_replica(1), target: None, names, moves }
+            RingPlan { base: 1, edits, scheme: Scheme::one_replica(1), target: None, names, moves }
                 .encode();
         let (id, mut transfers) = (BlobId::of(&plan), ShardTransfers::new(Timing::REAL));
         transfers.want(&[id], Now::ZERO);

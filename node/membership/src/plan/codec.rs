@@ -3,7 +3,7 @@
 use larder_base::{Scheme, ShardId, SnapshotId, codec, limits};
 use serde::{Deserialize, Serialize};
 
-use super::{Edit, Move, Plan, Planned};
+use super::{Edit, Move, PlanBlobs, RingPlan};
 use crate::{BlobId, Malformed};
 
 const WHAT: &str = "a plan";
@@ -25,7 +25,7 @@ struct Form {
 /// Snapshot, shard, bytes, source, whether the source keeps its copy, and target of a move.
 type Step = (u16, ShardId, u64, Option<u16>, bool, u16);
 
-impl Plan {
+impl RingPlan {
     /// Returns the plan as bytes, whose hash is its name.
     pub fn encode(&self) -> Vec<u8> {
         let mut snapshots: Vec<SnapshotId> = self.moves.iter().map(|step| step.snapshot).collect();
@@ -62,7 +62,7 @@ impl Plan {
     }
 }
 
-impl Planned {
+impl PlanBlobs {
     /// Returns the id of the plan. As the plan names its placement, the id stands for both.
     pub fn id(&self) -> BlobId {
         BlobId::of(&self.plan)
@@ -77,13 +77,13 @@ impl Planned {
         codec::encode(PLANNED_MAGIC, self)
     }
 
-    /// Decodes the bytes of [`Planned::encode`], and the plan in them.
+    /// Decodes the bytes of [`PlanBlobs::encode`], and the plan in them.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are not that, or the plan leads to another placement.
-    pub fn decode(bytes: &[u8]) -> Result<(Self, Plan), Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<(Self, RingPlan), Malformed> {
         let planned: Self = codec::decode(WHAT, PLANNED_MAGIC, bytes, limits::PLANNED_BYTES_MAX)?;
-        let plan = Plan::decode(&planned.plan)?;
+        let plan = RingPlan::decode(&planned.plan)?;
         if plan.target != planned.placement.as_deref().map(BlobId::of) {
             return Err(Malformed { what: WHAT, why: "its placement is another plan's" });
         }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::testing::member;
 
-    fn plan() -> Plan {
+    fn plan() -> RingPlan {
         let step = |shard, from, to| Move {
             snapshot: SnapshotId::from_bytes([shard % 2; 32]),
             shard: ShardId::from_bytes([shard; 16]),
@@ -105,7 +105,7 @@ mod tests {
             stays: shard == 3,
             to,
         };
-        Plan {
+        RingPlan {
             base: 7,
             edits: vec![Edit::Put(member("c", 2)), Edit::Remove("a".to_owned())],
             scheme: Scheme::one_replica(1),
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn plan_reads_back_and_lists_moves_by_node() {
-        let plan = Plan::decode(&plan().encode()).unwrap();
+        let plan = RingPlan::decode(&plan().encode()).unwrap();
         assert_eq!(plan, self::plan());
         assert_eq!(plan.moves_to("c").count(), 2);
         assert_eq!(plan.moves_from("a").count(), 1);
@@ -128,21 +128,21 @@ mod tests {
 
     #[test]
     fn planned_change_reads_back_and_damage_is_refused() {
-        let placed = Planned { plan: plan().encode(), placement: Some(b"exceptions".to_vec()) };
-        let bare = Plan { target: None, ..plan() };
-        let bare = Planned { plan: bare.encode(), placement: None };
+        let placed = PlanBlobs { plan: plan().encode(), placement: Some(b"exceptions".to_vec()) };
+        let bare = RingPlan { target: None, ..plan() };
+        let bare = PlanBlobs { plan: bare.encode(), placement: None };
         for planned in [placed, bare] {
             let bytes = planned.encode();
-            assert_eq!(Planned::decode(&bytes).unwrap().0, planned);
+            assert_eq!(PlanBlobs::decode(&bytes).unwrap().0, planned);
             for cut in 0..bytes.len() {
-                assert!(Planned::decode(&bytes[..cut]).is_err());
+                assert!(PlanBlobs::decode(&bytes[..cut]).is_err());
             }
             for index in 0..bytes.len() {
                 let mut flipped = bytes.clone();
                 flipped[index] ^= 1;
-                assert!(Planned::decode(&flipped).is_err(), "byte {index}");
+                assert!(PlanBlobs::decode(&flipped).is_err(), "byte {index}");
             }
-            assert!(Planned::decode(&[bytes, vec![0]].concat()).is_err());
+            assert!(PlanBlobs::decode(&[bytes, vec![0]].concat()).is_err());
         }
     }
 
@@ -150,12 +150,12 @@ mod tests {
     fn bytes_that_are_not_a_plan_are_refused() {
         let mut wrong = plan();
         wrong.moves[0].to = 3;
-        assert!(Plan::decode(&wrong.encode()).is_err());
+        assert!(RingPlan::decode(&wrong.encode()).is_err());
         let of_before = codec::encode(b"ldr-pln3", &());
-        assert!(Plan::decode(&of_before).unwrap_err().to_string().contains("another kind"));
+        assert!(RingPlan::decode(&of_before).unwrap_err().to_string().contains("another kind"));
         let bytes = plan().encode();
         for cut in 0..bytes.len() {
-            assert!(Plan::decode(&bytes[..cut]).is_err());
+            assert!(RingPlan::decode(&bytes[..cut]).is_err());
         }
     }
 }

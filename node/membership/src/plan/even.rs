@@ -1,9 +1,31 @@
-//! The planner of a cluster: even placements with the fewest moves, by `larder-rebalance`.
+//! The planner of a cluster: from the placement in place to an even one, with the fewest bytes
+//! moved.
 //!
-//! Turns a [`Task`] into a change of a ring, and the result into a [`Plan`] with its [`Tables`]:
+//! **Even** means: no member holds more than 1.10 times its *share* of a snapshot's bytes
+//! ([`SKEW_PERCENT_MAX`]). Shares follow the weights, within the bounds that replicas set: no
+//! member holds a shard twice, and no zone or host does while there are enough of them. Where
+//! shards are too large for their number, the plan comes as near as single moves can.
+//!
+//! **Ideal** is the fewest bytes that a change moves if placement is perfectly even before and
+//! after: the growth of all shares that grow, added up. A node that joins `n` equal nodes takes one
+//! (n+1)-th of the bytes; one that leaves `n` gives one n-th.
+//!
+//! Each snapshot is planned by itself. The shard's place and the member's index break all ties:
+//!
+//! 1. *Keep*: a copy stays, unless its holder leaves or copies would be too close.
+//! 2. *Fill*: a copy without a holder goes to the owner by the next ring's walk, while that stays
+//!    below 1.05 of its share; else to the emptiest member.
+//! 3. *Raise*: a new or heavier member takes shards up to its share. Those that the walk gives it
+//!    come first, then shards of the fullest members.
+//! 4. *Shed*: a member above 1.10 of its share gives shards away until it is not.
+//!
+//! So only the fourth step moves shards between members that the change does not name. An *urgent*
+//! change leaves out the third and fourth step, as it does not wait for moves: it is as even as
+//! fills make it. Of shards that would serve alike, the plan moves those that the walk places
+//! elsewhere, so that exceptions heal along the way.
 //!
 //! - A member that leaves by a planned change hands its shards over. A member that leaves by an
-//!   *urgent* change is gone, and nothing moves between the others.
+//!   urgent change is gone.
 //! - A snapshot has no table if the walk of the ring gives every owner.
 //! - Targets take turns in the list of moves, so that all work from the start. Each pulls one
 //!   snapshot after the other, in the order of the ring.
@@ -11,14 +33,31 @@
 //!   after the change, for shards that clients read and where there is room.
 //!
 //! Deterministic: planners that know the same snapshots make the same plan of the same task.
+//!
+//! Thread rule: pure functions of their arguments. Non-goals: rates and times; judgement of which
+//! members are alive.
 
-use std::sync::Arc;
+mod change;
+mod draft;
+mod drain_overfull;
+mod fill;
+mod fill_underfull;
+mod keep;
+mod outcome;
+mod shares;
+mod snapshots;
 
-use larder_base::{Placement, Ring, SnapshotId, limits, placement::Exceptions};
-use larder_rebalance::{Change, SizedShard, Snapshot, Step};
+use larder_base::{Placement, SnapshotId, limits, placement::Exceptions};
 
-use super::{Edit, Move, Plan, Planned, Planner, Tables, Task};
+use super::{Move, PlanBlobs, Planner, RingPlan, Tables, Task};
 use crate::BlobId;
+use change::MemberChange;
+use snapshots::{PlacedSnapshot, Snapshot, place};
+
+pub use snapshots::SizedShard;
+
+/// Most bytes that a member may hold, in percent of its share.
+const SKEW_PERCENT_MAX: u64 = 110;
 
 /// Plans by the sizes of all shards.
 #[derive(Debug, Clone)]
@@ -28,70 +67,45 @@ pub struct EvenPlanner {
     pub snapshots: Vec<(SnapshotId, Vec<SizedShard>)>,
 }
 
-/// The ring and the placements in place.
-struct Ground {
-    ring: Arc<Ring>,
-    /// The placement of each of the planner's snapshots, in their order.
-    present: Vec<Placement>,
-}
-
 impl EvenPlanner {
-    /// Returns the change of a task, with all figures: see [`larder_rebalance::Plan::summary`].
-    ///
-    /// # Errors
-    /// A sentence that says why there is no such plan.
-    pub fn work_out(
+    /// Returns the snapshots with their placements in place.
+    fn in_place(
         &self,
+        change: &MemberChange,
         task: &Task,
         placement: Option<&[u8]>,
-    ) -> Result<larder_rebalance::Plan, String> {
-        self.decide(task, &self.ground(task, placement)?)
-    }
-
-    fn ground(&self, task: &Task, placement: Option<&[u8]>) -> Result<Ground, String> {
+    ) -> Result<Vec<Snapshot<'_>>, String> {
         let (count, max) = (self.snapshots.len(), limits::RECORD_DATASETS_MAX);
         if count > max {
             return Err(format!("{count} snapshots are to be placed, the limit is {max}"));
         }
-        let ring = Ring::with_scheme(task.base, task.members.clone(), task.scheme);
-        let ring = Arc::new(ring.map_err(|why| why.to_string())?);
         let tables = tables_in_place(task, placement)?;
-        let present = self.snapshots.iter().map(|(id, _)| match tables.get(*id) {
-            Some(table) => Placement::new(ring.clone(), table.clone()),
-            None => Ok(Placement::of_ring(ring.clone())),
+        let placed = self.snapshots.iter().map(|(id, shards)| {
+            let ring = change.present.clone();
+            let present = match tables.get(*id) {
+                Some(table) => {
+                    Placement::new(ring, table.clone()).map_err(|why| why.to_string())?
+                }
+                None => Placement::of_ring(ring),
+            };
+            Ok(Snapshot { id: *id, shards, present })
         });
-        let present = present.collect::<Result<_, _>>();
-        let present = present.map_err(|why: larder_base::Error| why.to_string())?;
-        Ok(Ground { ring, present })
-    }
-
-    fn decide(&self, task: &Task, ground: &Ground) -> Result<larder_rebalance::Plan, String> {
-        let step = |edit| step(edit, &ground.ring, task.urgent);
-        let steps = task.edits.iter().map(step).collect();
-        let replicas = (task.replicas != task.scheme.replicas).then_some(task.replicas);
-        let change = Change { ring_version: task.base, steps, replicas, at_once: task.urgent };
-        let placed = self.snapshots.iter().zip(&ground.present);
-        let snapshots: Vec<Snapshot<'_>> = placed
-            .map(|((id, shards), present)| Snapshot { id: *id, shards, present: Some(present) })
-            .collect();
-        larder_rebalance::plan(&ground.ring, change, &snapshots).map_err(|why| why.to_string())
+        placed.collect()
     }
 }
 
 impl Planner for EvenPlanner {
-    fn plan(&self, task: &Task, placement: Option<&[u8]>) -> Result<Planned, String> {
-        let ground = self.ground(task, placement)?;
-        let decided = self.decide(task, &ground)?;
-        let placement = tables_of(&decided)?;
-        let names = names(&decided);
-        let moves = moves(&decided, &names);
-        let plan = Plan {
+    fn plan(&self, task: &Task, placement: Option<&[u8]>) -> Result<PlanBlobs, String> {
+        let change = MemberChange::of(task)?;
+        let placed = place(&change, task.urgent, self.in_place(&change, task, placement)?)?;
+        let placement = tables_of(&placed)?;
+        let plan = RingPlan {
             base: task.base,
             edits: task.edits.clone(),
-            scheme: decided.next().scheme(),
+            scheme: change.next.scheme(),
             target: placement.as_deref().map(BlobId::of),
-            names,
-            moves,
+            names: change.names,
+            moves: in_turns(placed),
         };
         let (count, plan) = (plan.moves.len(), plan.encode());
         let (bytes, max) = (plan.len(), limits::BLOB_BYTES_MAX);
@@ -101,7 +115,7 @@ impl Planner for EvenPlanner {
                  members at a time"
             ));
         }
-        Ok(Planned { plan, placement })
+        Ok(PlanBlobs { plan, placement })
     }
 }
 
@@ -116,18 +130,9 @@ fn tables_in_place(task: &Task, placement: Option<&[u8]>) -> Result<Tables, Stri
     placement.map_or(Ok(Tables::default()), Tables::decode).map_err(|why| why.to_string())
 }
 
-fn step(edit: &Edit, ring: &Ring, urgent: bool) -> Step {
-    match edit {
-        Edit::Put(member) if ring.member(&member.id).is_some() => Step::Replace(member.clone()),
-        Edit::Put(member) => Step::Add(member.clone()),
-        Edit::Remove(id) if urgent => Step::Remove { id: id.clone() },
-        Edit::Remove(id) => Step::Drain { id: id.clone() },
-    }
-}
-
 /// Returns the exceptions that a plan leads to, as bytes; none when the ring alone decides.
-fn tables_of(plan: &larder_rebalance::Plan) -> Result<Option<Vec<u8>>, String> {
-    let tables = plan.snapshots().iter().filter_map(|part| part.placement.exceptions());
+fn tables_of(placed: &[PlacedSnapshot]) -> Result<Option<Vec<u8>>, String> {
+    let tables = placed.iter().filter_map(|snapshot| snapshot.placement.exceptions());
     let tables: Vec<_> = tables.filter(|table| !table.is_empty()).cloned().collect();
     if tables.is_empty() {
         return Ok(None);
@@ -144,45 +149,17 @@ fn tables_of(plan: &larder_rebalance::Plan) -> Result<Option<Vec<u8>>, String> {
     Ok(Some(encoded))
 }
 
-/// Returns the ids of all members before and after, sorted.
-fn names(plan: &larder_rebalance::Plan) -> Vec<String> {
-    let members = plan.present().members().iter().chain(plan.next().members());
-    let mut names: Vec<String> = members.map(|member| member.id.clone()).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
-/// Maps the index of a ring's member to its index among all names.
-fn name_indices(ring: &Ring, names: &[String]) -> Vec<u16> {
-    let index = |id: &String| names.binary_search(id).expect("names are those of all members");
-    let members = ring.members().iter().map(|member| index(&member.id));
-    members.map(|index| u16::try_from(index).expect("at most twice 1,024")).collect()
-}
-
 /// Returns all moves in the order in which they are to be made.
-fn moves(plan: &larder_rebalance::Plan, names: &[String]) -> Vec<Move> {
-    let adds_replicas = plan.next().replicas() > plan.present().replicas();
-    let (before, after) = (name_indices(plan.present(), names), name_indices(plan.next(), names));
-    let mut parts: Vec<_> = plan.snapshots().iter().collect();
-    parts.sort_by_key(|part| part.snapshot);
-    let mut turns = vec![0_u32; names.len()];
-    let mut moves = Vec::new();
-    for part in parts {
-        for each in &part.moves {
-            let from = each.from.map(|from| before[usize::from(from)]);
-            let to = after[usize::from(each.to)];
-            let owners = part.placement.owners(each.shard);
-            let stays = owners.iter().any(|&owner| Some(after[usize::from(owner)]) == from);
-            if adds_replicas && stays && owners[0] != each.to {
-                continue;
-            }
-            let (snapshot, shard, bytes) = (part.snapshot, each.shard, each.bytes);
-            let turn = &mut turns[usize::from(to)];
-            moves.push((*turn, Move { snapshot, shard, bytes, from, stays, to }));
+fn in_turns(placed: Vec<PlacedSnapshot>) -> Vec<Move> {
+    let mut turns = std::collections::HashMap::new();
+    let moves = placed.into_iter().flat_map(|snapshot| snapshot.moves);
+    let mut moves: Vec<(u32, Move)> = moves
+        .map(|each| {
+            let turn = turns.entry(each.to).or_insert(0);
             *turn += 1;
-        }
-    }
+            (*turn, each)
+        })
+        .collect();
     moves.sort_by_key(|(turn, each)| (*turn, each.to));
     moves.into_iter().map(|(_, each)| each).collect()
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use larder_base::Member;
 
-use super::{Plan, edited};
+use super::{RingPlan, edited};
 
 /// The figures of one plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Figures {
     /// Returns the figures of `plan`, which starts from `members` that own these bytes each.
     /// `lives` tells which members can be pulled from.
     pub fn of(
-        plan: &Plan,
+        plan: &RingPlan,
         members: &[Member],
         owned: &BTreeMap<String, u64>,
         lives: impl Fn(&str) -> bool,
@@ -131,7 +131,7 @@ mod tests {
         testing::member,
     };
 
-    fn plan(edits: Vec<Edit>, moves: &[(u64, Option<u16>, u16)]) -> Plan {
+    fn plan(edits: Vec<Edit>, moves: &[(u64, Option<u16>, u16)]) -> RingPlan {
         let step = |&(bytes, from, to): &(u64, Option<u16>, u16)| Move {
             snapshot: SnapshotId::from_bytes([1; 32]),
             shard: ShardId::from_bytes([2; 16]),
@@ -142,7 +142,7 @@ mod tests {
         };
         let names = ["a", "b", "c"].map(str::to_owned).to_vec();
         let moves = moves.iter().map(step).collect();
-        Plan { base: 1, edits, scheme: Scheme::one_replica(1), target: None, names, moves }
+        RingPlan { base: 1, edits, scheme: Scheme::one_replica(1), target: None, names, moves }
     }
 
     fn owned(bytes: &[(&str, u64)]) -> BTreeMap<String, u64> {

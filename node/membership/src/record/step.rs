@@ -8,7 +8,7 @@ use larder_base::{Bytes, Counted, Member, Scheme, limits};
 use super::{Change, Dataset, Entry, Past, Previous, Record, State, Terms};
 use crate::{
     BlobId,
-    plan::{Edit, Plan, edited, edits_between},
+    plan::{Edit, RingPlan, edited, edits_between},
 };
 
 /// Why a step is refused and what to do about it: a sentence for operators.
@@ -107,7 +107,7 @@ impl Record {
     ///
     /// # Errors
     /// [`Refused`] when the ring moved on since the plan was made or a change is in flight.
-    pub fn staged(&self, plan: &Plan, id: BlobId, asked_by: &str, rate: Option<u64>) -> Step {
+    pub fn staged(&self, plan: &RingPlan, id: BlobId, asked_by: &str, rate: Option<u64>) -> Step {
         if let Some(change) = &self.change {
             let number = change.number;
             return refused(format!(
@@ -142,7 +142,7 @@ impl Record {
     ///
     /// # Errors
     /// As for [`staged`](Self::staged).
-    pub fn begun(&self, plan: &Plan, id: BlobId, agent: &str) -> Step {
+    pub fn begun(&self, plan: &RingPlan, id: BlobId, agent: &str) -> Step {
         let Audit { mut record, words } = self.staged(plan, id, agent, None)?;
         let (Some(Terms { paused, rate }), Some(change)) = (self.kept, &mut record.change) else {
             return step(record, words);
@@ -157,7 +157,7 @@ impl Record {
     ///
     /// # Errors
     /// [`Refused`] when there is none, and as for [`staged`](Self::staged).
-    pub fn restaged(&self, plan: &Plan, id: BlobId, asked_by: &str, why: &str) -> Step {
+    pub fn restaged(&self, plan: &RingPlan, id: BlobId, asked_by: &str, why: &str) -> Step {
         let change = self.in_flight()?;
         let next = self.changes + 1;
         let words = format!(
@@ -206,7 +206,7 @@ impl Record {
     ///
     /// # Errors
     /// [`Refused`] when the ring moved on since the plan was made.
-    pub fn recast(&self, plan: &Plan, id: BlobId, asked_by: &str, why: &str) -> Step {
+    pub fn recast(&self, plan: &RingPlan, id: BlobId, asked_by: &str, why: &str) -> Step {
         self.check_base(plan)?;
         let mut record = self.clone();
         if let Some(change) = record.change.take() {
@@ -410,7 +410,7 @@ impl Record {
         })
     }
 
-    fn check_base(&self, plan: &Plan) -> Result<(), Refused> {
+    fn check_base(&self, plan: &RingPlan) -> Result<(), Refused> {
         if plan.base != self.version {
             return refused(format!(
                 "the plan is for ring {}, the ring is at {} by now; plan again",

@@ -5,10 +5,10 @@ use std::time::Duration;
 use larder_base::limits;
 
 use super::*;
-use crate::plan::{Plan, Planned, Planner, Task};
+use crate::plan::{PlanBlobs, Planner, RingPlan, Task};
 use crate::testing::{RingOnly, dataset, long, member, record};
 
-fn planned(record: &Record, edits: &[Edit], urgent: bool) -> (Plan, BlobId) {
+fn planned(record: &Record, edits: &[Edit], urgent: bool) -> (RingPlan, BlobId) {
     let task = Task {
         base: record.version,
         members: record.ring_members(),
@@ -18,8 +18,8 @@ fn planned(record: &Record, edits: &[Edit], urgent: bool) -> (Plan, BlobId) {
         edits: edits.to_vec(),
         urgent,
     };
-    let Planned { plan, .. } = RingOnly::default().plan(&task, None).unwrap();
-    (Plan::decode(&plan).unwrap(), BlobId::of(&plan))
+    let PlanBlobs { plan, .. } = RingOnly::default().plan(&task, None).unwrap();
+    (RingPlan::decode(&plan).unwrap(), BlobId::of(&plan))
 }
 
 fn ids(members: &[Member]) -> Vec<&str> {
@@ -156,7 +156,7 @@ fn history_of_an_earlier_version_is_read() {
 
 /// Returns the record after a death that ended a change steered by `steer`, and a plan for the
 /// moves that are still open.
-fn bereaved(steer: impl Fn(&Record) -> Record) -> (Record, Plan, BlobId) {
+fn bereaved(steer: impl Fn(&Record) -> Record) -> (Record, RingPlan, BlobId) {
     let before = record(&["a", "b", "c"]).joined(member("d", 1)).unwrap().record;
     let moving = steer(&staged(&before, &[Edit::Put(member("d", 1))]));
     let (plan, id) = planned(&moving, &[Edit::Remove("c".to_owned())], true);

@@ -24,7 +24,7 @@ use larder_base::{Error, ErrorKind, limits};
 use larder_coordinator::Peer;
 use larder_membership::Record;
 use larder_membership::agent::{Answer as Done, Command};
-use larder_membership::plan::Planned;
+use larder_membership::plan::PlanBlobs;
 use larder_wire::control::admin_server::Admin as Contract;
 use larder_wire::control::{
     ApplyPlanRequest, ApplyPlanResponse, ClusterHistory, ClusterStatus, CommandRequest,
@@ -209,7 +209,7 @@ impl Admin {
     }
 
     /// Has a change planned, and computes its figures.
-    async fn plan(&self, request: &PlanChangeRequest) -> Result<(PlanFigures, Planned), Error> {
+    async fn plan(&self, request: &PlanChangeRequest) -> Result<(PlanFigures, PlanBlobs), Error> {
         let cluster = self.cluster()?;
         let standing = cluster.standing();
         let wanted = plan::wanted(record(&standing)?, &standing, request)?;

@@ -7,7 +7,7 @@ use larder_base::{
     limits::{BRAKE_PERCENT, PULLS_IN_FLIGHT_MAX},
 };
 use larder_membership::{
-    BlobId, Now, Plan, Record, Timing,
+    BlobId, Now, Record, RingPlan, Timing,
     agent::{RingOf, Shard},
     plan::{Edit, edited},
     record::{Change, Entry, State},
@@ -132,8 +132,8 @@ impl World {
         }
     }
 
-    pub(super) fn plan_of(&self, id: BlobId) -> Option<Plan> {
-        Plan::decode(self.coordinator.blob(id)?).ok()
+    pub(super) fn plan_of(&self, id: BlobId) -> Option<RingPlan> {
+        RingPlan::decode(self.coordinator.blob(id)?).ok()
     }
 
     /// Whether the change in flight was begun by an agent, not by an operator.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use larder_membership::{
-    Plan, Planned, Planner,
+    PlanBlobs, Planner, RingPlan,
     plan::{EvenPlanner, Move, Task},
 };
 
@@ -15,7 +15,7 @@ pub(super) const SHARD_BYTES: u64 = 64 << 20;
 
 impl World {
     /// Returns a node's plan for a task, if it can have the exceptions in place.
-    pub(super) fn plan(&mut self, place: Place, task: &Task) -> Result<Planned, String> {
+    pub(super) fn plan(&mut self, place: Place, task: &Task) -> Result<PlanBlobs, String> {
         let placement = task.placement.map(|id| {
             let here = self.nodes[place].blobs.get(&id).map(|bytes| bytes.as_slice());
             let hub = self.network.coordinator();
@@ -25,7 +25,7 @@ impl World {
         });
         let placement = placement.transpose()?;
         let opened = self.opened_snapshots();
-        let known = |(past, count, _): &&(Task, usize, Planned)| past == task && *count == opened;
+        let known = |(past, count, _): &&(Task, usize, PlanBlobs)| past == task && *count == opened;
         if let Some((.., planned)) = self.planned.iter().find(known) {
             return Ok(planned.clone());
         }
@@ -41,8 +41,8 @@ impl World {
     }
 
     /// Spoils a plan by the planted bug, if there is one.
-    fn spoil(&self, planned: Planned) -> Result<Planned, String> {
-        let mut plan = Plan::decode(&planned.plan).map_err(|why| why.to_string())?;
+    fn spoil(&self, planned: PlanBlobs) -> Result<PlanBlobs, String> {
+        let mut plan = RingPlan::decode(&planned.plan).map_err(|why| why.to_string())?;
         if self.planted.world(Mishap::PlanForgetsAShard) {
             plan.moves.pop();
         } else if self.planted.world(Mishap::PlanMovesTooMuch) {
@@ -52,11 +52,11 @@ impl World {
         } else {
             return Ok(planned);
         }
-        Ok(Planned { plan: plan.encode(), ..planned })
+        Ok(PlanBlobs { plan: plan.encode(), ..planned })
     }
 
     /// Adds a move between two nodes that need no move.
-    fn move_too_much(&self, plan: &mut Plan) {
+    fn move_too_much(&self, plan: &mut RingPlan) {
         let moved: BTreeSet<_> = plan.moves.iter().map(|step| step.shard).collect();
         let still = self.shards.iter().find(|known| !moved.contains(&known.shard.shard));
         if let Some(still) = still

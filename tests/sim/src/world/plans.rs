@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, rc::Rc, time::Duration};
 
 use larder_membership::{
-    BlobId, Plan, Record,
+    BlobId, Record, RingPlan,
     agent::{RingOf, Shard},
     plan::edited,
 };
@@ -67,7 +67,7 @@ impl World {
     }
 
     /// Checks that moves are the difference of two placements, each from a node with a copy.
-    fn check_moves(&mut self, plan: &Plan, from: &Placed, to: &Placed) {
+    fn check_moves(&mut self, plan: &RingPlan, from: &Placed, to: &Placed) {
         let planned = (0..self.shards.len()).filter(|shard| self.was_open(*shard));
         let new = |shard: ShardNo| {
             let owners = to.owners(shard).iter().filter(move |to| !from.owns(**to, shard));

@@ -6,7 +6,7 @@ use larder_base::{ShardId, SnapshotId};
 
 use super::super::*;
 use crate::{
-    BlobId, BootId, Planned, Planner, Revision,
+    BlobId, BootId, PlanBlobs, Planner, Revision,
     announcement::Settled,
     plan::{Edit, Task},
     record::{Audit, Change, Refused, State},
@@ -302,8 +302,8 @@ impl Stand {
     }
 
     /// A plan that was put, as an operator keeps it.
-    pub(super) fn planned(&self, plan: BlobId) -> Planned {
-        Planned { plan: self.blobs[&plan].clone(), placement: None }
+    pub(super) fn planned(&self, plan: BlobId) -> PlanBlobs {
+        PlanBlobs { plan: self.blobs[&plan].clone(), placement: None }
     }
 
     pub(super) fn version(&self) -> u64 {

@@ -1,14 +1,23 @@
 //! Tests that a cluster's plans match the placements before and after them.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod drift;
+mod goals;
+mod laws;
+mod snapshots;
+mod support;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use fastrand::Rng;
-use larder_base::{Member, Scheme, ShardId};
+use larder_base::{Member, Ring, Scheme, ShardId};
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    plan::{edited, edits_between},
+    plan::{Edit, edited, edits_between},
     testing::member,
 };
 
@@ -54,14 +63,14 @@ impl Cluster {
         }
     }
 
-    fn plan(&self, edits: &[Edit], urgent: bool) -> Result<Planned, String> {
+    fn plan(&self, edits: &[Edit], urgent: bool) -> Result<PlanBlobs, String> {
         self.planner.plan(&self.task(edits, urgent), self.placement.as_deref())
     }
 
     /// Makes a plan and carries it out.
-    fn change(&mut self, edits: &[Edit], urgent: bool) -> Plan {
-        let Planned { plan, placement } = self.plan(edits, urgent).unwrap();
-        let plan = Plan::decode(&plan).unwrap();
+    fn change(&mut self, edits: &[Edit], urgent: bool) -> RingPlan {
+        let PlanBlobs { plan, placement } = self.plan(edits, urgent).unwrap();
+        let plan = RingPlan::decode(&plan).unwrap();
         assert_eq!(plan.target, placement.as_deref().map(BlobId::of));
         self.version += 1;
         self.members = edited(&self.members, edits);
@@ -104,7 +113,7 @@ fn put(id: &str, weight: u32) -> Edit {
 }
 
 /// The moves are those between the placements before and after, each from where a copy is.
-fn check(plan: &Plan, before: &Owners, after: &Owners) {
+fn check(plan: &RingPlan, before: &Owners, after: &Owners) {
     let mut due = BTreeSet::new();
     for (shard, owners) in after {
         due.extend(owners.difference(&before[shard]).map(|to| (*shard, to.clone())));
@@ -215,14 +224,10 @@ proptest! {
 }
 
 #[test]
-fn planned_change_is_even_and_repeatable() {
+fn plan_of_a_task_is_the_same_each_time() {
     let mut rng = Rng::with_seed(1);
     let mut cluster = Cluster::new(&mut rng, &["a", "b", "c", "d"], &[1_000], 1);
     cluster.change(&[put("e", 1)], false);
-    let task = cluster.task(&[remove("b")], false);
-    let decided = cluster.planner.work_out(&task, cluster.placement.as_deref()).unwrap();
-    assert!(decided.summary().is_even());
-    assert!(decided.summary().share_of_ideal().unwrap() < 1.1);
     let same = cluster.plan(&[remove("b")], false).unwrap();
     assert_eq!(same, cluster.plan(&[remove("b")], false).unwrap());
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use larder_base::{Error, ErrorKind, Member, Ring, limits};
 use larder_membership::Record;
 use larder_membership::agent::Command;
-use larder_membership::plan::{Edit, Figures, Plan, Planned, Tables, edited};
+use larder_membership::plan::{Edit, Figures, PlanBlobs, RingPlan, Tables, edited};
 use larder_membership::record::Entry;
 use larder_wire::control::{
     ApplyPlanResponse, ApplyTerms, NodeFigures, PlanChangeRequest, PlanFigures,
@@ -132,11 +132,11 @@ fn weighted(member: &Member, weight: u32) -> Result<Edit, Error> {
 pub(super) async fn figures(
     admin: &Admin,
     standing: Arc<Standing>,
-    planned: Planned,
-) -> Result<(PlanFigures, Planned), Error> {
+    planned: PlanBlobs,
+) -> Result<(PlanFigures, PlanBlobs), Error> {
     let (owned, context) = (Arc::clone(&admin.owned), Arc::clone(&admin.context));
     let count = move || {
-        let plan = Plan::decode(&planned.plan).map_err(|why| invalid(why.to_string()))?;
+        let plan = RingPlan::decode(&planned.plan).map_err(|why| invalid(why.to_string()))?;
         let record = record(&standing)?;
         let owned = owned.now(&context.shared, record);
         let lives = |id: &str| standing.alive.contains_key(id);
@@ -171,7 +171,7 @@ pub(super) async fn figures(
 }
 
 /// Returns the placements that a plan leads to.
-fn led_to(record: &Record, plan: &Plan, tables: Option<&[u8]>) -> Result<Placements, Error> {
+fn led_to(record: &Record, plan: &RingPlan, tables: Option<&[u8]>) -> Result<Placements, Error> {
     let members = edited(&record.ring_members(), &plan.edits);
     let ring = Ring::with_scheme(plan.base + 1, members, plan.scheme)?;
     let tables = tables.map_or(Ok(Tables::default()), Tables::decode);
@@ -198,7 +198,7 @@ pub(super) async fn apply(
     terms: &ApplyTerms,
     bytes: Vec<u8>,
 ) -> Result<ApplyPlanResponse, Error> {
-    let read = Planned::decode(&bytes).map_err(|why| invalid(why.to_string()));
+    let read = PlanBlobs::decode(&bytes).map_err(|why| invalid(why.to_string()));
     drop(bytes);
     let (planned, plan) = asker.heard(read, "a plan")?;
     let words = format!("apply plan {}", planned.id());
@@ -213,8 +213,8 @@ async fn apply_read(
     admin: &Admin,
     asker: &Asker,
     terms: &ApplyTerms,
-    planned: Planned,
-    plan: &Plan,
+    planned: PlanBlobs,
+    plan: &RingPlan,
 ) -> Result<ApplyPlanResponse, Error> {
     if terms.rate == Some(0) {
         return Err(invalid("a rate of 0 never ends; begin the change, then pause it"));

@@ -12,7 +12,7 @@ struct Part {
 
 /// Returns each member's bytes of shards of `bytes` in all, with `copies` owners each: in
 /// proportion to its weight, as far as copies stay apart. Rounded up.
-pub fn shares(ring: &Ring, bytes: u64, replicas: usize) -> Vec<u64> {
+pub(super) fn shares(ring: &Ring, bytes: u64, replicas: usize) -> Vec<u64> {
     let replicas = ring.spread().owner_count(replicas);
     let (one, all) = (u128::from(bytes), u128::from(bytes) * replicas as u128);
     let spread = ring.spread();

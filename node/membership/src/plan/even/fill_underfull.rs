@@ -4,10 +4,10 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use larder_base::Ring;
 
-use crate::{SKEW_PERCENT_MAX, draft::Draft};
+use super::{SKEW_PERCENT_MAX, draft::Draft};
 
 /// Raises the members of the next ring that grew and hold less than their share.
-pub(crate) fn fill_underfull(draft: &mut Draft<'_>, present: &Ring) {
+pub(super) fn fill_underfull(draft: &mut Draft<'_>, present: &Ring) {
     let grown = grown(draft, present);
     if grown.is_empty() {
         return;

@@ -2,11 +2,11 @@
 
 use std::cmp::Reverse;
 
-use crate::draft::Draft;
+use super::draft::Draft;
 
 /// Relieves every member above the tolerance, the fullest first. If no member has room for a shard,
 /// as when shards are few and large, it goes to a member that ends up less full than its owner.
-pub(crate) fn drain_overfull(draft: &mut Draft<'_>) {
+pub(super) fn drain_overfull(draft: &mut Draft<'_>) {
     let members = u16::try_from(draft.ring.members().len()).expect("at most 1,024");
     let mut full: Vec<u16> = (0..members).filter(|&owner| draft.loads.excess(owner) > 0).collect();
     full.sort_by_key(|&owner| (Reverse(draft.loads.pressure(owner, 0)), owner));

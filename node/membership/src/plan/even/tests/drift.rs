@@ -2,12 +2,13 @@
 
 use fastrand::Rng;
 use larder_base::Placement;
-use larder_rebalance::{SizedShard, Step};
 
-use crate::{
+use super::{
     goals::{Figures, cluster},
-    support::{Cluster, Sizes, any_step, drain, mean, stranger, worst},
+    remove,
+    support::{Cluster, Sizes, any_edit, mean, stranger, worst},
 };
+use crate::plan::{Edit, SizedShard};
 
 #[test]
 fn exceptions_do_not_accumulate_over_200_changes() {
@@ -17,9 +18,9 @@ fn exceptions_do_not_accumulate_over_200_changes() {
         let mut cluster = cluster(&mut rng, Sizes::Mixed, |rng| rng.u32(1..=4));
         let mut figures = Figures::default();
         for _ in 0..200 {
-            let plan = cluster.plan(vec![any_step(&mut rng, &cluster.ring)]);
-            figures.note(&plan);
-            cluster.apply(&plan);
+            let change = cluster.plan(vec![any_edit(&mut rng, &cluster.ring)]);
+            cluster.apply(&change);
+            figures.note(&cluster, &change);
         }
         figures.print(&format!("200 changes, seed {seed}"));
         assert!(worst(&figures.skew) <= 1.10);
@@ -45,13 +46,13 @@ fn member_that_joins_and_leaves_moves_its_share_twice() {
         let mut cluster = cluster(&mut rng, Sizes::Mixed, |_| 1);
         let before = cluster.placement.clone();
         let guest = stranger(&mut rng, 1);
-        let plan = cluster.plan(vec![Step::Add(guest.clone())]);
-        there.extend(plan.summary().share_of_ideal());
-        cluster.apply(&plan);
+        let change = cluster.plan(vec![Edit::Put(guest.clone())]);
+        there.extend(change.figures.of_ideal());
+        cluster.apply(&change);
         assert!(strayed_from(&before, &cluster) > 0.04);
-        let plan = cluster.plan(vec![drain(&guest.id)]);
-        back.extend(plan.summary().share_of_ideal());
-        cluster.apply(&plan);
+        let change = cluster.plan(vec![remove(&guest.id)]);
+        back.extend(change.figures.of_ideal());
+        cluster.apply(&change);
         strayed.push(strayed_from(&before, &cluster));
     }
     println!(

@@ -3,56 +3,58 @@
 
 use fastrand::Rng;
 use larder_base::Placement;
-use larder_rebalance::{Plan, Step};
 
-use crate::support::{
-    Cluster, Sizes, drain, held, mean, percentile, ring, shards, stranger, worst,
+use super::{
+    remove,
+    support::{
+        Change, Cluster, Sizes, exceptions, held, mean, percentile, shards, stranger, worst,
+    },
 };
+use crate::plan::Edit;
 
 const RINGS: u64 = 100;
 
 /// A thousand shards on sixteen members, evenly placed.
-pub(crate) fn cluster(rng: &mut Rng, sizes: Sizes, weight: impl Fn(&mut Rng) -> u32) -> Cluster {
+pub(super) fn cluster(rng: &mut Rng, sizes: Sizes, weight: impl Fn(&mut Rng) -> u32) -> Cluster {
     let mut members = Vec::new();
     for _ in 0..16 {
         let weight = weight(rng);
         members.push(stranger(rng, weight));
     }
     let shards = shards(rng, 1_000, sizes);
-    Cluster::new(&ring(members), shards, 1)
+    Cluster::new(members, shards, 1)
 }
 
-/// Bytes that a plan moves between two members that its change does not name.
-fn between_bystanders(plan: &Plan) -> u64 {
-    let named = |id: &str| plan.change().steps.iter().any(|step| step.id() == id);
-    let moves = plan.snapshots()[0].moves.iter();
-    let bystanders = moves.filter(|each| {
-        let from = plan.source(each).map_or("", |member| member.id.as_str());
-        !named(from) && !named(&plan.target(each).id)
+/// Bytes that a plan moves between two members that no edit names.
+fn between_bystanders(change: &Change) -> u64 {
+    let named = |id: &str| change.edits.iter().any(|edit| edit.id() == id);
+    let bystanders = change.moves.iter().filter(|each| {
+        let (from, to) = change.ends(each);
+        !named(from.unwrap_or_default()) && !named(to)
     });
     bystanders.map(|each| each.bytes).sum()
 }
 
 /// Figures of many plans.
 #[derive(Default)]
-pub(crate) struct Figures {
-    pub(crate) skew: Vec<f64>,
-    pub(crate) of_ideal: Vec<f64>,
-    pub(crate) bystanders: Vec<f64>,
-    pub(crate) excepted: Vec<f64>,
+pub(super) struct Figures {
+    pub(super) skew: Vec<f64>,
+    pub(super) of_ideal: Vec<f64>,
+    pub(super) bystanders: Vec<f64>,
+    pub(super) excepted: Vec<f64>,
 }
 
 impl Figures {
-    pub(crate) fn note(&mut self, plan: &Plan) {
-        let summary = plan.summary();
-        assert!(summary.is_even());
-        self.skew.push(summary.skew());
-        self.of_ideal.extend(summary.share_of_ideal());
-        self.bystanders.push(between_bystanders(plan) as f64 / summary.bytes as f64);
-        self.excepted.push(summary.exceptions as f64 / summary.shards as f64);
+    pub(super) fn note(&mut self, cluster: &Cluster, change: &Change) {
+        let figures = &change.figures;
+        assert!(figures.is_even());
+        self.skew.push(figures.skew());
+        self.of_ideal.extend(figures.of_ideal());
+        self.bystanders.push(between_bystanders(change) as f64 / figures.bytes as f64);
+        self.excepted.push(exceptions(&change.placement) as f64 / cluster.shards.len() as f64);
     }
 
-    pub(crate) fn print(&self, what: &str) {
+    pub(super) fn print(&self, what: &str) {
         println!(
             "{what}: skew {:.3} (worst {:.3}); moved of ideal {:.3} (p95 {:.3}, worst {:.3}); \
              between bystanders {:.3} % of all bytes (worst {:.3} %); excepted {:.1} % (worst {:.1} %)",
@@ -77,12 +79,12 @@ impl Figures {
     }
 }
 
-fn one_comes(rng: &mut Rng, weight: u32) -> Step {
-    Step::Add(stranger(rng, weight))
+fn one_comes(rng: &mut Rng, weight: u32) -> Edit {
+    Edit::Put(stranger(rng, weight))
 }
 
-fn one_goes(rng: &mut Rng, cluster: &Cluster) -> Step {
-    drain(&cluster.ring.members()[rng.usize(..16)].id)
+fn one_goes(rng: &mut Rng, cluster: &Cluster) -> Edit {
+    remove(&cluster.ring.members()[rng.usize(..16)].id)
 }
 
 #[test]
@@ -92,8 +94,8 @@ fn join_or_leave_moves_little_more_than_its_share() {
         for seed in 0..RINGS {
             let mut rng = Rng::with_seed(seed);
             let cluster = cluster(&mut rng, sizes, |_| 1);
-            more.note(&cluster.plan(vec![one_comes(&mut rng, 1)]));
-            less.note(&cluster.plan(vec![one_goes(&mut rng, &cluster)]));
+            more.note(&cluster, &cluster.plan(vec![one_comes(&mut rng, 1)]));
+            less.note(&cluster, &cluster.plan(vec![one_goes(&mut rng, &cluster)]));
         }
         more.check(&format!("16 + 1, {sizes:?}"));
         less.check(&format!("16 - 1, {sizes:?}"));
@@ -107,8 +109,8 @@ fn join_and_leave_are_as_cheap_at_unequal_weights() {
         let mut rng = Rng::with_seed(seed);
         let cluster = cluster(&mut rng, Sizes::Mixed, |rng| rng.u32(1..=4));
         let weight = rng.u32(1..=4);
-        more.note(&cluster.plan(vec![one_comes(&mut rng, weight)]));
-        less.note(&cluster.plan(vec![one_goes(&mut rng, &cluster)]));
+        more.note(&cluster, &cluster.plan(vec![one_comes(&mut rng, weight)]));
+        less.note(&cluster, &cluster.plan(vec![one_goes(&mut rng, &cluster)]));
     }
     more.check("16 + 1, weights 1 to 4");
     less.check("16 - 1, weights 1 to 4");
@@ -127,7 +129,7 @@ fn exceptions_make_1000_shards_even_on_16_members() {
             };
             plain.push(skew(&Placement::of_ring(cluster.ring.clone())));
             planned.push(skew(&cluster.placement));
-            excepted.push(cluster.placement.exceptions().unwrap().len() as f64 / 1_000.0);
+            excepted.push(cluster.excepted());
         }
         println!(
             "16 members, {sizes:?}: skew of the ring {:.3} (worst {:.3}), planned {:.3} (worst {:.3}), \

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::draft::{Draft, percent};
+use super::draft::{Draft, percent};
 
 /// The walk fills no member above this, in percent of its share. A copy without a holder has to
 /// move anyway, so placing it more evenly than required moves nothing more. It costs an exception
@@ -11,7 +11,7 @@ const FILL_PERCENT: u64 = 105;
 
 /// Finds all missing owners: first those of the walk that have room, then the emptiest members. The
 /// largest shards come first.
-pub(crate) fn fill(draft: &mut Draft<'_>) {
+pub(super) fn fill(draft: &mut Draft<'_>) {
     let mut left: Vec<u32> = Vec::new();
     for shard in 0..draft.unplaced.len() {
         if draft.is_vacant(shard) {

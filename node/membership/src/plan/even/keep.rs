@@ -2,11 +2,10 @@
 
 use larder_base::{Placement, Ring, ring::Owners};
 
-use crate::draft::{Draft, UnplacedShard};
+use super::draft::{Draft, UnplacedShard};
 
 /// The present owners of a snapshot's shards.
-pub(crate) struct Present<'a> {
-    ring: &'a Ring,
+pub(super) struct Present {
     replicas: usize,
     /// By lot: its owners, as indices in the present ring.
     owners: Vec<u16>,
@@ -14,8 +13,8 @@ pub(crate) struct Present<'a> {
     next: Vec<Option<u16>>,
 }
 
-impl<'a> Present<'a> {
-    pub(crate) fn new(placement: &'a Placement, unplaced: &[UnplacedShard], next: &Ring) -> Self {
+impl Present {
+    pub(super) fn new(placement: &Placement, unplaced: &[UnplacedShard], next: &Ring) -> Self {
         let ring = placement.ring();
         let replicas = ring.spread().owner_count(placement.replicas());
         let mut owners = Vec::with_capacity(unplaced.len() * replicas);
@@ -26,41 +25,26 @@ impl<'a> Present<'a> {
             next.index(id).map(|index| u16::try_from(index).expect("members are at most 1,024"))
         };
         let next = ring.members().iter().map(|member| index(&member.id)).collect();
-        Self { ring, replicas, owners, next }
+        Self { replicas, owners, next }
     }
 
     /// Returns a lot's owners, as indices in the present ring.
-    pub(crate) fn owners(&self, shard: usize) -> &[u16] {
+    pub(super) fn owners(&self, shard: usize) -> &[u16] {
         &self.owners[shard * self.replicas..][..self.replicas]
     }
 
     /// Returns the index in the next ring, unless the member leaves.
-    pub(crate) fn next(&self, owner: u16) -> Option<u16> {
+    pub(super) fn next(&self, owner: u16) -> Option<u16> {
         self.next[usize::from(owner)]
-    }
-
-    /// Returns the present ring.
-    pub(crate) fn ring(&self) -> &Ring {
-        self.ring
-    }
-
-    /// Returns the number of owners of a lot.
-    pub(crate) fn replicas(&self) -> usize {
-        self.replicas
     }
 }
 
 /// Keeps present owners while copies stay apart, those first that the walk names too. Settled lots
 /// keep their settled owners.
-pub(crate) fn keep(draft: &mut Draft<'_>, present: Option<&Present<'_>>) {
+pub(super) fn keep(draft: &mut Draft<'_>, present: &Present) {
     for shard in 0..draft.unplaced.len() {
-        let held: Owners = match (draft.unplaced[shard].settled, present) {
-            (Some(settled), _) => settled,
-            (None, Some(present)) => {
-                present.owners(shard).iter().filter_map(|&owner| present.next(owner)).collect()
-            }
-            (None, None) => continue,
-        };
+        let kept = present.owners(shard).iter().filter_map(|&owner| present.next(owner));
+        let held: Owners = draft.unplaced[shard].settled.unwrap_or_else(|| kept.collect());
         for named in [true, false] {
             for &member in held.iter() {
                 let first = draft.natural(shard).contains(&member);
