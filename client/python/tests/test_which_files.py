@@ -185,3 +185,13 @@ def test_own_column_with_the_name_of_a_mask_is_told_from_it(tmp_path: Path) -> N
     pq.write_table(pa.table({"x": [1, None], "x.valid": [False, True]}), tmp_path / "b.parquet")
     with pytest.raises(larder.InvalidArgument, match=r"which rows of 'x' have a value"):
         larder.index(f"file://{tmp_path}")
+
+
+def test_mask_with_a_batch_of_nulls_alone_agrees_with_other_files(tmp_path: Path) -> None:
+    for name, rows in {"a": [None, None, 3, None], "b": [5, 6, 7, 8], "c": [9, None]}.items():
+        table = pa.table({"x": pa.array(rows, pa.int64())})
+        with pa.ipc.new_file(tmp_path / f"{name}.arrow", table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+    ds = opened(tmp_path)
+    assert values(ds, "x") == [0, 0, 3, 0, 5, 6, 7, 8, 9, 0]
+    assert values(ds, "x.valid") == [0, 0, 1, 0, 1, 1, 1, 1, 1, 0]

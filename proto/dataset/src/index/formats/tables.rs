@@ -173,9 +173,11 @@ fn with_masks(wanted: &[String], masks: &BTreeSet<String>) -> Vec<String> {
     columns
 }
 
+/// Returns whether a column says which rows of another have a value. A block without values is
+/// zeros in either column.
 fn is_mask(column: &Column) -> bool {
     matches!(&column.rows, Rows::Blocks(blocks)
-        if blocks.blocks.iter().all(|placed| placed.block.is_mask()))
+        if blocks.blocks.iter().any(|placed| placed.block.is_mask()))
 }
 
 /// The column that names a sample.
