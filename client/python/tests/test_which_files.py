@@ -195,3 +195,14 @@ def test_mask_with_a_batch_of_nulls_alone_agrees_with_other_files(tmp_path: Path
     ds = opened(tmp_path)
     assert values(ds, "x") == [0, 0, 3, 0, 5, 6, 7, 8, 9, 0]
     assert values(ds, "x.valid") == [0, 0, 1, 0, 1, 1, 1, 1, 1, 0]
+
+
+def test_mask_of_a_column_that_one_file_cannot_give_is_left_out_with_it(tmp_path: Path) -> None:
+    kind = pa.list_(pa.timestamp("ns"))
+    for name, times in {"a": [[1], [2]], "b": [[3, None], None]}.items():
+        table = pa.table({"id": [1, 2], "at": pa.array(times, kind)})
+        options = {"use_deprecated_int96_timestamps": name == "a"}
+        pq.write_table(table, tmp_path / f"{name}.parquet", **options)
+    report = larder.index(f"file://{tmp_path}")
+    assert list(report.tensors) == ["id"]
+    assert [name for name, column, _ in report.left_out if column == "at"] == ["a.parquet"]

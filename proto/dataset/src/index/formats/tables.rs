@@ -88,7 +88,10 @@ pub(super) fn plan(
     tables.retain(|(_, table)| table.rows > 0 && !table.is_blank());
     // A column that one file can't give is none, or its rows there would count as missing.
     let masks = drop_redundant(uri, &mut tables)?;
-    let is_column = |name: &str| !unreadable.contains(name);
+    let has_no_rows = |mask: &str| {
+        masks.contains(mask) && unreadable.contains(mask.strip_suffix(".valid").unwrap_or(mask))
+    };
+    let is_column = |name: &str| !unreadable.contains(name) && !has_no_rows(name);
     let columns = columns.map(|wanted| with_masks(wanted, &masks));
     let mut agreed = match columns.as_deref() {
         None => agree(uri, &tables, is_column)?,
