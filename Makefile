@@ -135,16 +135,19 @@ test-first-hour: wheel $(TORCH_READY) ## a newcomer's first hour with the wheel,
 	$(CARGO) build --locked -p larder-origin --bins
 	cd client/python && $(PYTEST_ENV) $(abspath $(PY)) -m pytest wheel/test_first_hour.py $(PYTEST_ARGS)
 
+# The package and the examples, by the package's rules.
+LINTED := --config pyproject.toml . ../../examples
+
 check: $(READY) ## format, lints and types, no tests
 	$(CARGO) fmt --all --check
-	cd client/python && $(abspath $(PY)) -m ruff format --check --quiet
-	cd client/python && $(abspath $(PY)) -m ruff check --quiet
+	cd client/python && $(abspath $(PY)) -m ruff format --check --quiet $(LINTED)
+	cd client/python && $(abspath $(PY)) -m ruff check --quiet $(LINTED)
 	cd client/python && $(abspath $(PY)) -m mypy
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 fmt: $(READY) ## format
 	$(CARGO) fmt --all
-	cd client/python && $(abspath $(PY)) -m ruff format --quiet
+	cd client/python && $(abspath $(PY)) -m ruff format --quiet $(LINTED)
 
 bench: ## figures as ratios to a baseline of the same run: a table, and JSON under target/bench
 	$(CARGO) build --locked --release -p larder-node -p larder-benches

@@ -266,7 +266,11 @@ pub fn binary(name: &str) -> PathBuf {
     let folder =
         if folder.ends_with("deps") { folder.parent().expect("its parent") } else { folder };
     let path = folder.join(name);
-    assert!(path.exists(), "{} is missing: `cargo build --workspace --bins` first", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: `cargo build --workspace --bins --examples` first",
+        path.display()
+    );
     path
 }
 

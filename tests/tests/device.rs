@@ -214,6 +214,23 @@ fn doctor_lists_gpus_and_whether_they_register_pages() {
 }
 
 #[test]
+fn example_for_gpus_runs_over_the_standin() {
+    let data = tempfile::tempdir().expect("a folder");
+    larder_tests::write_npy(&data.path().join("all.npy"), 96);
+    let (child, folder) = child::command("", Over::StandIn(&[]));
+    let mut example = Command::new(binary("examples/gpu"));
+    example.arg(format!("file://{}", data.path().display())).env_remove("LARDER_CLUSTER");
+    example.envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let ended = example.output().expect("the example runs");
+    let output = String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned();
+    assert_eq!(output.matches("samples [").count(), 3, "three batches of 32: {output}");
+    let outcome = child::outcome("the example", ended.status, output, folder.path());
+    outcome.succeeds();
+    assert_eq!(outcome.mistakes(), Vec::<&str>::new(), "{outcome:?}");
+    assert_eq!(outcome.count("copies"), 3, "{outcome:?}");
+}
+
+#[test]
 fn two_devices_are_used_side_by_side() {
     run("two_devices", Over::StandIn(&[("STANDIN_DEVICES", "2")])).passes();
 }

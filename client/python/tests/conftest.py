@@ -92,6 +92,21 @@ def opened(request: pytest.FixtureRequest, node: Node) -> Callable[..., larder.D
     return functools.partial(larder.open, cluster=node.address, local=request.param == "local")
 
 
+@pytest.fixture
+def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Makes the stand-in for the CUDA driver that of child processes: the path of its report."""
+    library = BINARIES / "liblarder_cuda_standin.so"
+    assert library.exists(), f"{library} is missing: run `make python` first"
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    for name in ("libcuda.so", "libcuda.so.1"):
+        (folder / name).symlink_to(library)
+    path = tmp_path / "standin.json"
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+    monkeypatch.setenv("STANDIN_REPORT", str(path))
+    return path
+
+
 @pytest.fixture(scope="session")
 def images(s3: S3Server) -> dict[str, np.ndarray]:
     """The rows of the dataset s3://data/images."""

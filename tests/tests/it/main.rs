@@ -11,6 +11,7 @@ mod coordinator;
 mod demo;
 mod deploy;
 mod docs;
+mod examples;
 mod faults;
 mod first_cluster;
 mod first_light;

@@ -5,8 +5,18 @@ use std::path::{Path, PathBuf};
 use super::source::root;
 
 /// Folders at the top of the repository. A word in code that begins with one is a path.
-const TOPS: &[&str] =
-    &["benches/", "client/", "deploy/", "docs/", "node/", "proto/", "tests/", ".ci/", ".config/"];
+const TOPS: &[&str] = &[
+    "benches/",
+    "client/",
+    "deploy/",
+    "docs/",
+    "examples/",
+    "node/",
+    "proto/",
+    "tests/",
+    ".ci/",
+    ".config/",
+];
 
 /// Every path in a Markdown file that leads nowhere.
 pub(crate) fn dead_paths() -> Vec<String> {
