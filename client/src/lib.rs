@@ -1,6 +1,23 @@
 //! The client library. It hands the rows of a dataset to a training process from the nearest
 //! source, as single samples or as shuffled batches.
 //!
+//! ```no_run
+//! use larder_client::Dataset;
+//! # fn train(_: larder_client::BatchTensor<'_>) {}
+//!
+//! let dataset = Dataset::open("s3://bucket/imagenet", Some("http://127.0.0.1:7070"))?;
+//! let mut loader = dataset.loader().batch_size(256).seed(0).build()?;
+//! for epoch in 0..3 {
+//!     for batch in loader.epoch(epoch)? {
+//!         train(batch?.tensor("image"));
+//!     }
+//! }
+//! # Ok::<(), larder_client::Error>(())
+//! ```
+//!
+//! The address is that of a node. Without one, rows come from the bucket itself, or by
+//! [`OpenOptions::host_node`] from the node of this host. The folder `examples` has programs.
+//!
 //! - [`Dataset`]: an opened snapshot, or a part of its samples. Reads single samples and makes
 //!   loaders.
 //! - [`Mixture`]: datasets mixed in fixed proportions. Makes loaders.

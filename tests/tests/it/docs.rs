@@ -83,6 +83,20 @@ fn commands_in_the_pages_are_accepted_by_the_programs() {
 }
 
 #[test]
+fn front_page_of_the_client_shows_the_lines_of_the_readme() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |name| std::fs::read_to_string(root.join(name)).expect("a file of the repository");
+    let (readme, client) = (read("README.md"), read("client/src/lib.rs"));
+    let lines = readme.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next());
+    let page = client.lines().filter_map(|line| line.strip_prefix("//!"));
+    let page: Vec<&str> = page.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+    let shown: Vec<&str> = page.into_iter().filter(|line| !line.starts_with("# ")).collect();
+    let shown = shown.join("\n");
+    let lines = lines.expect("Rust in the README");
+    assert!(shown.contains(lines.trim_end()), "{lines} is not in the header of client/src/lib.rs");
+}
+
+#[test]
 fn commands_are_found_in_blocks_and_sentences() {
     let page = "Say `larder node ls`, or:\n```\nA=b larder ring apply \\\n  \"x.plan\" --yes   # now\nlarder-node --memory 1GiB &\n\
                 ls larder\n```\n```console\n$ larder ring pause\nwatch it with: larder ring status\n```\n`larder ... -o json`, `larder`";
