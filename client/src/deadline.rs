@@ -28,16 +28,16 @@ use crate::{Error, ErrorKind, process};
 #[derive(Clone, Default)]
 pub struct CancelToken {
     /// Absent in a token that is never cancelled.
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<DeadlineParts>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct DeadlineParts {
     cancelled: AtomicBool,
-    watch: Option<Watch>,
+    watch: Option<CancelWatch>,
 }
 
-struct Watch {
+struct CancelWatch {
     says_cancel: Box<dyn Fn() -> bool + Send + Sync>,
     /// The thread that made it, which alone calls it.
     thread: ThreadId,
@@ -45,7 +45,7 @@ struct Watch {
     called: AtomicU64,
 }
 
-impl Watch {
+impl CancelWatch {
     /// Calls it, unless it was called lately or this is another thread.
     fn look(&self) -> bool {
         let now = process::uptime_millis();
@@ -70,8 +70,13 @@ impl CancelToken {
     pub fn watching(says_cancel: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let called = AtomicU64::new(process::uptime_millis());
         let (says_cancel, thread) = (Box::new(says_cancel), thread::current().id());
-        let watch = Watch { says_cancel, thread, called };
-        Self { shared: Some(Arc::new(Shared { watch: Some(watch), ..Shared::default() })) }
+        let watch = CancelWatch { says_cancel, thread, called };
+        Self {
+            shared: Some(Arc::new(DeadlineParts {
+                watch: Some(watch),
+                ..DeadlineParts::default()
+            })),
+        }
     }
 
     /// A token for calls that always run to their end.
@@ -89,8 +94,8 @@ impl CancelToken {
 
     /// Whether it was cancelled.
     pub fn is_cancelled(&self) -> bool {
-        let Some(Shared { cancelled, watch }) = self.shared.as_deref() else { return false };
-        if !cancelled.load(Relaxed) && watch.as_ref().is_some_and(Watch::look) {
+        let Some(DeadlineParts { cancelled, watch }) = self.shared.as_deref() else { return false };
+        if !cancelled.load(Relaxed) && watch.as_ref().is_some_and(CancelWatch::look) {
             self.cancel();
         }
         cancelled.load(Relaxed)

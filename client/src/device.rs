@@ -30,13 +30,13 @@ pub mod testing;
 use std::{any::Any, fmt, ops::Range, sync::Arc};
 
 use larder_extent::{
-    Attached, Companion, ExtentId, Filling, Layout, PagePreference, PartSpec, Region,
+    Attached, Companion, ExtentId, ExtentLayout, Filling, PagePreference, PartSpec, Region,
 };
 
 use crate::{Error, ErrorKind};
 
-pub(crate) use blocks::Block;
 pub use blocks::CallerBlock;
+pub(crate) use blocks::DeviceBlock;
 use lot::Lot;
 pub use pump::{DeviceWay, Pump, ReadyBlock};
 use registrar::Registrar;
@@ -173,7 +173,7 @@ fn without_cuda(what: &str) -> Error {
 }
 
 fn probe_page() -> Result<Attached, Box<dyn std::error::Error>> {
-    let layout = Layout::new(&[Region::Blocks { bytes: 1 }])?;
+    let layout = ExtentLayout::new(&[Region::Blocks { bytes: 1 }])?;
     let (id, parts) = (ExtentId::from_bytes([0; 16]), vec![PartSpec { region: 0, range: 0..1 }]);
     let filling = Filling::create(id, layout, parts, PagePreference::Small)?;
     let mut part = filling.take_part(0).expect("the only part");
@@ -268,12 +268,12 @@ pub(crate) trait Moment: Any + Send + Sync {
 
 /// Copies that go to a device together, and the memory that they read.
 pub(crate) struct Transfer {
-    pub(crate) sources: Vec<Source>,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) sources: Vec<CopySource>,
+    pub(crate) runs: Vec<CopyRun>,
 }
 
 /// Memory that a device reads. It is held until the copies from it are done.
-pub(crate) enum Source {
+pub(crate) enum CopySource {
     Staged(Staged),
     /// The registration is dropped before the extent.
     Extent {
@@ -282,7 +282,7 @@ pub(crate) enum Source {
     },
 }
 
-impl Source {
+impl CopySource {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Staged(buffer) => buffer,
@@ -293,7 +293,7 @@ impl Source {
 
 /// One copy of a transfer.
 #[derive(Debug, Clone)]
-pub(crate) struct Run {
+pub(crate) struct CopyRun {
     /// The index among the sources.
     pub(crate) source: usize,
     /// The range of the source.
@@ -303,7 +303,7 @@ pub(crate) struct Run {
 }
 
 impl Transfer {
-    pub(crate) fn bytes(&self, run: &Run) -> &[u8] {
+    pub(crate) fn bytes(&self, run: &CopyRun) -> &[u8] {
         &self.sources[run.source].bytes()[run.from.clone()]
     }
 }

@@ -45,9 +45,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{Error, local, process, runtime};
 use control::Control;
 pub(crate) use health::Health;
-pub use inspect::{Answer, ShardCounts};
+pub use inspect::{MemberAnswer, ShardCounts};
 use of_host::OfHost;
-pub use operate::{Operator, PlannedChange, Seen};
+pub use operate::{NodeAnswers, Operator, PlannedChange};
 pub(crate) use owners::{Directory, OwnerDirectory};
 use proximity::HostProximity;
 
@@ -57,7 +57,7 @@ pub struct Cluster {
     /// As the user gave them.
     addresses: Vec<String>,
     /// Absent until one of the addresses answers.
-    view: ArcSwapOption<View>,
+    view: ArcSwapOption<RingView>,
     /// The health of the addresses together, until one answers.
     introduction: Health,
     /// When the ring was last asked for, in milliseconds of [`process::uptime`].
@@ -71,7 +71,7 @@ pub struct Cluster {
 }
 
 /// The members of one ring.
-pub(crate) struct View {
+pub(crate) struct RingView {
     pub(crate) ring: Arc<Ring>,
     /// In the order of the ring's members.
     pub(crate) members: Box<[Arc<Member>]>,
@@ -307,7 +307,7 @@ impl Cluster {
     }
 
     /// The current members, if a node ever answered.
-    pub(crate) fn view(&self) -> Option<Arc<View>> {
+    pub(crate) fn view(&self) -> Option<Arc<RingView>> {
         self.view.load_full()
     }
 
@@ -363,7 +363,7 @@ impl Member {
     }
 }
 
-impl View {
+impl RingView {
     /// Creates a view of a ring. Members known before keep their health and location.
     fn new(ring: Arc<Ring>, told_by: &str, known: &[Arc<Member>]) -> Self {
         let member = |member: &larder_base::Member| {

@@ -9,11 +9,11 @@ use larder_dataset::OriginUri;
 /// A failure, its reason, and a hint. Cheap to clone.
 #[derive(Clone)]
 pub struct Error {
-    inner: Arc<Inner>,
+    inner: Arc<ErrorParts>,
 }
 
 #[derive(Clone)]
-struct Inner {
+struct ErrorParts {
     kind: ErrorKind,
     what: String,
     why: Option<String>,
@@ -24,7 +24,7 @@ struct Inner {
 impl Error {
     /// An error of this kind. `what` names the failure, in lower case and without a full stop.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
-        let inner = Inner { kind, what: what.into(), why: None, hint: None, source: None };
+        let inner = ErrorParts { kind, what: what.into(), why: None, hint: None, source: None };
         Self { inner: Arc::new(inner) }
     }
 
@@ -134,7 +134,7 @@ impl Error {
         }
     }
 
-    fn change(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+    fn change(mut self, change: impl FnOnce(&mut ErrorParts)) -> Self {
         change(Arc::make_mut(&mut self.inner));
         self
     }

@@ -83,7 +83,7 @@ pub use process::Owned;
 ///
 /// Training code does not need them.
 pub mod admin {
-    pub use crate::directory::{Answer, Operator, PlannedChange, Seen, ShardCounts};
+    pub use crate::directory::{MemberAnswer, NodeAnswers, Operator, PlannedChange, ShardCounts};
     pub use larder_base::{
         Bytes, SizeError, check_secret_mode, limits::PLANNED_BYTES_MAX, parse_size,
     };
@@ -91,10 +91,10 @@ pub mod admin {
     pub use larder_dataset::{
         Addressed, Bad, DatasetError, DatasetRef, Dtype, FetchError, FillPlan, Format,
         IndexOptions, IndexProgress, Indexed, Layout, Leaf, LeafFiles, LeftOut, LeftOutGroup,
-        Manifest, ManifestLocation, Missing, Opened, Origin, OriginError, OriginUri, RowLocator,
-        Scheme, Shard, Snapshot, TokenSpec, UriError, Verdict, WindowSpec, added_warning,
-        cache_home, count_added, find_with, index, index_warnings, is_key_tag, left_out_by_reason,
-        open, open_with, resolve, shard_checksum, verdicts,
+        Manifest, ManifestLocation, Missing, OpenedManifest, Origin, OriginError, OriginUri,
+        RowLocator, Scheme, Shard, Snapshot, TokenSpec, UriError, Verdict, WindowSpec,
+        added_warning, cache_home, count_added, find_with, index, index_warnings, is_key_tag,
+        left_out_by_reason, open, open_with, resolve, shard_checksum, verdicts,
     };
     pub use larder_extent::{
         PageSize,

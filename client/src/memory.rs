@@ -36,12 +36,12 @@ pub use copy_stats::CopyStats;
 /// Writable bytes that stay in place while a clone of this lives.
 #[derive(Clone)]
 pub struct Memory {
-    block: Arc<Block>,
+    block: Arc<MemoryBlock>,
     offset: usize,
     bytes: usize,
 }
 
-struct Block {
+struct MemoryBlock {
     /// Only loaded. Atomic because a bare pointer can't be sent to another thread. That is sound
     /// here: this type never reads through it.
     base: AtomicPtr<u8>,
@@ -79,7 +79,7 @@ impl Memory {
 
     /// `bytes` writable bytes at `base`. `owner` keeps them in place and does not touch them.
     fn new(base: *mut u8, bytes: usize, owner: Owner) -> Self {
-        let block = Arc::new(Block { base: AtomicPtr::new(base), bytes, owner });
+        let block = Arc::new(MemoryBlock { base: AtomicPtr::new(base), bytes, owner });
         Self { block, offset: 0, bytes }
     }
 

@@ -21,5 +21,5 @@ pub(crate) use connection::{Connection, Received, client_name};
 pub(crate) use failure::Failure;
 pub(crate) use job::{Job, Progress, Wanted};
 pub(crate) use placed::{Lengths, Placed};
-pub(crate) use pool::{Pool, Slot};
+pub(crate) use pool::{ConnectionSlot, Pool};
 pub(crate) use receive::Batch;

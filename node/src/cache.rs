@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use larder_base::{Error, ErrorKind, ShardId, SnapshotId, limits};
 use larder_dataset::{BlockRead, BlocksRead, FillPlan, Get, Leaf, Manifest, RegionPlan};
-use larder_extent::{ExtentError, Layout, PartSpec, Region};
+use larder_extent::{ExtentError, ExtentLayout, PartSpec, Region};
 use larder_store::{Budget, FillPermit, Foreseen, KeepWhatYouHave};
 
 use crate::clock;
@@ -40,21 +40,21 @@ use reaper::{Reaper, Reclaimable};
 use state::{CacheState, Discarded};
 use unreported::UnreportedReads;
 
-pub(crate) use find::{Awaited, Found};
+pub(crate) use find::{Awaited, FoundShard};
 pub(crate) use in_flight::Working;
 pub(crate) use in_flight::{InFlightFill, Waited};
-pub(crate) use job::{GaveUp, Job};
+pub(crate) use job::{FillJob, GaveUp};
 pub(crate) use larder_store::HolderId;
 pub(crate) use lease::Leased;
 pub(crate) use queue::Priority;
 pub(crate) use queue::{Pushed, Queue, Queued};
-pub(crate) use show::{Counter, Counters, Inventory, Usage};
+pub(crate) use show::{Counter, Counters, Inventory, MemoryUsage};
 pub(crate) use state::{FailedRead, Failure};
 
 /// The unit of eviction. The shards of a snapshot are one group, and the leaves of its manifest are
 /// another. The manifest itself is a third, which stays while the dataset is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Group {
+pub(crate) enum EvictionGroup {
     /// The shards of a snapshot.
     Shards(SnapshotId),
     /// The leaves of a snapshot's manifest.
@@ -238,7 +238,7 @@ impl fmt::Debug for Cache {
 /// that are made, and then by the leaf.
 #[derive(Debug)]
 pub(crate) struct ShardPlan {
-    pub(crate) layout: Layout,
+    pub(crate) layout: ExtentLayout,
     pub(crate) gets: Vec<Get>,
     pub(crate) blocks: Vec<BlocksRead>,
     /// The index of the first part of each read, then that of each read of blocks, and then that of
@@ -313,9 +313,9 @@ pub(crate) fn extent_bytes(manifest: &Manifest, shard: u32) -> u64 {
 ///
 /// # Panics
 /// The dataset has no such shard.
-pub(crate) fn shard_layout(manifest: &Manifest, shard: u32) -> Result<Layout, ExtentError> {
+pub(crate) fn shard_layout(manifest: &Manifest, shard: u32) -> Result<ExtentLayout, ExtentError> {
     let regions: Vec<_> = manifest.regions(shard).iter().map(region).collect();
-    Layout::new(&regions)
+    ExtentLayout::new(&regions)
 }
 
 /// Rows of different lengths have no stride. Their region is one run of bytes.
@@ -346,7 +346,7 @@ pub(crate) fn extent_error(error: ExtentError) -> Error {
 
 /// Bytes of the budget. Drop gives them back.
 #[derive(Debug)]
-pub(crate) struct Reserved {
+pub(crate) struct ReservedBytes {
     cache: Arc<Cache>,
     permit: Option<FillPermit<ShardId>>,
 }
@@ -356,21 +356,21 @@ impl Cache {
     ///
     /// # Errors
     /// `ResourceExhausted` when there is no room.
-    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reserved, Error> {
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<ReservedBytes, Error> {
         // To the store this is a fill that never ends. Its random name belongs to no shard.
         let mut name = [0; 32];
         fastrand::fill(&mut name);
         let snapshot = SnapshotId::from_bytes(name);
-        let (id, group) = (manifest::id_of(snapshot), Group::Manifest(snapshot));
+        let (id, group) = (manifest::id_of(snapshot), EvictionGroup::Manifest(snapshot));
         let permit = match self.admit(id, group, bytes)? {
             Admission::Admitted(permit) => Some(permit),
             Admission::Resident(_) => None,
         };
-        Ok(Reserved { cache: Arc::clone(self), permit })
+        Ok(ReservedBytes { cache: Arc::clone(self), permit })
     }
 }
 
-impl Drop for Reserved {
+impl Drop for ReservedBytes {
     fn drop(&mut self) {
         let Some(permit) = self.permit.take() else { return };
         let given_up = self.cache.lock().store.give_up(permit, clock::now());
@@ -400,7 +400,7 @@ impl InUse {
         if self.datasets.iter().any(|noted| Arc::ptr_eq(noted, dataset)) {
             return;
         }
-        let group = Group::Shards(dataset.snapshot());
+        let group = EvictionGroup::Shards(dataset.snapshot());
         self.cache.lock().store.open_group(group, clock::now());
         self.datasets.push(Arc::clone(dataset));
         if self.datasets.len() > limits::CONNECTION_DATASETS_MAX {
@@ -410,7 +410,7 @@ impl InUse {
 
     fn close(&mut self, index: usize) {
         let dataset = self.datasets.remove(index);
-        let group = Group::Shards(dataset.snapshot());
+        let group = EvictionGroup::Shards(dataset.snapshot());
         self.cache.lock().store.close_group(group, clock::now());
     }
 }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use larder_base::{Error, ErrorKind, SnapshotId, limits};
 use larder_dataset::{
-    DatasetError, DatasetRef, LeftOut, Manifest, Opened as Resolved, Origin, OriginError,
+    DatasetError, DatasetRef, LeftOut, Manifest, OpenedManifest as Resolved, Origin, OriginError,
     OriginUri, PathAllowlist, home_beside, home_of, open_in,
 };
 use tokio::sync::OwnedSemaphorePermit;
@@ -37,7 +37,7 @@ use open_budget::{NodeOpenBudget, OpenRequest};
 use queue::Queues;
 use shares::Shares;
 
-pub(crate) use queue::Turn;
+pub(crate) use queue::ResolveTurn;
 pub(crate) use shares::Requester;
 
 /// The open datasets.
@@ -68,7 +68,7 @@ type Reference = (String, Option<OriginUri>);
 
 /// A dataset that a caller wants open.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedDataset {
     /// Its address and tag.
     pub(crate) dataset: DatasetRef,
     /// The place of its manifest, if not found from its address.
@@ -79,7 +79,7 @@ pub(crate) struct Wanted {
 
 /// A dataset, and how it was opened.
 #[derive(Debug, Clone)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedDataset {
     /// The dataset.
     pub(crate) dataset: Arc<Dataset>,
     /// It had no manifest, and was indexed for this call.
@@ -92,9 +92,9 @@ pub(crate) struct Opened {
 #[derive(Debug)]
 pub(crate) enum Attempt {
     /// It is open.
-    Opened(Opened),
+    Opened(OpenedDataset),
     /// It must be indexed, and others are being indexed. The turn is still the caller's.
-    MustIndex(Turn),
+    MustIndex(ResolveTurn),
 }
 
 /// The result of queueing for a dataset.
@@ -103,10 +103,10 @@ pub(crate) enum Queued {
     /// It is open.
     Open(Arc<Dataset>),
     /// The caller must open it.
-    Turn(Turn),
+    Turn(ResolveTurn),
 }
 
-impl Wanted {
+impl WantedDataset {
     /// Wants a dataset for the node itself.
     pub(crate) fn by_node(dataset: DatasetRef, manifest: Option<OriginUri>) -> Self {
         Self { dataset, manifest, requester: Requester::Node }
@@ -117,7 +117,7 @@ impl Wanted {
     }
 }
 
-impl Opened {
+impl OpenedDataset {
     pub(crate) fn as_it_was(dataset: Arc<Dataset>) -> Self {
         Self { dataset, indexed_now: false, left_out: Vec::new() }
     }
@@ -170,9 +170,9 @@ impl Catalog {
     /// - `PermissionDenied` outside the node's prefixes, or with a manifest from elsewhere.
     /// - The origin's or the manifest's error.
     /// - `ResourceExhausted` without room for one more dataset, or for its manifest.
-    pub(crate) async fn open(&self, wanted: &Wanted) -> Result<Opened, Error> {
+    pub(crate) async fn open(&self, wanted: &WantedDataset) -> Result<OpenedDataset, Error> {
         match self.queue(wanted).await? {
-            Queued::Open(dataset) => Ok(Opened::as_it_was(dataset)),
+            Queued::Open(dataset) => Ok(OpenedDataset::as_it_was(dataset)),
             Queued::Turn(turn) => {
                 let attempt = |turn, may_index| self.attempt(turn, wanted, may_index);
                 self.open_in_turn(turn, attempt).await
@@ -184,8 +184,8 @@ impl Catalog {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub(crate) async fn queue(&self, wanted: &Wanted) -> Result<Queued, Error> {
-        let Wanted { dataset, manifest, .. } = wanted;
+    pub(crate) async fn queue(&self, wanted: &WantedDataset) -> Result<Queued, Error> {
+        let WantedDataset { dataset, manifest, .. } = wanted;
         self.check_allowed(dataset.uri())?;
         manifest.as_ref().map_or(Ok(()), |manifest| self.check_home(dataset.uri(), manifest))?;
         if let Some(dataset) = self.pinned(dataset) {
@@ -205,9 +205,9 @@ impl Catalog {
     /// As [`open`](Self::open).
     pub(crate) async fn open_in_turn<F>(
         &self,
-        turn: Turn,
-        attempt: impl Fn(Turn, Option<OwnedSemaphorePermit>) -> F,
-    ) -> Result<Opened, Error>
+        turn: ResolveTurn,
+        attempt: impl Fn(ResolveTurn, Option<OwnedSemaphorePermit>) -> F,
+    ) -> Result<OpenedDataset, Error>
     where
         F: Future<Output = Result<Attempt, Error>> + Send,
     {
@@ -230,8 +230,8 @@ impl Catalog {
     /// As [`open`](Self::open).
     pub(crate) async fn attempt(
         &self,
-        turn: Turn,
-        wanted: &Wanted,
+        turn: ResolveTurn,
+        wanted: &WantedDataset,
         may_index: Option<OwnedSemaphorePermit>,
     ) -> Result<Attempt, Error> {
         let request = OpenRequest::new(self, may_index);
@@ -250,9 +250,9 @@ impl Catalog {
 
     async fn open_alone(
         &self,
-        wanted: &Wanted,
+        wanted: &WantedDataset,
         request: &OpenRequest<'_>,
-    ) -> Result<Opened, Error> {
+    ) -> Result<OpenedDataset, Error> {
         let reference = wanted.reference();
         let before = self.meant_before(&reference);
         let mut resolving = Box::pin(self.resolve(wanted, request));
@@ -270,14 +270,14 @@ impl Catalog {
                 let left_out = mem::take(&mut resolved.left_out);
                 let dataset = self.keep(resolved, wanted.requester).await?;
                 self.remember(reference, dataset.snapshot());
-                Ok(Opened { dataset, indexed_now, left_out })
+                Ok(OpenedDataset { dataset, indexed_now, left_out })
             }
             Err(error) => match before.filter(|before| !request.names_another_than(before)) {
                 Some(before) if error.kind() == ErrorKind::OriginUnavailable => {
                     let snapshot = before.snapshot();
                     let name = &wanted.dataset;
                     tracing::warn!("{name} is taken for snapshot {snapshot}, as before: {error}");
-                    Ok(Opened::as_it_was(before))
+                    Ok(OpenedDataset::as_it_was(before))
                 }
                 _ => Err(error),
             },
@@ -312,8 +312,12 @@ impl Catalog {
         state.open.values().filter(|dataset| !is_idle(dataset, now)).cloned().collect()
     }
 
-    async fn resolve(&self, wanted: &Wanted, request: &OpenRequest<'_>) -> Result<Resolved, Error> {
-        let Wanted { dataset, manifest, .. } = wanted;
+    async fn resolve(
+        &self,
+        wanted: &WantedDataset,
+        request: &OpenRequest<'_>,
+    ) -> Result<Resolved, Error> {
+        let WantedDataset { dataset, manifest, .. } = wanted;
         let origin = self.origin(dataset.uri()).await?;
         let opened = Box::pin(open_in(&origin, dataset, manifest.as_ref(), request)).await;
         let opened = opened.map_err(dataset_error)?;

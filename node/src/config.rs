@@ -24,7 +24,7 @@ pub struct Args {
     /// Memory for shards, such as 64GiB, or a share of the memory available now, such as 50%; the
     /// default is all that the cgroup allows, or half of the machine
     #[arg(long, env = "LARDER_MEMORY", value_name = "SIZE", value_parser = parse_memory)]
-    pub memory: Option<Memory>,
+    pub memory: Option<MemorySetting>,
 
     /// Fill only objects under this prefix (repeat for more): s3://bucket[/prefix], gs://, az://,
     /// file://
@@ -116,7 +116,7 @@ pub struct Args {
 
 /// The requested memory for shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemorySetting {
     /// A number of bytes.
     Bytes(u64),
     /// A percentage of the memory available at the start.
@@ -131,7 +131,7 @@ pub struct Config {
     /// Other hosts can connect, without authentication.
     pub beyond_loopback: bool,
     /// The memory for shards, if given.
-    pub(crate) memory: Option<Memory>,
+    pub(crate) memory: Option<MemorySetting>,
     /// The prefixes that may be filled from the start.
     pub(crate) origins: Vec<OriginUri>,
     /// The address for control.
@@ -267,12 +267,12 @@ fn port_after(port: u16) -> Result<u16, ConfigError> {
     port.checked_add(1).ok_or_else(last)
 }
 
-fn parse_memory(text: &str) -> Result<Memory, String> {
+fn parse_memory(text: &str) -> Result<MemorySetting, String> {
     let Some(percent) = text.trim().strip_suffix('%') else {
-        return parse_size(text).map(Memory::Bytes).map_err(|why| why.to_string());
+        return parse_size(text).map(MemorySetting::Bytes).map_err(|why| why.to_string());
     };
     let share = percent.parse().ok().filter(|share| (1..=100).contains(share));
-    share.map(Memory::Share).ok_or_else(|| "no share such as 50%".to_owned())
+    share.map(MemorySetting::Share).ok_or_else(|| "no share such as 50%".to_owned())
 }
 
 fn host_name() -> String {
@@ -354,8 +354,8 @@ mod tests {
     #[test]
     fn memory_is_a_size_or_a_share() {
         let memory = |text| config(&["--memory", text]).map(|config| config.memory);
-        assert_eq!(memory("8GiB").expect("a size"), Some(Memory::Bytes(8 << 30)));
-        assert_eq!(memory("50%").expect("a share"), Some(Memory::Share(50)));
+        assert_eq!(memory("8GiB").expect("a size"), Some(MemorySetting::Bytes(8 << 30)));
+        assert_eq!(memory("50%").expect("a share"), Some(MemorySetting::Share(50)));
         for text in ["0%", "101%", "%", "half"] {
             assert!(memory(text).expect_err(text).contains("--memory"));
         }

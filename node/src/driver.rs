@@ -53,7 +53,7 @@ type Report = mpsc::Sender<Event>;
 
 /// A node's part in its cluster.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct ClusterPart {
     /// Ends, and takes back that the node lives, when the node stops.
     pub(crate) task: JoinHandle<()>,
     /// Why the node may not take part, if it may not.
@@ -69,7 +69,7 @@ struct Driver {
     started: Instant,
     shared: Arc<Shared>,
     watch: Watch,
-    seen: Seen,
+    seen: ToldState,
     duplicate: DuplicateNodeDetector,
     inbox: Inbox,
     events: mpsc::Receiver<Event>,
@@ -86,7 +86,7 @@ struct Driver {
 
 /// The state of the coordinator's watch that the agent was told last.
 #[derive(Debug, Default)]
-struct Seen {
+struct ToldState {
     revision: Option<Revision>,
     stamp: Option<u64>,
     away: bool,
@@ -97,7 +97,7 @@ struct Seen {
 ///
 /// # Panics
 /// When done twice.
-pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<Part> {
+pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<ClusterPart> {
     let cluster = shared.cluster.as_ref()?;
     let (inbox, founds) = cluster.take_inbox();
     let coordinator = cluster.coordinator();
@@ -111,7 +111,7 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<Part> {
         newcomer: cluster.is_newcomer(),
         started: Instant::now(),
         watch: coordinator.watch(),
-        seen: Seen::default(),
+        seen: ToldState::default(),
         duplicate: DuplicateNodeDetector::new(me.id.clone(), boot),
         inbox,
         events,
@@ -145,7 +145,7 @@ pub(crate) fn start(shared: &Arc<Shared>, me: Member) -> Option<Part> {
         shared: Arc::clone(shared),
     };
     let (refuse, refused) = oneshot::channel();
-    Some(Part { task: shared.runtime.spawn(driver.run(refuse)), refused })
+    Some(ClusterPart { task: shared.runtime.spawn(driver.run(refuse)), refused })
 }
 
 impl Driver {

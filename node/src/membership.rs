@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::{ClusterConfig, Config};
 
-pub(crate) use larder_membership::agent::Progress;
+pub(crate) use larder_membership::agent::PlanProgress;
 pub(crate) use placements::Placements;
 
 /// The cluster that a node belongs to.
@@ -148,7 +148,7 @@ pub(crate) struct Standing {
     /// Set while too many members are silent at once: only an operator removes members.
     pub(crate) braked: bool,
     /// The progress of the ring change in flight, for shards that move to this node.
-    pub(crate) progress: Option<Progress>,
+    pub(crate) progress: Option<PlanProgress>,
 }
 
 /// A command, and where its answer goes.

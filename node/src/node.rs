@@ -24,7 +24,7 @@ use crate::background::replication::Copier;
 use crate::cache::{Cache, Counters};
 use crate::catalog::Catalog;
 use crate::catalog::leaves::Leaves;
-use crate::config::{Config, Memory};
+use crate::config::{Config, MemorySetting};
 use crate::driver;
 use crate::fill::{Filler, Maker, Peers, ReadThrough, Reader, TransferThrottle};
 use crate::membership::{Cluster, Placements};
@@ -190,12 +190,12 @@ fn share(
     })
 }
 
-fn budget(asked: Option<Memory>) -> Result<Budget, BudgetError> {
+fn budget(asked: Option<MemorySetting>) -> Result<Budget, BudgetError> {
     let (root, overhead) = (Path::new("/"), limits::NODE_OVERHEAD_BYTES);
     match asked {
         None => Budget::detect(None, root, overhead),
-        Some(Memory::Bytes(bytes)) => Budget::detect(Some(bytes), root, overhead),
-        Some(Memory::Share(percent)) => Budget::detect_share(percent, root, overhead),
+        Some(MemorySetting::Bytes(bytes)) => Budget::detect(Some(bytes), root, overhead),
+        Some(MemorySetting::Share(percent)) => Budget::detect_share(percent, root, overhead),
     }
 }
 

@@ -18,9 +18,9 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Awaited, Cache, Counters, Found, Priority, Waited};
+use crate::cache::{Awaited, Cache, Counters, FoundShard, Priority, Waited};
 use crate::catalog::leaves::Leaves;
-use crate::catalog::{Catalog, Wanted};
+use crate::catalog::{Catalog, WantedDataset};
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::fill::{Filler, Maker, Peers, ReadThrough, Reader};
@@ -184,7 +184,7 @@ impl CacheFixture {
         let cache = Cache::start(budget, Arc::clone(&counters)).unwrap();
         let catalog = Catalog::new(vec![folder.uri()], Arc::clone(&cache));
         let wanted = DatasetRef::parse(&folder.uri().to_string()).unwrap();
-        let wanted = Wanted::by_node(wanted, None);
+        let wanted = WantedDataset::by_node(wanted, None);
         let dataset = runtime.block_on(catalog.open(&wanted)).unwrap().dataset;
         assert_eq!(dataset.manifest_extent().total_bytes(), manifest_bytes);
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
@@ -224,7 +224,7 @@ impl CacheFixture {
     /// Opens the dataset as last indexed.
     pub(crate) fn open(&self, folder: &Folder) -> Arc<Dataset> {
         let wanted = DatasetRef::parse(&folder.uri().to_string()).unwrap();
-        let wanted = Wanted::by_node(wanted, None);
+        let wanted = WantedDataset::by_node(wanted, None);
         let dataset = self.runtime.block_on(self.catalog.open(&wanted)).unwrap().dataset;
         let shards: Vec<u32> = (0..dataset.manifest().shard_count()).collect();
         self.leaves.wait(self.leaves.ready(&dataset, &shards)).unwrap();
@@ -237,16 +237,16 @@ impl CacheFixture {
         self.leaves.wait(self.leaves.places(&self.dataset, &shards, true)).unwrap()
     }
 
-    pub(crate) fn find(&self, shard: u32) -> Found {
+    pub(crate) fn find(&self, shard: u32) -> FoundShard {
         self.cache.find(&self.dataset, &[shard], Priority::Demand).pop().unwrap()
     }
 
     /// Returns the shard, filled if needed.
     pub(crate) fn get(&self, shard: u32) -> Result<Arc<Sealed>, Arc<Error>> {
         match self.find(shard) {
-            Found::Resident(sealed) => Ok(sealed),
-            Found::InFlight(flight) => landed(&flight),
-            Found::NotKept => panic!("shard {shard} is not kept"),
+            FoundShard::Resident(sealed) => Ok(sealed),
+            FoundShard::InFlight(flight) => landed(&flight),
+            FoundShard::NotKept => panic!("shard {shard} is not kept"),
         }
     }
 

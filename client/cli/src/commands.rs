@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::{
     context::Context,
     error::{EXIT_CODES, Failure},
-    output::{Page, Report, Table},
+    output::{Page, Report, TextTable},
 };
 
 /// The commands of the tool.
@@ -119,7 +119,7 @@ fn exit_codes(context: &Context) -> Result<(), Failure> {
 
 impl Report for ExitCodes {
     fn show(&self, page: &mut Page) {
-        let mut table = Table::new(">CODE | MEANING");
+        let mut table = TextTable::new(">CODE | MEANING");
         for code in &self.exit_codes {
             table.row([code.code.to_string(), code.meaning.to_owned()]);
         }

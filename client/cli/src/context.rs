@@ -10,7 +10,7 @@ use crate::{
     error::{Exit, Failure},
     global::Global,
     output::Output,
-    progress::Progress,
+    progress::Bar,
 };
 
 /// Instead of addresses: read the origin directly.
@@ -84,8 +84,8 @@ impl Context {
         })
     }
 
-    pub(crate) fn progress(&self, doing: &str) -> Progress {
-        Progress::start(&self.output, doing)
+    pub(crate) fn progress(&self, doing: &str) -> Bar {
+        Bar::start(&self.output, doing)
     }
 
     /// The time, to measure durations.

@@ -15,7 +15,7 @@ use crate::{
     global::{Colour, Format, Global},
 };
 
-pub(crate) use page::{Ink, Page, Table};
+pub(crate) use page::{Ink, Page, TextTable};
 
 /// A result that can be printed.
 pub(crate) trait Report: Serialize {

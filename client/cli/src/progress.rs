@@ -11,11 +11,11 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// One bar. It is removed on drop.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct Bar {
     bar: ProgressBar,
 }
 
-impl Progress {
+impl Bar {
     /// Starts a bar for work of unknown length.
     pub(crate) fn start(output: &Output, doing: &str) -> Self {
         let bar = if output.shows_progress() {
@@ -70,7 +70,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for Bar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

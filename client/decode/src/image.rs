@@ -25,9 +25,9 @@ use super::draw::Draw;
 use super::error::DecodeError;
 use super::scratch::{Scratch, grown};
 pub use crop::Crop;
-use crop::Part;
-use formats::Decoded;
+use crop::PictureWindow;
 pub use formats::PIXELS_MAX;
+use formats::PictureHead;
 
 /// Height and width of a row. The largest row of RGB has 805 MB, more than a batch should hold.
 const SIDE_MAX: u32 = 1 << 14;
@@ -176,7 +176,7 @@ impl Image {
         out: &mut [u8],
         scratch: &mut Scratch,
     ) -> Result<bool, DecodeError> {
-        let Decoded { mut size, orientation } = formats::decode(encoded, &mut scratch.pixels)?;
+        let PictureHead { mut size, orientation } = formats::decode(encoded, &mut scratch.pixels)?;
         let mut pixels = &scratch.pixels[..];
         if let Some(orientation) = orientation.filter(|_| self.orient == Some(true)) {
             size = orientation.turn(pixels.as_chunks().0, size, &mut scratch.turned);
@@ -201,7 +201,7 @@ impl Image {
         out: &mut [u8],
         scratch: &mut Scratch,
     ) -> Result<bool, DecodeError> {
-        let (Decoded { mut size, orientation }, mut pixels) = formats::decode_16(encoded)?;
+        let (PictureHead { mut size, orientation }, mut pixels) = formats::decode_16(encoded)?;
         if let Some(orientation) = orientation.filter(|_| self.orient == Some(true)) {
             let mut turned = Vec::new();
             size = orientation.turn(&pixels, size, &mut turned);
@@ -219,7 +219,7 @@ impl Image {
     }
 
     /// The part of a picture of this size that the row shows, and whether it is mirrored.
-    fn part(&self, size: (u32, u32), draw: Draw) -> (Part, bool) {
+    fn part(&self, size: (u32, u32), draw: Draw) -> (PictureWindow, bool) {
         let mut numbers = draw.numbers();
         let mirrored = numbers.next() & 1 == 1 && self.flip;
         (self.crop.part(size, (self.width, self.height), &mut numbers), mirrored)
@@ -234,11 +234,11 @@ impl Image {
     fn resize<P: PixelTrait>(
         &self,
         picture: &TypedImageRef<'_, P>,
-        part: Part,
+        part: PictureWindow,
         row: &mut TypedImage<'_, P>,
         resizer: &mut resize::Resizer,
     ) {
-        let Part { window, inner } = part;
+        let PictureWindow { window, inner } = part;
         let [left, top, width, height] = window;
         let window = TypedCroppedImage::from_ref(picture, left, top, width, height)
             .expect("the window lies in the picture");

@@ -5,8 +5,8 @@ use std::fmt;
 use larder_base::{limits, printable_line};
 use larder_dataset::{
     Addressed, DatasetError, IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation,
-    NamedFiles, Opened, Origin, OriginError, OriginUri, Snapshot, find_with, index, index_warnings,
-    left_out_by_reason,
+    NamedFiles, OpenedManifest, Origin, OriginError, OriginUri, Snapshot, find_with, index,
+    index_warnings, left_out_by_reason,
 };
 
 use super::address::{parse_prefix, resolved};
@@ -29,7 +29,7 @@ pub struct IndexedNow {
 
 impl IndexedNow {
     /// The report of indexing by this process. `None` if there was a manifest.
-    pub fn of(opened: &Opened) -> Option<Self> {
+    pub fn of(opened: &OpenedManifest) -> Option<Self> {
         opened.indexed_now.then(|| {
             let (manifest, leaves) = (opened.manifest.clone(), opened.leaves.clone());
             let snapshot = Snapshot { manifest, leaves };

@@ -87,10 +87,11 @@ impl Dataset {
         }
         let name = self.name().tagged(&key_tag(self.snapshot()));
         let read = open::read(&name, self.cluster().map(|it| &**it), self.local());
-        let (open::Opened { manifest, .. }, _) = read.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => self.no_keys(),
-            _ => error,
-        })?;
+        let (open::OpenedSnapshot { manifest, .. }, _) =
+            read.map_err(|error| match error.kind() {
+                ErrorKind::NotFound => self.no_keys(),
+                _ => error,
+            })?;
         if manifest.key_of() != Some(self.snapshot()) {
             return Err(self.no_keys());
         }

@@ -95,7 +95,7 @@ impl OpenOptions {
             (None, None) => None,
         };
         let (opened, opened_by_node) = read(&name, cluster.as_deref(), self.fetch.local)?;
-        let Opened { manifest, leaves, indexed_by_node, indexed_now } = opened;
+        let OpenedSnapshot { manifest, leaves, indexed_by_node, indexed_now } = opened;
         let mut indexed_now = indexed_now.or(indexed_files);
         let view = all_samples(&manifest)?;
         let fetcher = Fetcher::with_leaves(manifest, leaves, &name, cluster, self.fetch);
@@ -136,7 +136,7 @@ fn cluster_of_host(options: &HostOptions, name: &DatasetName) -> Result<Arc<Clus
 }
 
 /// An opened manifest.
-pub(super) struct Opened {
+pub(super) struct OpenedSnapshot {
     pub(super) manifest: Manifest,
     /// All its leaves, if this process indexed the prefix just now.
     leaves: Vec<Leaf>,
@@ -155,7 +155,7 @@ pub(super) fn read(
     name: &DatasetName,
     cluster: Option<&Cluster>,
     local: bool,
-) -> Result<(Opened, bool), Error> {
+) -> Result<(OpenedSnapshot, bool), Error> {
     let by_node = match cluster {
         Some(cluster) => through_cluster(cluster, name, local)?,
         None => None,
@@ -171,12 +171,12 @@ fn through_cluster(
     cluster: &Cluster,
     name: &DatasetName,
     local: bool,
-) -> Result<Option<Opened>, Error> {
+) -> Result<Option<OpenedSnapshot>, Error> {
     let opened = cluster.open_dataset(name).map_err(|error| cluster.hint_at_credentials(error));
     let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
         let indexed_by_node = opened.indexed_now.then_some(opened);
-        Ok(Opened { manifest, leaves: Vec::new(), indexed_now: None, indexed_by_node })
+        Ok(OpenedSnapshot { manifest, leaves: Vec::new(), indexed_now: None, indexed_by_node })
     });
     match opened {
         Ok(opened) => Ok(Some(opened)),
@@ -191,13 +191,13 @@ fn through_cluster(
     }
 }
 
-fn from_origin(name: &DatasetName) -> Result<Opened, Error> {
+fn from_origin(name: &DatasetName) -> Result<OpenedSnapshot, Error> {
     let opened = larder_dataset::open(&name.reference, name.manifest.as_ref());
     let opened =
         runtime::block_on(name.told_if_long(opened))?.map_err(|error| open_error(name, error))?;
     let indexed_now = IndexedNow::of(&opened);
-    let larder_dataset::Opened { manifest, leaves, .. } = opened;
-    Ok(Opened { manifest, leaves, indexed_now, indexed_by_node: None })
+    let larder_dataset::OpenedManifest { manifest, leaves, .. } = opened;
+    Ok(OpenedSnapshot { manifest, leaves, indexed_now, indexed_by_node: None })
 }
 
 /// The client's error for a dataset that could not be opened from the origin.

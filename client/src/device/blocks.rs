@@ -54,7 +54,7 @@ struct Idle {
 }
 
 /// Device memory of one batch.
-pub(crate) struct Block {
+pub(crate) struct DeviceBlock {
     home: Arc<Blocks>,
     memory: Option<Home>,
     address: u64,
@@ -95,7 +95,7 @@ impl Blocks {
         self: &Arc<Self>,
         bytes: usize,
         cancel: &CancelToken,
-    ) -> Result<Block, Error> {
+    ) -> Result<DeviceBlock, Error> {
         let idle = {
             let mut idle = self.lock();
             // The block that was returned first is the most likely to be free.
@@ -117,7 +117,7 @@ impl Blocks {
         memory: Box<dyn CallerBlock>,
         ready: Event,
         bytes: usize,
-    ) -> Option<Block> {
+    ) -> Option<DeviceBlock> {
         let address = memory.address();
         let fits = memory.bytes() >= bytes;
         fits.then(|| self.block(Home::Caller(memory), address, bytes, vec![ready]))
@@ -129,9 +129,9 @@ impl Blocks {
         address: u64,
         bytes: usize,
         ready: Vec<Event>,
-    ) -> Block {
+    ) -> DeviceBlock {
         let (home, uses) = (Arc::clone(self), Mutex::default());
-        Block { home, memory: Some(memory), address, bytes, ready, written: None, uses }
+        DeviceBlock { home, memory: Some(memory), address, bytes, ready, written: None, uses }
     }
 
     /// Allocates memory. If the device is full, frees idle and parked blocks first.
@@ -185,7 +185,7 @@ impl Drop for Blocks {
     }
 }
 
-impl Block {
+impl DeviceBlock {
     /// The device address of its first byte.
     pub(crate) fn address(&self) -> u64 {
         self.address
@@ -302,7 +302,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for DeviceBlock {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
         if !self.home.lot.is_of_this_process() {

@@ -31,7 +31,7 @@ use super::{
     registrar::Registrar,
 };
 use crate::{Error, ErrorKind, process::PerProcess};
-use library::{Fault, Library};
+use library::{DriverFault, Library};
 use thread::{Entered, Restore};
 
 /// `CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED`: whether the driver registers pages that
@@ -66,7 +66,7 @@ struct Guarded<T> {
 
 /// The devices of this process.
 #[derive(Default)]
-struct Opened {
+struct OpenedDevices {
     devices: Mutex<BTreeMap<u32, WeakDevice>>,
     /// Shared, because registered pages serve all devices.
     registrar: OnceLock<Arc<Registrar>>,
@@ -81,14 +81,14 @@ struct WeakDevice {
 /// call.
 static CALLED_IN: AtomicU32 = AtomicU32::new(0);
 
-static OPENED: PerProcess<Opened> = PerProcess::new();
+static OPENED: PerProcess<OpenedDevices> = PerProcess::new();
 
 /// See [`Device::cuda`].
 pub(super) fn open(ordinal: u32) -> Result<Device, Error> {
     let name = format!("cuda:{ordinal}");
     let what = format!("device '{name}' can't be used");
     let library = begin().map_err(|fault| fault.into_error(&what))?;
-    let opened = OPENED.get(|_| Opened::default());
+    let opened = OPENED.get(|_| OpenedDevices::default());
     let registrar = Arc::clone(opened.registrar.get_or_init(Registrar::new));
     let mut devices = opened.devices.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(WeakDevice { driver, lot }) = devices.get(&ordinal)
@@ -107,7 +107,7 @@ pub(super) fn open(ordinal: u32) -> Result<Device, Error> {
 /// Whether a device of this process is open.
 #[cfg(feature = "testing")]
 pub(super) fn is_any_open() -> bool {
-    let opened = OPENED.get(|_| Opened::default());
+    let opened = OPENED.get(|_| OpenedDevices::default());
     let devices = opened.devices.lock().unwrap_or_else(PoisonError::into_inner);
     devices.values().any(|device| device.driver.strong_count() > 0)
 }
@@ -117,17 +117,17 @@ pub(super) fn list() -> Result<Vec<DeviceFacts>, Error> {
     let what = "GPUs can't be listed";
     let library = match begin() {
         Ok(library) => library,
-        Err(Fault::Absent(..)) => return Ok(Vec::new()),
+        Err(DriverFault::Absent(..)) => return Ok(Vec::new()),
         Err(fault) => return Err(fault.into_error(what)),
     };
     (0..library.devices).map(|ordinal| facts(ordinal, &library)).collect()
 }
 
 /// Finds the driver. Fails in a forked child of a process that called it.
-fn begin() -> Result<Library, Fault> {
+fn begin() -> Result<Library, DriverFault> {
     let (process, first) = (fork_count() + 1, CALLED_IN.load(Relaxed));
     if first != 0 && first != process {
-        return Err(Fault::Forked);
+        return Err(DriverFault::Forked);
     }
     let found = Library::find();
     if found.is_ok() {
@@ -136,7 +136,7 @@ fn begin() -> Result<Library, Fault> {
     found
 }
 
-impl Fault {
+impl DriverFault {
     /// The error that `what` fails for this reason.
     fn into_error(self, what: &str) -> Error {
         match self {

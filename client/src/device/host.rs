@@ -29,12 +29,12 @@ const FIRST_ADDRESS: u64 = 1 << 50;
 type Bytes = Arc<Mutex<Vec<u8>>>;
 
 pub(super) struct Host {
-    shared: Arc<Shared>,
+    shared: Arc<HostState>,
     process: u32,
 }
 
 /// The state that all streams share.
-struct Shared {
+struct HostState {
     /// By address.
     memory: Mutex<BTreeMap<u64, Bytes>>,
     streams: Mutex<BTreeMap<ConsumerStream, SyncSender<Task>>>,
@@ -43,34 +43,34 @@ struct Shared {
 
 enum Task {
     Copy(Arc<Transfer>),
-    Record(Arc<Done>),
-    Wait(Arc<Done>),
+    Record(Arc<CopyDone>),
+    Wait(Arc<CopyDone>),
 }
 
 /// Whether an event is done.
 #[derive(Default)]
-struct Done {
+struct CopyDone {
     done: Mutex<bool>,
     changed: Condvar,
 }
 
-struct Memory {
+struct HostBlock {
     address: u64,
     bytes: usize,
-    shared: Arc<Shared>,
+    shared: Arc<HostState>,
 }
 
 struct HostStream {
     number: ConsumerStream,
     is_own: bool,
     tasks: SyncSender<Task>,
-    shared: Arc<Shared>,
+    shared: Arc<HostState>,
 }
 
 impl Host {
     pub(super) fn new() -> Self {
         let (memory, streams) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { memory, streams, next: AtomicU64::new(FIRST_ADDRESS) });
+        let shared = Arc::new(HostState { memory, streams, next: AtomicU64::new(FIRST_ADDRESS) });
         let host = Self { shared, process: fork_count() };
         host.start(ConsumerStream::DEFAULT);
         host
@@ -102,7 +102,7 @@ fn for_each(tasks: &Receiver<Task>, run: impl Fn(Task) -> bool) {
     while tasks.recv().is_ok_and(&run) {}
 }
 
-impl Shared {
+impl HostState {
     /// Runs a task. Returns whether the stream continues.
     fn run(&self, task: Task) -> bool {
         match task {
@@ -144,7 +144,7 @@ impl Driver for Host {
         let room = (bytes as u64).next_multiple_of(4096).max(4096);
         let address = self.shared.next.fetch_add(room, Relaxed);
         lock(&self.shared.memory).insert(address, Arc::new(Mutex::new(vec![0; bytes])));
-        Ok(Arc::new(Memory { address, bytes, shared: Arc::clone(&self.shared) }))
+        Ok(Arc::new(HostBlock { address, bytes, shared: Arc::clone(&self.shared) }))
     }
 
     fn register(&self, _extent: &Attached) -> Result<Companion, Error> {
@@ -183,7 +183,7 @@ impl PageLocked for Vec<u8> {
     }
 }
 
-impl DeviceMemory for Memory {
+impl DeviceMemory for HostBlock {
     fn address(&self) -> u64 {
         self.address
     }
@@ -193,7 +193,7 @@ impl DeviceMemory for Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for HostBlock {
     fn drop(&mut self) {
         lock(&self.shared.memory).remove(&self.address);
     }
@@ -216,7 +216,7 @@ impl Stream for HostStream {
     }
 
     fn record(&self) -> Result<Event, Error> {
-        let done = Arc::new(Done::default());
+        let done = Arc::new(CopyDone::default());
         self.queue(Task::Record(Arc::clone(&done)))?;
         Ok(done)
     }
@@ -227,7 +227,7 @@ impl Stream for HostStream {
     }
 
     fn read(&self, from: u64, out: &mut [u8]) -> Result<(), Error> {
-        let done = Arc::new(Done::default());
+        let done = Arc::new(CopyDone::default());
         self.queue(Task::Record(Arc::clone(&done)))?;
         done.wait();
         let (memory, offset) = self.shared.find(from);
@@ -244,7 +244,7 @@ impl Drop for HostStream {
     }
 }
 
-impl Done {
+impl CopyDone {
     fn set(&self) {
         *lock(&self.done) = true;
         self.changed.notify_all();
@@ -256,7 +256,7 @@ impl Done {
     }
 }
 
-impl Moment for Done {
+impl Moment for CopyDone {
     fn is_done(&self) -> Result<bool, Error> {
         Ok(*lock(&self.done))
     }

@@ -7,7 +7,7 @@
 
 use std::{mem, sync::Arc};
 
-use super::{Source, Transfer};
+use super::{CopySource, Transfer};
 
 /// The consumer's stream does not wait for the batch.
 pub(super) const NO_CONSUMER_WAIT: &str = "no consumer wait";
@@ -43,7 +43,7 @@ pub(super) fn let_go(transfer: Arc<Transfer>) -> Arc<Transfer> {
         return transfer;
     }
     for source in &transfer.sources {
-        let Source::Extent { registration, extent } = source else { continue };
+        let CopySource::Extent { registration, extent } = source else { continue };
         if unregistered {
             extent.accompany(None);
             mem::forget(Arc::clone(extent));

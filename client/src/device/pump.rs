@@ -18,7 +18,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 use larder_extent::Attached;
 
 use super::{
-    Block, CallerBlock, Companion, Device, Event, Staged, Stream, Transfer, blocks::Blocks,
+    CallerBlock, Companion, Device, DeviceBlock, Event, Staged, Stream, Transfer, blocks::Blocks,
     planted, staging::Staging,
 };
 use crate::{Error, ErrorKind, deadline::CancelToken};
@@ -142,7 +142,7 @@ impl Pump {
         bytes: usize,
         given: Option<ReadyBlock>,
         cancel: &CancelToken,
-    ) -> Result<Block, Error> {
+    ) -> Result<DeviceBlock, Error> {
         self.device.driver.check()?;
         let given =
             given.and_then(|ReadyBlock { memory, ready }| self.blocks.given(memory, ready, bytes));
@@ -170,7 +170,7 @@ impl Pump {
     }
 
     /// Queues the copies into a block, and holds the memory that they read until they are done.
-    pub(crate) fn send(&self, transfer: Transfer, block: &mut Block) -> Result<(), Error> {
+    pub(crate) fn send(&self, transfer: Transfer, block: &mut DeviceBlock) -> Result<(), Error> {
         let driver = &self.device.driver;
         driver.check()?;
         let ready = block.ready().iter();

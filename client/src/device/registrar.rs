@@ -41,14 +41,14 @@ pub(crate) struct Registrar {
 
 #[derive(Default)]
 struct State {
-    known: BTreeMap<usize, Known>,
+    known: BTreeMap<usize, KnownExtent>,
     line: VecDeque<(Weak<Attached>, Arc<dyn Driver>)>,
     is_running: bool,
     refused: Option<Error>,
 }
 
 /// An extent that a batch has asked for.
-struct Known {
+struct KnownExtent {
     extent: Weak<Attached>,
     bytes: u64,
     used: Duration,
@@ -141,7 +141,7 @@ impl Registrar {
         }
         let (weak, stand) = (Arc::downgrade(extent), Stand::InLine);
         let bytes = extent.total_bytes();
-        let known = Known { extent: weak, bytes, used: now, stand, asked: now };
+        let known = KnownExtent { extent: weak, bytes, used: now, stand, asked: now };
         state.known.insert(key, known);
         state.line.push_back((Arc::downgrade(extent), Arc::clone(driver)));
         self.keep_running(state);
@@ -223,7 +223,7 @@ impl Registrar {
     }
 }
 
-impl Known {
+impl KnownExtent {
     fn is(&self, extent: &Arc<Attached>) -> bool {
         self.extent.as_ptr() == Arc::as_ptr(extent) && self.extent.strong_count() > 0
     }
@@ -270,7 +270,7 @@ fn memory_bytes() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use larder_extent::{ExtentId, Filling, Layout, PagePreference, PartSpec, Region};
+    use larder_extent::{ExtentId, ExtentLayout, Filling, PagePreference, PartSpec, Region};
 
     use super::*;
     use crate::device::host::Host;
@@ -282,7 +282,7 @@ mod tests {
     }
 
     fn extent(bytes: u64) -> Arc<Attached> {
-        let layout = Layout::new(&[Region::Blocks { bytes }]).unwrap();
+        let layout = ExtentLayout::new(&[Region::Blocks { bytes }]).unwrap();
         let id = ExtentId::from_bytes([7; 16]);
         let parts = vec![PartSpec { region: 0, range: 0..bytes }];
         let filling = Filling::create(id, layout, parts, PagePreference::Small).unwrap();

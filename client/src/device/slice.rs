@@ -5,20 +5,20 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Block, CallerBlock, ConsumerStream};
+use super::{CallerBlock, ConsumerStream, DeviceBlock};
 use crate::Error;
 
 /// Bytes in device memory. They stay while a clone of this lives.
 #[derive(Clone)]
 pub struct DeviceSlice {
-    block: Arc<Block>,
+    block: Arc<DeviceBlock>,
     offset: usize,
     bytes: usize,
 }
 
 impl DeviceSlice {
     /// The whole block.
-    pub(crate) fn whole(block: Arc<Block>) -> Self {
+    pub(crate) fn whole(block: Arc<DeviceBlock>) -> Self {
         let bytes = block.bytes();
         Self { block, offset: 0, bytes }
     }
@@ -64,7 +64,7 @@ impl DeviceSlice {
         if let Some(owner) = self.block.owner_stream().filter(|&owner| owner != stream) {
             self.begin_use(owner)?;
         }
-        Ok(Arc::into_inner(self.block).and_then(Block::release))
+        Ok(Arc::into_inner(self.block).and_then(DeviceBlock::release))
     }
 
     /// Checks that the device is usable in this process.

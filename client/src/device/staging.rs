@@ -44,7 +44,7 @@ pub(crate) struct Staged {
 }
 
 /// The next step of a thread that wants a buffer.
-enum Turn {
+enum BufferTurn {
     Idle(Box<dyn PageLocked>),
     /// It may allocate a buffer, after freeing this one.
     Make(Option<Box<dyn PageLocked>>),
@@ -71,14 +71,14 @@ impl Staging {
             self.driver.check()?;
             self.lot.sweep();
             match self.turn(bytes) {
-                Turn::Idle(memory) => return Ok(self.staged(memory, bytes)),
-                Turn::Make(too_small) => {
+                BufferTurn::Idle(memory) => return Ok(self.staged(memory, bytes)),
+                BufferTurn::Make(too_small) => {
                     drop(too_small);
                     let made = self.driver.page_locked(bytes);
                     let memory = made.inspect_err(|_| self.put_back(None))?;
                     return Ok(self.staged(memory, bytes));
                 }
-                Turn::Wait => {
+                BufferTurn::Wait => {
                     cancel.check()?;
                     let waited = self.returned.wait_timeout(self.lock(), LOOK);
                     drop(waited.unwrap_or_else(PoisonError::into_inner));
@@ -87,14 +87,16 @@ impl Staging {
         }
     }
 
-    fn turn(&self, bytes: usize) -> Turn {
+    fn turn(&self, bytes: usize) -> BufferTurn {
         let mut buffers = self.lock();
         let turn = match buffers.idle.iter().rposition(|memory| memory.bytes().len() >= bytes) {
-            Some(index) => Turn::Idle(buffers.idle.swap_remove(index)),
-            None if buffers.used + buffers.idle.len() < self.buffers_max => Turn::Make(None),
-            None => buffers.idle.pop().map_or(Turn::Wait, |small| Turn::Make(Some(small))),
+            Some(index) => BufferTurn::Idle(buffers.idle.swap_remove(index)),
+            None if buffers.used + buffers.idle.len() < self.buffers_max => BufferTurn::Make(None),
+            None => {
+                buffers.idle.pop().map_or(BufferTurn::Wait, |small| BufferTurn::Make(Some(small)))
+            }
         };
-        if !matches!(turn, Turn::Wait) {
+        if !matches!(turn, BufferTurn::Wait) {
             buffers.used += 1;
         }
         turn

@@ -7,8 +7,8 @@ use std::{ops::Range, sync::Arc};
 use larder_extent::Attached;
 
 use super::{
-    Block, Device, DeviceMemory, DeviceSlice, DeviceWay, OwnStream, Pump, ReadyBlock, Run, Source,
-    Transfer,
+    CopyRun, CopySource, Device, DeviceBlock, DeviceMemory, DeviceSlice, DeviceWay, OwnStream,
+    Pump, ReadyBlock, Transfer,
 };
 use crate::{CancelToken, Error};
 
@@ -40,8 +40,8 @@ impl Rig {
         let mut buffer = self.pump.stage(bytes.len(), &CancelToken::never())?;
         buffer.copy_from_slice(bytes);
         let block = self.pump.block(bytes.len(), given, &CancelToken::never())?;
-        let run = Run { source: 0, from: 0..bytes.len(), to: block.address() };
-        let transfer = Transfer { sources: vec![Source::Staged(buffer)], runs: vec![run] };
+        let run = CopyRun { source: 0, from: 0..bytes.len(), to: block.address() };
+        let transfer = Transfer { sources: vec![CopySource::Staged(buffer)], runs: vec![run] };
         self.queue(transfer, block)
     }
 
@@ -59,16 +59,16 @@ impl Rig {
         let block = self.pump.block(bytes, None, &CancelToken::never())?;
         let mut to = block.address();
         let runs = parts.iter().map(|part| {
-            let run = Run { source: 0, from: part.clone(), to };
+            let run = CopyRun { source: 0, from: part.clone(), to };
             to += part.len() as u64;
             run
         });
         let runs = runs.collect();
-        let sources = vec![Source::Extent { registration, extent: Arc::clone(extent) }];
+        let sources = vec![CopySource::Extent { registration, extent: Arc::clone(extent) }];
         self.queue(Transfer { sources, runs }, block)
     }
 
-    fn queue(&self, transfer: Transfer, mut block: Block) -> Result<DeviceSlice, Error> {
+    fn queue(&self, transfer: Transfer, mut block: DeviceBlock) -> Result<DeviceSlice, Error> {
         self.pump.send(transfer, &mut block)?;
         Ok(DeviceSlice::whole(Arc::new(block)))
     }
@@ -97,8 +97,9 @@ pub fn write_on(
 ) -> Result<(), Error> {
     let mut buffer = rig.pump.stage(bytes.len(), &CancelToken::never())?;
     buffer.copy_from_slice(bytes);
-    let run = Run { source: 0, from: 0..bytes.len(), to: slice.address() };
-    let transfer = Arc::new(Transfer { sources: vec![Source::Staged(buffer)], runs: vec![run] });
+    let run = CopyRun { source: 0, from: 0..bytes.len(), to: slice.address() };
+    let transfer =
+        Arc::new(Transfer { sources: vec![CopySource::Staged(buffer)], runs: vec![run] });
     stream.0.copy(&transfer)?;
     rig.pump.device().lot.park(vec![stream.0.record()?], transfer);
     Ok(())

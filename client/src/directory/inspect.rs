@@ -20,7 +20,7 @@ const PAGES_MAX: usize = 1024;
 
 /// The answer of one member, or its error.
 #[derive(Debug)]
-pub struct Answer<T> {
+pub struct MemberAnswer<T> {
     /// The member.
     pub member: MemberState,
     /// Its answer.
@@ -47,29 +47,29 @@ impl Cluster {
     }
 
     /// Asks every member for its description.
-    pub fn describe(&self) -> Vec<Answer<NodeDescription>> {
+    pub fn describe(&self) -> Vec<MemberAnswer<NodeDescription>> {
         self.ask_all(|member| async move { self.control.describe(&member.control).await })
     }
 
     /// The datasets that every member has open.
-    pub fn datasets(&self) -> Vec<Answer<Vec<DatasetStatus>>> {
+    pub fn datasets(&self) -> Vec<MemberAnswer<Vec<DatasetStatus>>> {
         self.ask_all(|member| async move { self.control.datasets(&member.control).await })
     }
 
     /// The latest failed fills of every member, the newest first, and how many ever failed.
-    pub fn failures(&self) -> Vec<Answer<(Vec<Failure>, u64)>> {
+    pub fn failures(&self) -> Vec<MemberAnswer<(Vec<Failure>, u64)>> {
         self.ask_all(|member| async move { self.control.failures(&member.control).await })
     }
 
     /// The states of a snapshot's shards on every member. Without a snapshot, of all shards.
-    pub fn shards(&self, snapshot: Option<SnapshotId>) -> Vec<Answer<ShardCounts>> {
+    pub fn shards(&self, snapshot: Option<SnapshotId>) -> Vec<MemberAnswer<ShardCounts>> {
         self.ask_all(
             |member| async move { self.control.shard_counts(&member.control, snapshot).await },
         )
     }
 
     /// Asks every member at once.
-    pub(super) fn ask_all<T: Send, F>(&self, ask: impl Fn(Arc<Member>) -> F) -> Vec<Answer<T>>
+    pub(super) fn ask_all<T: Send, F>(&self, ask: impl Fn(Arc<Member>) -> F) -> Vec<MemberAnswer<T>>
     where
         F: Future<Output = Result<T, Error>> + Send,
     {
@@ -78,7 +78,8 @@ impl Cluster {
         let asked = members().map(|member| ask(Arc::clone(member)));
         let answers = runtime::block_on(join_all(asked.collect::<Vec<_>>()))
             .unwrap_or_else(|error| members().map(|_| Err(error.clone())).collect());
-        let pair = |(member, answer): (&Arc<Member>, _)| Answer { member: member.state(), answer };
+        let pair =
+            |(member, answer): (&Arc<Member>, _)| MemberAnswer { member: member.state(), answer };
         members().zip(answers).map(pair).collect()
     }
 }

@@ -16,7 +16,7 @@ use std::sync::{
 use arc_swap::ArcSwap;
 use tokio::task;
 
-use super::{Cluster, View, control::Control};
+use super::{Cluster, RingView, control::Control};
 use crate::{
     Error, ErrorKind, HostNode, HostOptions,
     process::{self, PerProcess},
@@ -107,7 +107,7 @@ impl Cluster {
         let ring = self.control.meet(node.address(), node.ticket()).await?;
         let known = self.view();
         let known = known.as_deref().map_or(&[][..], |view| &view.members);
-        let view = View::new(Arc::new(ring), node.address(), known);
+        let view = RingView::new(Arc::new(ring), node.address(), known);
         view.members.iter().for_each(|member| member.health.recover());
         host.node.store(Arc::new(node));
         self.asked_at.store(process::uptime_millis(), Release);

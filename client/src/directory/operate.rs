@@ -23,7 +23,7 @@ use larder_wire::control::{
 use tonic::{Streaming, metadata::BinaryMetadataValue};
 
 use super::{
-    Answer, Cluster,
+    Cluster, MemberAnswer,
     answers::{Pieces, within},
     control::OperatorClient,
 };
@@ -47,7 +47,7 @@ pub struct PlannedChange {
 
 /// The answers of one node about itself.
 #[derive(Debug)]
-pub struct Seen {
+pub struct NodeAnswers {
     /// Its name.
     pub id: String,
     /// Its description.
@@ -88,14 +88,14 @@ impl Operator {
     }
 
     /// Asks all of these nodes (names and control addresses) about themselves at once.
-    pub fn look(&self, nodes: &[(String, String)]) -> Vec<Seen> {
+    pub fn look(&self, nodes: &[(String, String)]) -> Vec<NodeAnswers> {
         let seen = nodes.iter().map(async |(id, address)| {
             let described = self.cluster.control.describe(address);
             let (description, standing) = join(described, self.stands(address, true)).await;
-            Seen { id: id.clone(), description, standing }
+            NodeAnswers { id: id.clone(), description, standing }
         });
         runtime::block_on(join_all(seen.collect::<Vec<_>>())).unwrap_or_else(|error| {
-            let unseen = |(id, _): &(String, _)| Seen {
+            let unseen = |(id, _): &(String, _)| NodeAnswers {
                 id: id.clone(),
                 description: Err(error.clone()),
                 standing: Err(error.clone()),
@@ -190,7 +190,7 @@ impl Operator {
         &self,
         snapshot: Option<SnapshotId>,
         what: &explain_request::What,
-    ) -> Vec<Answer<Explanation>> {
+    ) -> Vec<MemberAnswer<Explanation>> {
         let snapshot = snapshot.map(|id| Bytes::copy_from_slice(id.as_bytes())).unwrap_or_default();
         let request = ExplainRequest { snapshot, what: Some(what.clone()) };
         self.cluster.ask_all(|member| {

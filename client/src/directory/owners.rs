@@ -30,7 +30,7 @@ use std::sync::{
 use arc_swap::ArcSwapOption;
 use larder_base::{ErrorKind, Placement, SnapshotId};
 
-use super::{Cluster, Health, Member, View};
+use super::{Cluster, Health, Member, RingView};
 use crate::{
     Error,
     process::{self, PerProcess},
@@ -42,14 +42,14 @@ const INFORMANTS_MAX: usize = 3;
 
 /// The members of a ring, and the owners of one snapshot's shards.
 pub(crate) struct Directory {
-    view: Arc<View>,
+    view: Arc<RingView>,
     placement: Placement,
     /// A member has given the exceptions. Otherwise this is the ring alone, for now.
     is_settled: bool,
 }
 
 impl Directory {
-    fn of_ring(view: Arc<View>) -> Self {
+    fn of_ring(view: Arc<RingView>) -> Self {
         let placement = Placement::of_ring(Arc::clone(&view.ring));
         Self { view, placement, is_settled: false }
     }
@@ -64,7 +64,7 @@ impl Directory {
     }
 
     /// Whether it may be used until the exceptions to the newest ring are known.
-    fn will_do(&self, newest: &Arc<View>) -> bool {
+    fn will_do(&self, newest: &Arc<RingView>) -> bool {
         Arc::ptr_eq(&self.view, newest) || self.members().iter().any(|member| member.health.is_up())
     }
 }
@@ -161,7 +161,7 @@ impl OwnerDirectory {
 
     /// The placement on a ring, as its members report it. If they answer without exceptions, uses
     /// the ring alone: they may run an earlier version.
-    async fn ask(&self, cluster: &Cluster, view: &View) -> Result<Placement, Error> {
+    async fn ask(&self, cluster: &Cluster, view: &RingView) -> Result<Placement, Error> {
         let (mut useless, mut silent) = (None, None);
         for address in view.informants().take(INFORMANTS_MAX) {
             let asked = cluster.control.placement(address, &view.ring, self.snapshot, self.shards);
@@ -201,12 +201,12 @@ mod tests {
 
     use super::{super::control::Control, *};
 
-    fn view(version: u64, id: &str) -> Arc<View> {
+    fn view(version: u64, id: &str) -> Arc<RingView> {
         let (control, host) = ("http://127.0.0.1:1".to_owned(), "here".to_owned());
         let told_by = control.clone();
         let zone = String::new();
         let member = larder_base::Member { id: id.to_owned(), weight: 1, control, host, zone };
-        Arc::new(View::new(Arc::new(Ring::new(version, vec![member]).unwrap()), &told_by, &[]))
+        Arc::new(RingView::new(Arc::new(Ring::new(version, vec![member]).unwrap()), &told_by, &[]))
     }
 
     #[test]

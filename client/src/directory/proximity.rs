@@ -24,7 +24,7 @@ use futures_util::future::join_all;
 use larder_base::BootId;
 use tokio::task;
 
-use super::{Cluster, Member, View};
+use super::{Cluster, Member, RingView};
 use crate::{local, runtime};
 
 /// The location of a member.
@@ -61,12 +61,12 @@ impl Cluster {
     }
 
     /// Locates members with unknown location. A member that does not answer stays unknown.
-    pub(super) async fn locate_new(&self, view: &View) {
+    pub(super) async fn locate_new(&self, view: &RingView) {
         self.locate(view, |proximity| !proximity.is_known()).await;
     }
 
     /// Asks members for their socket paths, all at once, and tries these.
-    async fn locate(&self, view: &View, wanted: impl Fn(&HostProximity) -> bool) {
+    async fn locate(&self, view: &RingView, wanted: impl Fn(&HostProximity) -> bool) {
         let members = view.members.iter();
         let members = members.filter(|member| member.health.is_up() && wanted(&member.proximity));
         let ask = async |member: &Arc<Member>| {

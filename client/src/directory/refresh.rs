@@ -12,7 +12,7 @@ use std::sync::{
 use futures_util::{StreamExt, stream};
 use larder_base::{ErrorKind, Ring, limits};
 
-use super::{Cluster, Member, View, control::Control};
+use super::{Cluster, Member, RingView, control::Control};
 use crate::{Error, process, runtime};
 
 /// The most members asked for a newer ring before a later try.
@@ -26,7 +26,7 @@ impl Cluster {
     ///
     /// # Errors
     /// `Unavailable` if no node answers, `InvalidArgument` if nodes of two clusters are named.
-    pub(super) fn learn(&self) -> Result<Arc<View>, Error> {
+    pub(super) fn learn(&self) -> Result<Arc<RingView>, Error> {
         match self.view() {
             Some(view) => Ok(view),
             None => runtime::block_on(self.introduce())?,
@@ -120,12 +120,12 @@ impl Cluster {
     }
 
     /// Learns the ring from the first address that answers. Refuses addresses of two clusters.
-    async fn introduce(&self) -> Result<Arc<View>, Error> {
+    async fn introduce(&self) -> Result<Arc<RingView>, Error> {
         let (ring, told_by) = first_ring(&self.control, &self.addresses).await?;
         self.check_same(&ring, told_by).await?;
-        let view = Arc::new(View::new(Arc::new(ring), told_by, &[]));
+        let view = Arc::new(RingView::new(Arc::new(ring), told_by, &[]));
         // The first ring stays, because its members may be in use.
-        let before = self.view.compare_and_swap(&None::<Arc<View>>, Some(Arc::clone(&view)));
+        let before = self.view.compare_and_swap(&None::<Arc<RingView>>, Some(Arc::clone(&view)));
         self.introduction.recover();
         self.asked_at.store(process::uptime_millis(), Relaxed);
         Ok(before.as_ref().map_or(view, Arc::clone))
@@ -152,7 +152,7 @@ impl Cluster {
             let found = found.filter(|(ring, _)| ring.digest() != view.ring.digest());
             if let Some((other, told_by)) = found {
                 tracing::info!(version = other.version(), "other nodes stand behind the addresses");
-                let view = View::new(Arc::new(other), told_by, &view.members);
+                let view = RingView::new(Arc::new(other), told_by, &view.members);
                 self.view.store(Some(Arc::new(view)));
             }
             return;
@@ -170,7 +170,7 @@ impl Cluster {
         let ring = Arc::new(ring);
         let before = self.view.rcu(|view| match view {
             Some(view) if view.is_outdone_by(&ring) => {
-                Some(Arc::new(View::new(Arc::clone(&ring), told_by, &view.members)))
+                Some(Arc::new(RingView::new(Arc::clone(&ring), told_by, &view.members)))
             }
             as_good => as_good.clone(),
         });
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn adopts_newer_ring_and_new_address_of_a_failed_member() {
         let cluster = Cluster::unknown(Control::new(), vec![]);
-        let first = View::new(Arc::new(ring(1, &[("a", 1), ("b", 2)])), "", &[]);
+        let first = RingView::new(Arc::new(ring(1, &[("a", 1), ("b", 2)])), "", &[]);
         cluster.view.store(Some(Arc::new(first)));
         let turn = |version, nodes: &[(&str, u16)]| {
             cluster.turn_to(ring(version, nodes), "");

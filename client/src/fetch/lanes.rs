@@ -17,14 +17,14 @@ use super::node::Node;
 use crate::{
     deadline::CancelToken,
     process,
-    remote::{Failure, Job, Progress, Received, Slot, Wanted},
+    remote::{ConnectionSlot, Failure, Job, Progress, Received, Wanted},
 };
 
 /// A connection with a request on it, and the requests to follow.
 pub(super) struct Lane {
     index: usize,
     node: Arc<Node>,
-    slot: Slot,
+    slot: ConnectionSlot,
     /// The first is in progress if `asked`.
     jobs: VecDeque<Job>,
     asked: bool,
@@ -63,7 +63,7 @@ pub(super) enum Event {
 
 impl Lane {
     /// Creates a lane over a slot, connected or not. `jobs` is not empty, and no job is.
-    pub(super) fn new(index: usize, node: Arc<Node>, slot: Slot, jobs: Vec<Job>) -> Self {
+    pub(super) fn new(index: usize, node: Arc<Node>, slot: ConnectionSlot, jobs: Vec<Job>) -> Self {
         let (progress, now) = (Progress::default(), process::now());
         let longest = Wait { waited: Duration::ZERO, at: jobs[0].at[0] };
         let (jobs, asked) = (jobs.into(), false);
@@ -91,7 +91,7 @@ impl Lane {
     }
 
     /// The missing rows, and the slot, which others may wait for.
-    pub(super) fn into_rest(self) -> (impl Iterator<Item = Job>, Slot) {
+    pub(super) fn into_rest(self) -> (impl Iterator<Item = Job>, ConnectionSlot) {
         let mut jobs = self.jobs.into_iter();
         let first = jobs.next().map(|job| job.rest(self.progress));
         (first.into_iter().flatten().chain(jobs), self.slot)

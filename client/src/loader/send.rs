@@ -29,7 +29,7 @@ use super::{
 use crate::{
     CopyStats, DeviceSlice, Error, Pump, ReadyBlock,
     deadline::CancelToken,
-    device::{Block, Run, Source, Transfer},
+    device::{CopyRun, CopySource, DeviceBlock, Transfer},
     memory::ALIGNMENT,
 };
 use direct::Direct;
@@ -186,13 +186,13 @@ fn stage(
     transfer: &mut Transfer,
     buffer: crate::device::Staged,
     staged: Vec<Range<usize>>,
-    block: &Block,
+    block: &DeviceBlock,
 ) {
     let source = transfer.sources.len();
-    transfer.sources.push(Source::Staged(buffer));
+    transfer.sources.push(CopySource::Staged(buffer));
     transfer.runs.extend(staged.into_iter().map(|from| {
         let to = block.address() + from.start as u64;
-        Run { source, from, to }
+        CopyRun { source, from, to }
     }));
 }
 
@@ -232,11 +232,11 @@ impl Places {
 
 impl Direct {
     /// The copies of the direct columns into a block.
-    fn transfer(&mut self, block: &Block, places: &[Range<usize>]) -> Transfer {
+    fn transfer(&mut self, block: &DeviceBlock, places: &[Range<usize>]) -> Transfer {
         let (sources, runs) = self.take();
         let runs = runs.into_iter().map(|(column, run)| {
             let to = block.address() + (places[column].start + run.to) as u64;
-            Run { source: run.source, from: run.from, to }
+            CopyRun { source: run.source, from: run.from, to }
         });
         Transfer { sources, runs: runs.collect() }
     }

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use larder_base::Bytes;
 use larder_dataset::{Manifest, RegionPlan};
-use larder_extent::{Layout, Region};
+use larder_extent::{ExtentLayout, Region};
 
 use crate::{
     Cluster, ClusterMemory, Error, ErrorKind,
@@ -101,7 +101,7 @@ fn cached_bytes(manifest: &Manifest, shard: u32) -> u64 {
     };
     let regions: Vec<Region> = manifest.regions(shard).iter().map(region).collect();
     let bytes = manifest.shard(shard).bytes;
-    Layout::new(&regions).map_or(bytes, |layout| layout.total_bytes())
+    ExtentLayout::new(&regions).map_or(bytes, |layout| layout.total_bytes())
 }
 
 /// The memory behind some of a loader's datasets.

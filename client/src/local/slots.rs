@@ -27,13 +27,13 @@ const ASKED: u32 = u32::MAX;
 /// Times are in ticks of this length, so that 32 bits last for years.
 const TICK: Duration = Duration::from_millis(50);
 
-struct Slot {
+struct ShardSlot {
     map: ArcSwapOption<Attached>,
     /// The tick from which the shard may be asked for, or [`ASKED`].
     ask_at: AtomicU32,
 }
 
-impl Slot {
+impl ShardSlot {
     /// Allows asking from `when` on. Returns whether an answer was outstanding, and so held a
     /// place.
     fn answer(&self, when: Duration) -> bool {
@@ -43,7 +43,7 @@ impl Slot {
 
 /// The attach table of one snapshot.
 pub(crate) struct Slots {
-    chunks: Box<[OnceLock<Box<[Slot]>>]>,
+    chunks: Box<[OnceLock<Box<[ShardSlot]>>]>,
     mapped: AtomicUsize,
     /// Each map takes one, and so does each requested shard.
     places: Arc<MappingSlots>,
@@ -139,8 +139,8 @@ impl Slots {
         }
     }
 
-    fn slot(&self, shard: u32) -> &Slot {
-        let empty = || Slot { map: ArcSwapOption::const_empty(), ask_at: AtomicU32::new(0) };
+    fn slot(&self, shard: u32) -> &ShardSlot {
+        let empty = || ShardSlot { map: ArcSwapOption::const_empty(), ask_at: AtomicU32::new(0) };
         let chunk = self.chunks[shard as usize / CHUNK_SHARDS]
             .get_or_init(|| (0..CHUNK_SHARDS).map(|_| empty()).collect());
         &chunk[shard as usize % CHUNK_SHARDS]
@@ -209,14 +209,14 @@ fn tick(time: Duration) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use larder_extent::{ExtentId, Filling, Layout, PagePreference, PartSpec, Region};
+    use larder_extent::{ExtentId, ExtentLayout, Filling, PagePreference, PartSpec, Region};
 
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     fn map() -> Attached {
-        let layout = Layout::new(&[Region::Blocks { bytes: 8 }]).unwrap();
+        let layout = ExtentLayout::new(&[Region::Blocks { bytes: 8 }]).unwrap();
         let (id, parts) =
             (ExtentId::from_bytes([7; 16]), vec![PartSpec { region: 0, range: 0..8 }]);
         let filling = Filling::create(id, layout, parts, PagePreference::Small).unwrap();

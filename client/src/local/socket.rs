@@ -47,10 +47,10 @@ const RECONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// The session with a node on this host.
 pub(crate) struct Socket {
-    shared: Arc<Shared>,
+    shared: Arc<SocketParts>,
 }
 
-struct Shared {
+struct SocketParts {
     path: PathBuf,
     node_id: String,
     manifest: Manifest,
@@ -83,7 +83,8 @@ impl Socket {
     ) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
         let unknown = AtomicBool::new(false);
-        let shared = Arc::new(Shared { path, node_id, manifest, slots, state, changed, unknown });
+        let shared =
+            Arc::new(SocketParts { path, node_id, manifest, slots, state, changed, unknown });
         let own = Arc::clone(&shared);
         let thread = thread::Builder::new().name("larder-local".to_owned());
         if let Err(error) = thread.spawn(move || own.run()) {
@@ -162,7 +163,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl SocketParts {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -201,7 +202,7 @@ impl Shared {
 
 /// The thread of a socket, and the maps of its session. They do not outlive it.
 struct Keeper<'a> {
-    shared: &'a Shared,
+    shared: &'a SocketParts,
     held: HashMap<u32, Weak<Attached>>,
     /// Maps that were recalled while in use.
     lingering: Vec<(u32, Arc<Attached>)>,

@@ -51,11 +51,11 @@ pub trait CallerMemory: Any + Send + Sync {
 pub(crate) struct BufferPool {
     idle_max: usize,
     idle_bytes_max: usize,
-    idle: Mutex<Vec<Memory>>,
+    idle: Mutex<Vec<AlignedBytes>>,
 }
 
 /// An allocation, and the offset of its first aligned byte.
-struct Memory {
+struct AlignedBytes {
     bytes: Allocation,
     start: usize,
     /// Usable bytes from there on.
@@ -78,7 +78,7 @@ pub(crate) struct Buffer {
 enum Home {
     Pool {
         pool: Arc<BufferPool>,
-        memory: Option<Memory>,
+        memory: Option<AlignedBytes>,
     },
     /// At least as large as the buffer.
     Caller(Box<dyn CallerMemory>),
@@ -107,20 +107,20 @@ impl BufferPool {
             usize::MAX => usize::MAX,
             _ => bytes.saturating_mul(4).max(SMALL_BYTES),
         };
-        let fits = |idle: &mut Vec<Memory>| {
+        let fits = |idle: &mut Vec<AlignedBytes>| {
             // The buffer that was returned last is the most likely to be in a CPU cache.
             let index =
                 idle.iter().rposition(|memory| (bytes..=room_max).contains(&memory.room))?;
             Some(idle.remove(index))
         };
         let idle = self.with_idle(fits).flatten();
-        let memory = Some(idle.map_or_else(|| Memory::new(bytes), Ok)?);
+        let memory = Some(idle.map_or_else(|| AlignedBytes::new(bytes), Ok)?);
         Ok(Buffer { bytes, home: Home::Pool { pool: Arc::clone(self), memory } })
     }
 
     /// Keeps the memory. Returns the smallest one if there are too many, or this one if all are
     /// too large.
-    fn keep(&self, memory: Memory) -> Option<Memory> {
+    fn keep(&self, memory: AlignedBytes) -> Option<AlignedBytes> {
         let room = memory.room;
         let mut memory = Some(memory);
         self.with_idle(|idle| {
@@ -144,7 +144,7 @@ impl BufferPool {
     }
 
     /// Runs `change` under the lock. `None` if another thread holds the lock for too long.
-    fn with_idle<T>(&self, change: impl FnOnce(&mut Vec<Memory>) -> T) -> Option<T> {
+    fn with_idle<T>(&self, change: impl FnOnce(&mut Vec<AlignedBytes>) -> T) -> Option<T> {
         let mut idle = (0..LOCK_TRIES).find_map(|_| match self.idle.try_lock() {
             Ok(idle) => Some(idle),
             Err(TryLockError::Poisoned(error)) => Some(PoisonError::into_inner(error)),
@@ -163,7 +163,7 @@ pub(crate) fn no_memory(bytes: usize) -> Error {
         .hint("lower the batch size, or read fewer samples at once")
 }
 
-impl Memory {
+impl AlignedBytes {
     /// Allocates zeroed memory, which has no pages until it is written.
     ///
     /// # Errors

@@ -28,19 +28,19 @@ struct State {
 
 /// The right to one connection, and the connection once it is open. Its drop returns both, and
 /// closes a connection with an outstanding answer.
-pub(crate) struct Slot {
+pub(crate) struct ConnectionSlot {
     pool: Arc<Pool>,
     connection: Option<Connection>,
 }
 
 impl Pool {
     /// A slot, if one is free now.
-    pub(crate) fn try_take(self: &Arc<Self>) -> Option<Slot> {
+    pub(crate) fn try_take(self: &Arc<Self>) -> Option<ConnectionSlot> {
         self.take_from(&mut self.state())
     }
 
     /// A slot. Waits for one until the deadline.
-    pub(crate) fn take(self: &Arc<Self>, deadline: &Deadline) -> Option<Slot> {
+    pub(crate) fn take(self: &Arc<Self>, deadline: &Deadline) -> Option<ConnectionSlot> {
         let mut state = self.state();
         loop {
             if let Some(slot) = self.take_from(&mut state) {
@@ -57,12 +57,12 @@ impl Pool {
         drop(idle);
     }
 
-    fn take_from(self: &Arc<Self>, state: &mut State) -> Option<Slot> {
+    fn take_from(self: &Arc<Self>, state: &mut State) -> Option<ConnectionSlot> {
         if state.taken >= limits::CONNECTIONS_PER_NODE_MAX {
             return None;
         }
         state.taken += 1;
-        Some(Slot { pool: Arc::clone(self), connection: state.idle.pop() })
+        Some(ConnectionSlot { pool: Arc::clone(self), connection: state.idle.pop() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -70,7 +70,7 @@ impl Pool {
     }
 }
 
-impl Slot {
+impl ConnectionSlot {
     pub(crate) fn is_connected(&self) -> bool {
         self.connection.is_some()
     }
@@ -80,7 +80,7 @@ impl Slot {
     }
 }
 
-impl Deref for Slot {
+impl Deref for ConnectionSlot {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
@@ -88,13 +88,13 @@ impl Deref for Slot {
     }
 }
 
-impl DerefMut for Slot {
+impl DerefMut for ConnectionSlot {
     fn deref_mut(&mut self) -> &mut Connection {
         self.connection.as_mut().expect("connected before it is used")
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         state.taken -= 1;

@@ -37,7 +37,7 @@ use super::Coordinator;
 use super::message::PersistedState;
 use super::peer::LeaderAddress;
 use super::token::JoinToken;
-use super::types::{Announcement, BlobId, CoordinatorError, Replaced, Revision, View};
+use super::types::{Announcement, BlobId, CoordinatorError, CoordinatorView, Replaced, Revision};
 use super::watch::{Publisher, Watch};
 use durable_state::DurableState;
 use follower::Follower;
@@ -313,7 +313,7 @@ fn begin(
 
 #[tonic::async_trait]
 impl Coordinator for EmbeddedCoordinator {
-    async fn read(&self) -> Result<View, CoordinatorError> {
+    async fn read(&self) -> Result<CoordinatorView, CoordinatorError> {
         match &*self.role() {
             Role::Serving(leader) => leader.read(),
             Role::Following(follower) => follower.read().await,

@@ -32,8 +32,8 @@ use super::Coordinator;
 use super::message::{blob_field, stored};
 use super::peer::{Assembly, pieces};
 use super::types::{
-    self, Announcement, BlobId, CoordinatorError, Replaced, Revision, Stored, View,
-    no_room_for_blobs,
+    self, Announcement, BlobId, CoordinatorError, CoordinatorView, RecordAtRevision, Replaced,
+    Revision, no_room_for_blobs,
 };
 use super::watch::{Publisher, Watch};
 use announce::Leases;
@@ -124,7 +124,7 @@ impl Etcd {
 
 #[tonic::async_trait]
 impl Coordinator for Etcd {
-    async fn read(&self) -> Result<View, CoordinatorError> {
+    async fn read(&self) -> Result<CoordinatorView, CoordinatorError> {
         Ok(self.store.read().await?.0)
     }
 
@@ -172,7 +172,7 @@ impl Coordinator for Etcd {
 
 impl Store {
     /// Reads the state, and the store's revision.
-    async fn read(&self) -> Result<(View, i64), CoordinatorError> {
+    async fn read(&self) -> Result<(CoordinatorView, i64), CoordinatorError> {
         let alive_max = i64::try_from(limits::ANNOUNCEMENTS_MAX).unwrap_or(i64::MAX);
         let operations =
             vec![wire::get(self.keys.record()), wire::get_all(self.keys.alive(), alive_max, false)];
@@ -180,7 +180,7 @@ impl Store {
         let answer = self.line.read(request).await?;
         let revision = wire::revision(&answer);
         let [record, alive]: [Vec<KeyValue>; 2] = wire::ranges(answer)?;
-        let mut view = View::default();
+        let mut view = CoordinatorView::default();
         view.alive.stamp = u64::try_from(revision).unwrap_or(0);
         view.record = record.into_iter().next().map(decode_record).transpose()?;
         for entry in alive {
@@ -309,7 +309,7 @@ fn revision_number(revision: Option<Revision>) -> i64 {
     revision.map_or(0, |revision| i64::try_from(revision.0).unwrap_or(i64::MAX))
 }
 
-fn decode_record(entry: KeyValue) -> Result<Stored, CoordinatorError> {
+fn decode_record(entry: KeyValue) -> Result<RecordAtRevision, CoordinatorError> {
     let mut message = StoredRecord::decode(entry.value).map_err(|_| nonsense("the record"))?;
     message.revision = u64::try_from(entry.mod_revision).unwrap_or(0);
     stored(message).map_err(CoordinatorError::Refused)

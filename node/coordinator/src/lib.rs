@@ -36,11 +36,14 @@ mod types;
 mod watch;
 
 pub use embedded::service::{Guarded, Service, TokenInterceptor};
-pub use embedded::takeover::{Peer, Takeover};
+pub use embedded::takeover::{ClusterPeer, Takeover};
 pub use embedded::{EmbeddedCoordinator, EmbeddedOptions};
 pub use etcd::{Etcd, EtcdOptions, EtcdTls, Password};
 pub use token::JoinToken;
-pub use types::{Alive, Announcement, BlobId, CoordinatorError, Replaced, Revision, Stored, View};
+pub use types::{
+    Alive, Announcement, BlobId, CoordinatorError, CoordinatorView, RecordAtRevision, Replaced,
+    Revision,
+};
 pub use watch::Watch;
 
 use std::fmt::Debug;
@@ -67,7 +70,7 @@ fn jittered(wait: Duration) -> Duration {
 #[tonic::async_trait]
 pub trait Coordinator: Debug + Send + Sync {
     /// Returns record and announcements as of some moment after the call began; never from a cache.
-    async fn read(&self) -> Result<View, CoordinatorError>;
+    async fn read(&self) -> Result<CoordinatorView, CoordinatorError>;
 
     /// Sets the record to these bytes, at most
     /// [`RECORD_BYTES_MAX`](larder_wire::limits::RECORD_BYTES_MAX). Only if it is still at revision

@@ -8,7 +8,7 @@ use larder_wire::control::{
     Announcement as AnnouncementMessage, Announcements, ClusterView, StoredRecord, boot_id,
 };
 
-use super::types::{Alive, Announcement, BlobId, Revision, Stored, View};
+use super::types::{Alive, Announcement, BlobId, CoordinatorView, RecordAtRevision, Revision};
 
 /// The state that a coordinator keeps in its folder.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -87,7 +87,7 @@ impl PersistedState {
     }
 
     /// Converts to a view.
-    pub(super) fn view(&self) -> Result<View, Error> {
+    pub(super) fn view(&self) -> Result<CoordinatorView, Error> {
         let message = ClusterView {
             record: self.record.clone(),
             announcements: Some(self.announcements.clone().unwrap_or_default()),
@@ -97,30 +97,30 @@ impl PersistedState {
 }
 
 /// Decodes a view from a message that has all its parts.
-pub(super) fn view(message: ClusterView) -> Result<View, Error> {
-    Ok(View {
+pub(super) fn view(message: ClusterView) -> Result<CoordinatorView, Error> {
+    Ok(CoordinatorView {
         record: message.record.map(stored).transpose()?,
         alive: alive(message.announcements.unwrap_or_default())?,
     })
 }
 
 /// Encodes a whole view.
-pub(super) fn view_message(view: &View) -> ClusterView {
+pub(super) fn view_message(view: &CoordinatorView) -> ClusterView {
     ClusterView {
         record: view.record.as_ref().map(stored_message),
         announcements: Some(alive_message(&view.alive)),
     }
 }
 
-pub(super) fn stored(message: StoredRecord) -> Result<Stored, Error> {
-    Ok(Stored {
+pub(super) fn stored(message: StoredRecord) -> Result<RecordAtRevision, Error> {
+    Ok(RecordAtRevision {
         revision: Revision(message.revision),
         record: message.record,
         blobs: blob_ids(&message.blobs)?,
     })
 }
 
-pub(super) fn stored_message(stored: &Stored) -> StoredRecord {
+pub(super) fn stored_message(stored: &RecordAtRevision) -> StoredRecord {
     StoredRecord {
         revision: stored.revision.0,
         record: stored.record.clone(),

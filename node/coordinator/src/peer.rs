@@ -44,14 +44,14 @@ pub(super) struct LeaderAddress {
 
 /// Why a call failed.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct CallFault {
     pub(super) error: CoordinatorError,
     /// Set if the node does not coordinate: the place of the coordinator.
     pub(super) elsewhere: Option<LeaderAddress>,
 }
 
 /// An answer, with the generation of the answering node.
-pub(super) type Answered<T> = Result<(T, u32), Fault>;
+pub(super) type Answered<T> = Result<(T, u32), CallFault>;
 
 /// Another node.
 #[derive(Debug, Clone)]
@@ -137,7 +137,7 @@ impl Caller {
                 let why = format!("{} sent other bytes than blob {id}", self.address);
                 Err(refused(Error::new(ErrorKind::DataLoss, why)))
             }
-            Err(Fault { error: CoordinatorError::Refused(why), .. })
+            Err(CallFault { error: CoordinatorError::Refused(why), .. })
                 if why.kind() == ErrorKind::NotFound =>
             {
                 Ok((None, generation))
@@ -173,14 +173,14 @@ impl Caller {
             Err(status) => {
                 let elsewhere = whereabouts(status.metadata());
                 let effect = if elsewhere.is_some() { Effect::Reads } else { effect };
-                Err(Fault { error: outcome(&self.address, &status, effect), elsewhere })
+                Err(CallFault { error: outcome(&self.address, &status, effect), elsewhere })
             }
         }
     }
 }
 
-fn refused(why: Error) -> Fault {
-    Fault { error: CoordinatorError::Refused(why), elsewhere: None }
+fn refused(why: Error) -> CallFault {
+    CallFault { error: CoordinatorError::Refused(why), elsewhere: None }
 }
 
 /// Returns the generation that a message names.

@@ -30,7 +30,11 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 /// Waits until a watch shows a state.
-async fn until_shown(what: &str, watch: &mut Watch, shows: impl Fn(&super::View) -> bool) {
+async fn until_shown(
+    what: &str,
+    watch: &mut Watch,
+    shows: impl Fn(&super::CoordinatorView) -> bool,
+) {
     let waiting = async {
         loop {
             let view = watch.view();

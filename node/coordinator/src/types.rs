@@ -9,7 +9,7 @@ pub use larder_membership::{BlobId, Revision};
 
 /// The record at one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct RecordAtRevision {
     /// The write that made it.
     pub revision: Revision,
     /// The record.
@@ -43,9 +43,9 @@ pub struct Alive {
 
 /// The state that the coordinator keeps at one moment, without blobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct View {
+pub struct CoordinatorView {
     /// The record, unless there is none yet.
-    pub record: Option<Stored>,
+    pub record: Option<RecordAtRevision>,
     /// The announced nodes.
     pub alive: Alive,
 }
@@ -56,7 +56,7 @@ pub enum Replaced {
     /// It is the record now.
     Done(Revision),
     /// The record was at another revision: this one.
-    Moved(Option<Stored>),
+    Moved(Option<RecordAtRevision>),
     /// These blobs are missing: put them, and try again.
     Missing(Vec<BlobId>),
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::types::View;
+use super::types::CoordinatorView;
 
 /// The state behind a watch.
 #[derive(Debug, Clone)]
-struct Known {
-    view: Arc<View>,
+struct WatchedState {
+    view: Arc<CoordinatorView>,
     away: Option<Arc<str>>,
     /// The turn of the publisher that may publish.
     turn: u64,
@@ -17,11 +17,11 @@ struct Known {
 
 /// Follows changes. Cheap to clone; each clone tracks separately which state it has seen.
 #[derive(Debug, Clone)]
-pub struct Watch(watch::Receiver<Known>);
+pub struct Watch(watch::Receiver<WatchedState>);
 
 impl Watch {
     /// Returns the latest state, and marks it as seen.
-    pub fn view(&mut self) -> Arc<View> {
+    pub fn view(&mut self) -> Arc<CoordinatorView> {
         Arc::clone(&self.0.borrow_and_update().view)
     }
 
@@ -40,7 +40,7 @@ impl Watch {
 /// The publishing side. Of several publishers for one watch only the latest counts.
 #[derive(Debug)]
 pub(super) struct Publisher {
-    known: Arc<watch::Sender<Known>>,
+    known: Arc<watch::Sender<WatchedState>>,
     turn: u64,
 }
 
@@ -48,7 +48,7 @@ impl Publisher {
     /// Creates a publisher with no state yet.
     pub(super) fn new() -> Self {
         let away = Some(Arc::from("it has not been asked yet"));
-        let known = watch::Sender::new(Known { view: Arc::default(), away, turn: 0 });
+        let known = watch::Sender::new(WatchedState { view: Arc::default(), away, turn: 0 });
         Self { known: Arc::new(known), turn: 0 }
     }
 
@@ -64,7 +64,7 @@ impl Publisher {
     }
 
     /// Publishes the state of a reachable coordinator.
-    pub(super) fn here(&self, view: View) {
+    pub(super) fn here(&self, view: CoordinatorView) {
         self.known.send_if_modified(|known| {
             let news = known.away.is_some() || *known.view != view;
             let heard = news && known.turn == self.turn;
@@ -88,7 +88,7 @@ impl Publisher {
     }
 
     /// Returns the latest state.
-    pub(super) fn view(&self) -> Arc<View> {
+    pub(super) fn view(&self) -> Arc<CoordinatorView> {
         Arc::clone(&self.known.borrow().view)
     }
 
@@ -112,13 +112,13 @@ mod tests {
     #[test]
     fn replaced_publisher_has_no_effect() {
         let first = Publisher::new();
-        first.here(View::default());
+        first.here(CoordinatorView::default());
         let second = first.successor();
         first.away("gone");
         assert!(second.is_here());
         second.away("really");
         assert_eq!(second.watch().away().as_deref(), Some("really"));
-        first.here(View::default());
+        first.here(CoordinatorView::default());
         assert!(!second.is_here());
     }
 }

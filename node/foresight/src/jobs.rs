@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use larder_order::ShardKeys;
 
-use crate::Plan;
+use crate::ReadPlan;
 
 /// Loaders of one order that are at most this many windows apart are ranks of one job.
 const RANKS_APART_MAX: u32 = 2;
@@ -121,8 +121,8 @@ impl<S: Copy + Ord> Job<S> {
     }
 
     /// Its reads from now on.
-    pub fn plan(&self) -> Plan {
+    pub fn plan(&self) -> ReadPlan {
         let (slowest, fastest, rate) = (self.slowest, self.fastest, self.rate);
-        Plan { passes: self.keys.orders().to_vec(), slowest, fastest, rate }
+        ReadPlan { passes: self.keys.orders().to_vec(), slowest, fastest, rate }
     }
 }

@@ -40,5 +40,5 @@ mod schedule;
 pub use evidence::{Evidence, SET_ASIDE};
 pub use jobs::{Job, Loader, jobs};
 pub use outlook::{Due, InMemory, Looked, Otherwise, Outlook, OwnShard, Reads};
-pub use plan::{Plan, joined};
+pub use plan::{ReadPlan, joined};
 pub use schedule::{Fetch, Schedule, Shard, Use, schedule};

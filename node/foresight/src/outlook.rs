@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use crate::{Plan, Schedule, Shard, joined, schedule};
+use crate::{ReadPlan, Schedule, Shard, joined, schedule};
 
 /// A client returns a recalled map within this time, unless a program still uses its rows.
 const RECALL_PATIENCE: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ pub struct Reads<'a, K> {
     /// The shards, in any order.
     pub shards: &'a [OwnShard<K>],
     /// The plans.
-    pub plans: Vec<Plan>,
+    pub plans: Vec<ReadPlan>,
 }
 
 /// A shard that the node owns.
@@ -98,7 +98,7 @@ impl<K> Default for Outlook<K> {
 }
 
 /// The shards of a look. The index of a shard is its name in the schedule.
-struct Table<K> {
+struct ShardTable<K> {
     shards: Vec<Shard>,
     ids: Vec<K>,
     /// The snapshot and the number of each. `None`: the node only has it.
@@ -120,7 +120,7 @@ impl<K: Copy + Eq + Hash> Outlook<K> {
         now: Instant,
     ) -> Looked<K> {
         self.recalls.retain(|_, asked| now.saturating_duration_since(*asked) < RECALL_AGAIN);
-        let mut table = Table::new();
+        let mut table = ShardTable::new();
         let indices: Vec<Vec<u32>> =
             reads.iter().enumerate().map(|(at, reads)| table.add_owned(at, reads.shards)).collect();
         let memory = self.take_stock(&mut table, memory, held, now);
@@ -141,7 +141,7 @@ impl<K: Copy + Eq + Hash> Outlook<K> {
     /// Notes which shards are here. Returns the memory for them: all but that of others which stay.
     fn take_stock(
         &self,
-        table: &mut Table<K>,
+        table: &mut ShardTable<K>,
         mut memory: u64,
         held: impl IntoIterator<Item = InMemory<K>>,
         now: Instant,
@@ -172,7 +172,7 @@ impl<K: Copy + Eq + Hash> Outlook<K> {
     /// Translates a schedule for so much memory.
     fn looked(
         &mut self,
-        table: &Table<K>,
+        table: &ShardTable<K>,
         schedule: &Schedule,
         memory: u64,
         now: Instant,
@@ -216,7 +216,7 @@ fn reserve<K>(reads: &[Reads<'_, K>]) -> u64 {
     reads.iter().filter_map(window).max().unwrap_or(0)
 }
 
-impl<K: Copy + Eq + Hash> Table<K> {
+impl<K: Copy + Eq + Hash> ShardTable<K> {
     fn new() -> Self {
         Self {
             shards: Vec::new(),
@@ -263,7 +263,7 @@ mod tests {
     fn reads(shards: &[OwnShard<char>]) -> [Reads<'_, char>; 1] {
         let shape = DatasetShape::from_rows([1; 10]).unwrap();
         let order = ShardOrder::new(DeclaredShards::of(&shape), None, 1);
-        let plan = Plan { passes: vec![order; 2], slowest: 0, fastest: 1, rate: Some(1.0) };
+        let plan = ReadPlan { passes: vec![order; 2], slowest: 0, fastest: 1, rate: Some(1.0) };
         [Reads { shards, plans: vec![plan] }]
     }
 

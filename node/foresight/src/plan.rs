@@ -12,7 +12,7 @@ const WINDOW_WITHOUT_RATE_MS: f64 = 1000.0;
 
 /// A job's announced order, and how far it is.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct ReadPlan {
     /// The order of the pass that the job is in, and of the next one if there is one.
     pub passes: Vec<ShardOrder>,
     /// The window of the present pass that its slowest reader is in.
@@ -24,7 +24,7 @@ pub struct Plan {
     pub rate: Option<f64>,
 }
 
-impl Plan {
+impl ReadPlan {
     /// The uses of these shards from now on, in any order, with times in milliseconds from now. A
     /// shard is its index among those of the node, and its number in the snapshot.
     ///
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn each_pass_uses_a_shard_until_the_slowest_reader_leaves() {
         let passes = vec![order(10, 1, 3), order(10, 2, 3)];
-        let plan = Plan { passes: passes.clone(), slowest: 1, fastest: 2, rate: Some(2.0) };
+        let plan = ReadPlan { passes: passes.clone(), slowest: 1, fastest: 2, rate: Some(2.0) };
         let uses = joined([plan.uses(all(10))], 100);
         assert_eq!(uses.len(), 7 + 10, "the first window is behind all readers");
         for one in &uses {
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn job_without_a_rate_is_known_two_windows_ahead() {
         let passes = vec![order(10, 1, 1), order(10, 2, 1)];
-        let plan = Plan { passes, slowest: 8, fastest: 9, rate: None };
+        let plan = ReadPlan { passes, slowest: 8, fastest: 9, rate: None };
         let mut uses = plan.uses(all(10));
         uses.sort_by_key(|one| one.time.end);
         let times: Vec<_> = uses.iter().map(|one| (one.time.start, one.time.end)).collect();

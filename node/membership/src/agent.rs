@@ -48,16 +48,17 @@ mod view;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::{
-    Announcement, BlobId, BootId, Now, Record, Timing, announcement::Settled, record::Dataset,
+    Announcement, BlobId, BootId, Now, Record, Timing, announcement::Settled, record::DatasetRecord,
 };
 
 pub use crate::id::Shard;
 pub use event::{
-    Alive, Answer, Command, Effect, Event, Outcome, Pulled, RingOf, Steer, Stored, Ticket,
+    Alive, Answer, Command, Effect, Event, ProposalOutcome, Pulled, RingOf, Steer, StoredRecord,
+    Ticket,
 };
 pub use order::LastUses;
 pub use rules::{Rule, Rules, Unbroken};
-pub use transfers::Progress;
+pub use transfers::PlanProgress;
 
 use cleanup::CopyCleanup;
 use intent::{Action, Waiting};
@@ -65,7 +66,7 @@ use larder_base::{Member, SnapshotId, limits::RECORD_DATASETS_MAX};
 use liveness::Liveness;
 use proposal::Proposal;
 use transfers::{ShardTransfers, TransferPace};
-use view::{Link, View};
+use view::{Link, RecordView};
 
 /// The node of an agent.
 #[derive(Debug, Clone)]
@@ -96,7 +97,7 @@ pub struct Agent<R = Unbroken> {
     timing: Timing,
     rules: R,
     now: Now,
-    view: Option<View>,
+    view: Option<RecordView>,
     link: Link,
     liveness: Liveness,
     transfers: ShardTransfers,
@@ -110,7 +111,7 @@ pub struct Agent<R = Unbroken> {
     /// Plans that operators asked to see: the planner's ticket, then the operator's.
     shown: BTreeMap<Ticket, Ticket>,
     /// Datasets opened here that the record may not know.
-    opened: Vec<Dataset>,
+    opened: Vec<DatasetRecord>,
     /// When the agent last put each dataset in `opened`; kept for `dataset_told_interval`.
     told: BTreeMap<SnapshotId, Now>,
     announced: Option<(Announcement, Now)>,
@@ -198,7 +199,7 @@ impl<R: Rules> Agent<R> {
     }
 
     /// Returns the progress of the change in flight, as far as it moves shards to this node.
-    pub fn progress(&self) -> Option<Progress> {
+    pub fn progress(&self) -> Option<PlanProgress> {
         self.transfers.progress(self.record()?.change.as_ref()?.plan)
     }
 
@@ -278,7 +279,7 @@ impl<R: Rules> Agent<R> {
 
     /// Installs the committed ring.
     fn install(&mut self, out: &mut Vec<Effect>) {
-        let Some(View { record, .. }) = &self.view else {
+        let Some(RecordView { record, .. }) = &self.view else {
             return;
         };
         let (ring, previous) = view::rings(record, &self.rules);
@@ -324,7 +325,7 @@ impl<R: Rules> Agent<R> {
 
     /// Queues a dataset to be told to the record. A dataset that the record has forgotten is not
     /// told again within `dataset_told_interval`: more may be in use than the record has room for.
-    fn open(&mut self, dataset: Dataset) {
+    fn open(&mut self, dataset: DatasetRecord) {
         let known = |record: &Record| record.dataset(dataset.snapshot).is_some();
         let in_record = self.record().is_some_and(known);
         self.told.retain(|_, at| self.now < *at + self.timing.dataset_told_interval);

@@ -66,7 +66,7 @@ pub struct Record {
     /// place. Gone when no node waits for such a change.
     pub kept: Option<Terms>,
     /// The known datasets, the longest open first.
-    pub datasets: Vec<Dataset>,
+    pub datasets: Vec<DatasetRecord>,
     /// Changes begun so far.
     pub changes: u64,
     /// The latest changes, the oldest first.
@@ -182,7 +182,7 @@ pub struct Change {
 
 /// A snapshot that a client opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dataset {
+pub struct DatasetRecord {
     /// The snapshot.
     pub snapshot: SnapshotId,
     /// The URI of its dataset.
@@ -231,7 +231,7 @@ impl Record {
     }
 
     /// Returns the dataset of this snapshot.
-    pub fn dataset(&self, snapshot: SnapshotId) -> Option<&Dataset> {
+    pub fn dataset(&self, snapshot: SnapshotId) -> Option<&DatasetRecord> {
         self.datasets.iter().find(|dataset| dataset.snapshot == snapshot)
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use larder_base::{Member, Ring, Scheme, ShardId, SnapshotId};
 
 use crate::plan::{Move, Task, edited};
-use crate::record::{Dataset, State};
+use crate::record::{DatasetRecord, State};
 use crate::{PlanBlobs, Planner, Record, RingPlan};
 
 pub(crate) fn member(id: &str, weight: u32) -> Member {
@@ -14,17 +14,18 @@ pub(crate) fn member(id: &str, weight: u32) -> Member {
 }
 
 /// A dataset of some size.
-pub(crate) fn dataset(number: u16) -> Dataset {
+pub(crate) fn dataset(number: u16) -> DatasetRecord {
     let mut snapshot = [0; 32];
     snapshot[..2].copy_from_slice(&number.to_be_bytes());
     let uri = format!("s3://bucket/data/{number}");
     let manifest = format!("{uri}/m.manifest");
-    Dataset { snapshot: SnapshotId::from_bytes(snapshot), uri, manifest, shards: 7, bytes: 8 }
+    DatasetRecord { snapshot: SnapshotId::from_bytes(snapshot), uri, manifest, shards: 7, bytes: 8 }
 }
 
 /// Datasets with names so long that the record has room for 32 of them.
-pub(crate) fn long(numbers: std::ops::Range<u16>) -> Vec<Dataset> {
-    let long = |number| Dataset { uri: format!("s3://bucket/{number:03984}"), ..dataset(number) };
+pub(crate) fn long(numbers: std::ops::Range<u16>) -> Vec<DatasetRecord> {
+    let long =
+        |number| DatasetRecord { uri: format!("s3://bucket/{number:03984}"), ..dataset(number) };
     numbers.map(long).collect()
 }
 

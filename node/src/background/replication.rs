@@ -28,7 +28,7 @@ use larder_base::{ErrorKind, Ring, ShardId, SnapshotId, limits};
 use larder_membership::agent::Pulled;
 use tokio::{task, time};
 
-use crate::cache::{Awaited, Cache, Found, Priority, Waited};
+use crate::cache::{Awaited, Cache, FoundShard, Priority, Waited};
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::fill::{Peer, Peers};
@@ -193,7 +193,7 @@ impl Copier {
         self.turn = self.turn.wrapping_add(asked);
         let held = ask_all(&self.shared.peers, &turn, &snapshots, &of_interest).await;
         let mut there = Vec::new();
-        for Held { peer, shards } in held {
+        for HeldShards { peer, shards } in held {
             for (id, idle) in shards {
                 let shard = lacking.remove(&id);
                 there.extend(shard.map(|shard| There { shard, idle, peer: Arc::clone(&peer) }));
@@ -204,7 +204,7 @@ impl Copier {
 }
 
 /// The shards that one node holds, and how long ago each was last read there.
-struct Held {
+struct HeldShards {
     peer: Arc<Peer>,
     shards: Vec<(ShardId, Duration)>,
 }
@@ -217,7 +217,7 @@ async fn ask_all(
     asked: &[&str],
     snapshots: &BTreeSet<SnapshotId>,
     of_interest: &HashSet<ShardId>,
-) -> Vec<Held> {
+) -> Vec<HeldShards> {
     let known = asked.iter().filter_map(|id| peers.named(id));
     let answering: Vec<_> = known.filter(|peer| peer.answers()).collect();
     let asking: Vec<_> =
@@ -229,7 +229,7 @@ async fn one(
     peer: Arc<Peer>,
     snapshots: &BTreeSet<SnapshotId>,
     of_interest: &HashSet<ShardId>,
-) -> Held {
+) -> HeldShards {
     let mut shards = Vec::new();
     let note = |_, id: ShardId, idle| {
         if of_interest.contains(&id) && shards.len() < of_interest.len() {
@@ -237,7 +237,7 @@ async fn one(
         }
     };
     peer.last_uses(snapshots, note).await;
-    Held { peer, shards }
+    HeldShards { peer, shards }
 }
 
 /// Fills a shard unless it is here: from a node that has it, else from the origin.
@@ -251,12 +251,12 @@ pub(crate) async fn ensure_resident(
         return failed(why.kind());
     }
     match shared.cache.find(dataset, &[index], priority).pop() {
-        Some(Found::Resident(_)) => Pulled::Verified,
-        Some(Found::InFlight(flight)) => {
+        Some(FoundShard::Resident(_)) => Pulled::Verified,
+        Some(FoundShard::InFlight(flight)) => {
             let landed = task::spawn_blocking(move || landed(&flight)).await;
             landed.unwrap_or(Pulled::Failed)
         }
-        Some(Found::NotKept) | None => Pulled::NoRoom,
+        Some(FoundShard::NotKept) | None => Pulled::NoRoom,
     }
 }
 

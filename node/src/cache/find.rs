@@ -10,7 +10,7 @@ use larder_extent::Sealed;
 use larder_store::{NoRoom, OrphanToken, Outcome, Waiter, Why};
 
 use super::state::{CacheState, EvictedShard, Look, ResidentShard};
-use super::{Cache, Group, Reclaimable};
+use super::{Cache, EvictionGroup, Reclaimable};
 use crate::cache::{InFlightFill, Priority, Pushed, Queued, extent_error, shard_layout};
 use crate::clock;
 use crate::dataset::Dataset;
@@ -20,7 +20,7 @@ const LOOKS_FOR_ROOM: usize = 4;
 
 /// The state of one requested shard.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum FoundShard {
     /// It is resident.
     Resident(Arc<Sealed>),
     /// It is being filled. If it can't be filled, the flight reports the error at once.
@@ -64,13 +64,13 @@ impl Drop for Awaited {
 struct Asking<'a> {
     cache: &'a Arc<Cache>,
     dataset: &'a Arc<Dataset>,
-    group: Group,
+    group: EvictionGroup,
     priority: Priority,
     now: Instant,
 }
 
 /// A requested shard that was absent at the first look.
-struct Missing {
+struct MissingShard {
     /// Its index in the caller's list.
     index: usize,
     shard: u32,
@@ -102,15 +102,15 @@ impl Cache {
         dataset: &Arc<Dataset>,
         shards: &[u32],
         priority: Priority,
-    ) -> Vec<Found> {
+    ) -> Vec<FoundShard> {
         let now = clock::now();
-        let mut found: Vec<_> = shards.iter().map(|_| Found::NotKept).collect();
+        let mut found: Vec<_> = shards.iter().map(|_| FoundShard::NotKept).collect();
         let absent = self.look_up(dataset, shards, &mut found, now);
         let missing = Self::measure(dataset, absent, &mut found);
         if missing.is_empty() {
             return found;
         }
-        let group = Group::Shards(dataset.snapshot());
+        let group = EvictionGroup::Shards(dataset.snapshot());
         let asking = Asking { cache: self, dataset, group, priority, now };
         let (mut left_out, mut is_leaving) = asking.admit(missing, &mut found);
         // If no process maps the evicted memory, this thread has freed it, or another is about to.
@@ -142,10 +142,10 @@ impl Cache {
         &self,
         dataset: &Arc<Dataset>,
         shards: &[u32],
-        found: &mut [Found],
+        found: &mut [FoundShard],
         now: Instant,
     ) -> Vec<(usize, u32, ShardId)> {
-        let group = Group::Shards(dataset.snapshot());
+        let group = EvictionGroup::Shards(dataset.snapshot());
         let mut vouched = Vec::with_capacity(shards.len());
         for (index, &shard) in shards.iter().enumerate() {
             let id = dataset.manifest().shard(shard).id;
@@ -158,7 +158,7 @@ impl Cache {
         vouched.retain(|&(index, shard, id)| match state.look(id, group, now) {
             Look::Absent => true,
             Look::Here(sealed) => {
-                found[index] = Found::Resident(sealed);
+                found[index] = FoundShard::Resident(sealed);
                 false
             }
             Look::Discarded(what) => {
@@ -179,14 +179,14 @@ impl Cache {
     fn measure(
         dataset: &Arc<Dataset>,
         absent: Vec<(usize, u32, ShardId)>,
-        found: &mut [Found],
-    ) -> Vec<Missing> {
+        found: &mut [FoundShard],
+    ) -> Vec<MissingShard> {
         let mut missing = Vec::with_capacity(absent.len());
         for (index, shard, id) in absent {
             match shard_layout(dataset.manifest(), shard) {
                 Ok(layout) => {
                     let bytes = layout.total_bytes();
-                    missing.push(Missing { index, shard, id, bytes });
+                    missing.push(MissingShard { index, shard, id, bytes });
                 }
                 Err(why) => {
                     let why = extent_error(why).context(format!("shard {shard}"));
@@ -219,7 +219,11 @@ impl Cache {
 impl Asking<'_> {
     /// Requests each shard from the store. Returns those without room, and whether some is about to
     /// come free.
-    fn admit(&self, missing: Vec<Missing>, found: &mut [Found]) -> (Vec<Missing>, bool) {
+    fn admit(
+        &self,
+        missing: Vec<MissingShard>,
+        found: &mut [FoundShard],
+    ) -> (Vec<MissingShard>, bool) {
         let mut aside = AfterUnlock::default();
         let mut left_out = Vec::new();
         {
@@ -243,9 +247,9 @@ impl Asking<'_> {
     fn admit_one(
         &self,
         state: &mut CacheState,
-        one: &Missing,
+        one: &MissingShard,
         aside: &mut AfterUnlock,
-    ) -> Option<Found> {
+    ) -> Option<FoundShard> {
         let held = state.failures.held(one.id, self.now);
         if let Some(why) = state.closed.clone().or(held) {
             return Some(over(one.id, why));
@@ -277,10 +281,10 @@ impl Asking<'_> {
     fn enqueue(
         &self,
         state: &mut CacheState,
-        one: &Missing,
+        one: &MissingShard,
         queued: Queued,
         aside: &mut AfterUnlock,
-    ) -> Found {
+    ) -> FoundShard {
         match state.queue.push(queued, self.priority) {
             Pushed::Queued => aside.queued += 1,
             Pushed::Displaced(other) => aside.displaced.push(other),
@@ -288,7 +292,7 @@ impl Asking<'_> {
                 let orphan = state.store.give_up(queued.permit, self.now);
                 let orphan = orphan.expect("the permit was made a moment ago");
                 aside.unused.push(orphan.token);
-                return Found::NotKept;
+                return FoundShard::NotKept;
             }
         }
         // Another task performs the fill, so the caller is its first waiter.
@@ -301,7 +305,12 @@ impl Asking<'_> {
     }
 
     /// Gives the caller its place among the readers that wait for the flight.
-    fn awaited(&self, one: &Missing, flight: Arc<InFlightFill>, waiter: Waiter<ShardId>) -> Found {
+    fn awaited(
+        &self,
+        one: &MissingShard,
+        flight: Arc<InFlightFill>,
+        waiter: Waiter<ShardId>,
+    ) -> FoundShard {
         // A checksum covers the whole shard, so nothing leaves before all of it is compared.
         if self.dataset.manifest().shard(one.shard).checksum.is_some() {
             flight.withhold();
@@ -313,16 +322,16 @@ impl Asking<'_> {
             flight.await_by_reader();
         }
         let place = Some((Arc::clone(self.cache), waiter));
-        Found::InFlight(Awaited { flight, place })
+        FoundShard::InFlight(Awaited { flight, place })
     }
 }
 
 /// A shard that was not here a moment ago.
-fn just_came_in(kept: ResidentShard) -> Found {
-    if kept.condemned { Found::NotKept } else { Found::Resident(kept.sealed) }
+fn just_came_in(kept: ResidentShard) -> FoundShard {
+    if kept.condemned { FoundShard::NotKept } else { FoundShard::Resident(kept.sealed) }
 }
 
-fn over(id: ShardId, why: Arc<Error>) -> Found {
+fn over(id: ShardId, why: Arc<Error>) -> FoundShard {
     let flight = Arc::new(InFlightFill::failed(id, why));
-    Found::InFlight(Awaited { flight, place: None })
+    FoundShard::InFlight(Awaited { flight, place: None })
 }

@@ -18,7 +18,7 @@ const WORKERS_MAX: u32 = 3;
 
 /// A fill and the right to perform it. Dropping it unfinished hands the fill to the next worker.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct FillJob {
     cache: Arc<Cache>,
     dataset: Arc<Dataset>,
     shard: u32,
@@ -42,13 +42,13 @@ impl From<Error> for GaveUp {
 
 impl Cache {
     /// Waits for the next fill, and takes it.
-    pub(crate) async fn next_job(self: &Arc<Self>) -> Job {
+    pub(crate) async fn next_job(self: &Arc<Self>) -> FillJob {
         loop {
             let one = self.queued.acquire().await;
             one.expect("the semaphore is never closed").forget();
             if let Some(Queued { dataset, shard, flight, permit }) = self.lock().queue.pop() {
                 let (cache, permit) = (Arc::clone(self), Some(permit));
-                return Job { cache, dataset, shard, flight, permit };
+                return FillJob { cache, dataset, shard, flight, permit };
             }
         }
     }
@@ -73,7 +73,7 @@ fn died() -> Arc<Error> {
     Arc::new(Error::new(ErrorKind::Internal, "the worker that filled the shard died; ask again"))
 }
 
-impl Job {
+impl FillJob {
     /// Returns the flight of the shard to fill.
     pub(crate) fn flight(&self) -> &Arc<InFlightFill> {
         &self.flight
@@ -175,7 +175,7 @@ impl Job {
     }
 }
 
-impl Drop for Job {
+impl Drop for FillJob {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
             self.hand_over(permit);

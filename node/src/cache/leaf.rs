@@ -13,7 +13,7 @@ use larder_store::{FillPermit, Outcome};
 use tokio::time;
 
 use super::state::ResidentShard;
-use super::{Cache, Group, Reclaimable};
+use super::{Cache, EvictionGroup, Reclaimable};
 use crate::cache::InFlightFill;
 use crate::clock;
 
@@ -54,7 +54,7 @@ impl Cache {
         id: ShardId,
         snapshot: SnapshotId,
     ) -> Option<(Arc<Sealed>, Option<Leaf>)> {
-        let kept = self.lock().store.get(id, Group::Leaves(snapshot), clock::now())?;
+        let kept = self.lock().store.get(id, EvictionGroup::Leaves(snapshot), clock::now())?;
         Some((kept.sealed, kept.leaf))
     }
 
@@ -78,7 +78,7 @@ impl Cache {
         let mut reason = None;
         for _ in 0..LOOKS.0 {
             let make = || Arc::new(InFlightFill::new(id));
-            let group = Group::Leaves(snapshot);
+            let group = EvictionGroup::Leaves(snapshot);
             let outcome = self.lock().store.request(id, group, bytes, clock::now(), make);
             match outcome {
                 Outcome::Admitted { permit, .. } => {
@@ -86,7 +86,8 @@ impl Cache {
                 }
                 Outcome::NoRoom { reason: why, evicted } => {
                     reason = Some(why);
-                    let may_go = |group: &Group| !matches!(group, Group::Manifest(_));
+                    let may_go =
+                        |group: &EvictionGroup| !matches!(group, EvictionGroup::Manifest(_));
                     let more = self.lock().store.evict_oldest(bytes, may_go, clock::now());
                     evicted.into_iter().chain(more).for_each(|shard| self.bury(shard));
                 }

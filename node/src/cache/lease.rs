@@ -7,7 +7,7 @@ use larder_extent::Sealed;
 use larder_store::{LeaseRefused, Released};
 
 use super::state::EvictedShard;
-use super::{Awaited, Cache, Found, Group, HolderId};
+use super::{Awaited, Cache, EvictionGroup, FoundShard, HolderId};
 use crate::cache::{InFlightFill, Priority, Waited};
 use crate::clock;
 use crate::dataset::Dataset;
@@ -40,12 +40,12 @@ impl Cache {
         // Between look and lease the shard may be evicted, though rarely.
         for _ in 0..3 {
             match self.find(dataset, &[shard], Priority::Demand).pop() {
-                Some(Found::Resident(_)) => match self.lease_if_here(dataset, shard, holder) {
+                Some(FoundShard::Resident(_)) => match self.lease_if_here(dataset, shard, holder) {
                     Leased::NotKept => {}
                     leased => return leased,
                 },
-                Some(Found::InFlight(flight)) => return pending(&flight),
-                Some(Found::NotKept) | None => return Leased::NotKept,
+                Some(FoundShard::InFlight(flight)) => return pending(&flight),
+                Some(FoundShard::NotKept) | None => return Leased::NotKept,
             }
         }
         Leased::NotKept
@@ -61,7 +61,7 @@ impl Cache {
         }
         let id = dataset.manifest().shard(shard).id;
         let (now, mut state) = (clock::now(), self.lock());
-        let there = state.store.get(id, Group::Shards(dataset.snapshot()), now);
+        let there = state.store.get(id, EvictionGroup::Shards(dataset.snapshot()), now);
         if there.is_none_or(|kept| kept.condemned) {
             return Leased::NotKept;
         }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use larder_base::{Error, ErrorKind, ShardId, SnapshotId};
 use larder_extent::{
-    ExtentError, ExtentId, Filling, Layout, PagePreference, PartSpec, Region, Sealed,
+    ExtentError, ExtentId, ExtentLayout, Filling, PagePreference, PartSpec, Region, Sealed,
 };
 use larder_store::{FillPermit, Outcome};
 
 use super::state::ResidentShard;
-use super::{Cache, Group, Reclaimable};
+use super::{Cache, EvictionGroup, Reclaimable};
 use crate::cache::{InFlightFill, extent_error};
 use crate::clock;
 
@@ -30,8 +30,8 @@ impl Cache {
         manifest: &[u8],
     ) -> Result<Arc<Sealed>, Error> {
         let bytes = manifest.len() as u64;
-        let layout = Layout::new(&[Region::Blocks { bytes }]).map_err(extent_error)?;
-        let (id, group) = (id_of(snapshot), Group::Manifest(snapshot));
+        let layout = ExtentLayout::new(&[Region::Blocks { bytes }]).map_err(extent_error)?;
+        let (id, group) = (id_of(snapshot), EvictionGroup::Manifest(snapshot));
         let mut tries = 0;
         let permit = loop {
             match self.admit(id, group, layout.total_bytes()) {
@@ -46,7 +46,7 @@ impl Cache {
         match filled(id_of(snapshot), layout, manifest) {
             Ok(sealed) => {
                 let (sealed, now, mut state) = (Arc::new(sealed), clock::now(), self.lock());
-                state.store.open_group(Group::Manifest(snapshot), now);
+                state.store.open_group(EvictionGroup::Manifest(snapshot), now);
                 let kept = ResidentShard::new(Arc::clone(&sealed));
                 let _ = state.store.complete(permit, kept, now);
                 Ok(sealed)
@@ -64,7 +64,7 @@ impl Cache {
     /// Evicts a manifest: now, or once no client maps it and memory is needed.
     pub(crate) fn drop_manifest(&self, snapshot: SnapshotId) {
         let mut state = self.lock();
-        state.store.close_group(Group::Manifest(snapshot), clock::now());
+        state.store.close_group(EvictionGroup::Manifest(snapshot), clock::now());
         let evicted = state.store.evict(id_of(snapshot), clock::now());
         drop(state);
         if let Ok(evicted) = evicted {
@@ -73,7 +73,12 @@ impl Cache {
     }
 
     /// Takes bytes of the budget for an extent that is not filled part by part from the origin.
-    pub(super) fn admit(&self, id: ShardId, group: Group, bytes: u64) -> Result<Admission, Error> {
+    pub(super) fn admit(
+        &self,
+        id: ShardId,
+        group: EvictionGroup,
+        bytes: u64,
+    ) -> Result<Admission, Error> {
         let mut reason = None;
         // The second try uses the room that the first made.
         for _ in 0..2 {
@@ -89,7 +94,7 @@ impl Cache {
                 Outcome::NoRoom { reason: why, evicted } => {
                     reason = Some(why);
                     // A full node opens another dataset all the same: at the cost of a few shards.
-                    let may_go = |group: &Group| matches!(group, Group::Shards(_));
+                    let may_go = |group: &EvictionGroup| matches!(group, EvictionGroup::Shards(_));
                     let more = self.lock().store.evict_oldest(bytes, may_go, clock::now());
                     evicted.into_iter().chain(more).for_each(|shard| self.bury(shard));
                 }
@@ -112,7 +117,7 @@ pub(super) fn id_of(snapshot: SnapshotId) -> ShardId {
     ShardId::from_bytes(snapshot.first_half())
 }
 
-fn filled(id: ShardId, layout: Layout, manifest: &[u8]) -> Result<Sealed, ExtentError> {
+fn filled(id: ShardId, layout: ExtentLayout, manifest: &[u8]) -> Result<Sealed, ExtentError> {
     let parts = vec![PartSpec { region: 0, range: 0..manifest.len() as u64 }];
     let id = ExtentId::from_bytes(*id.as_bytes());
     let filling = Filling::create(id, layout, parts, PagePreference::Auto)?;

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use larder_base::{ShardId, SnapshotId};
 use larder_extent::PageSize;
-use larder_store::{Held, ShardView, Tally};
+use larder_store::{HeldShard, ShardView, Tally};
 
-use super::{Cache, Group};
+use super::{Cache, EvictionGroup};
 use crate::cache::{Failure, InFlightFill};
 use crate::clock;
 
 /// The memory of a node and its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub(crate) struct MemoryUsage {
     /// The budget in bytes.
     pub(crate) limit_bytes: u64,
     /// Resident shards.
@@ -41,7 +41,7 @@ pub(crate) struct Inventory {
     /// Evicted shards that a process still maps.
     pub(crate) mapped_orphan_bytes: u64,
     /// Shards, manifests and leaves, in no order.
-    pub(crate) held: Vec<Held<ShardId>>,
+    pub(crate) held: Vec<HeldShard<ShardId>>,
 }
 
 impl Cache {
@@ -57,10 +57,10 @@ impl Cache {
     }
 
     /// Returns the memory in use, by state.
-    pub(crate) fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> MemoryUsage {
         let state = self.lock();
         let budget = state.store.budget();
-        Usage {
+        MemoryUsage {
             limit_bytes: budget.limit_bytes(),
             resident: budget.resident(),
             filling: budget.filling(),
@@ -72,7 +72,7 @@ impl Cache {
     }
 
     /// Returns every shard that takes memory, by id, manifests included.
-    pub(crate) fn shards(&self) -> Vec<ShardView<ShardId, Group>> {
+    pub(crate) fn shards(&self) -> Vec<ShardView<ShardId, EvictionGroup>> {
         self.lock().store.shards()
     }
 
@@ -96,8 +96,8 @@ impl Cache {
     pub(crate) fn connections(&self) -> HashMap<SnapshotId, usize> {
         let groups = self.lock().store.groups();
         let connections = groups.into_iter().filter_map(|view| match view.group {
-            Group::Shards(snapshot) => Some((snapshot, view.sessions)),
-            Group::Leaves(_) | Group::Manifest(_) => None,
+            EvictionGroup::Shards(snapshot) => Some((snapshot, view.sessions)),
+            EvictionGroup::Leaves(_) | EvictionGroup::Manifest(_) => None,
         });
         connections.collect()
     }

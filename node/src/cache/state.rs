@@ -9,10 +9,10 @@ use larder_dataset::{Leaf, OriginUri};
 use larder_extent::{PageSize, Sealed};
 use larder_store::{Budget, CannotEvict, Evicted, KeepWhatYouHave, Store};
 
-use super::Group;
+use super::EvictionGroup;
 use crate::cache::{InFlightFill, Queue};
 
-pub(super) type ShardStore = Store<ShardId, Group, Arc<InFlightFill>, ResidentShard>;
+pub(super) type ShardStore = Store<ShardId, EvictionGroup, Arc<InFlightFill>, ResidentShard>;
 pub(super) type EvictedShard = Evicted<ShardId, ResidentShard>;
 
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl CacheState {
     }
 
     /// Looks for a shard. One that is condemned leaves if it can.
-    pub(super) fn look(&mut self, id: ShardId, group: Group, now: Instant) -> Look {
+    pub(super) fn look(&mut self, id: ShardId, group: EvictionGroup, now: Instant) -> Look {
         match self.store.get(id, group, now) {
             None => Look::Absent,
             Some(kept) if kept.condemned => Look::Discarded(self.discard(id, now)),

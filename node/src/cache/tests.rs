@@ -9,7 +9,7 @@ use std::thread;
 use larder_base::{ErrorKind, ShardId};
 use larder_extent::{Attached, ExtentId, Filling, PagePreference};
 
-use super::{Found, HolderId, Leased};
+use super::{FoundShard, HolderId, Leased};
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::testing::{CacheFixture, Folder, landed, until};
@@ -34,7 +34,7 @@ fn a_filled_shard_has_the_rows_of_its_file() {
     for shard in 0..16 {
         let sealed = fixture.get(shard).unwrap();
         folder.check(&fixture.dataset, shard, &sealed);
-        assert!(matches!(fixture.find(shard), Found::Resident(_)));
+        assert!(matches!(fixture.find(shard), FoundShard::Resident(_)));
     }
     assert_eq!(fixture.counters.fills_completed.get(), 16);
     assert_eq!(fixture.counters.origin_bytes.get(), 1024 * 4096);
@@ -58,7 +58,7 @@ fn a_cold_shard_is_read_once_for_64_threads() {
 fn background_fill_is_throttled_until_a_reader_waits() {
     let fixture = CacheFixture::unmanned(&small(), 1 << 20);
     let is_hurried = |priority| match fixture.cache.find(&fixture.dataset, &[0], priority).pop() {
-        Some(Found::InFlight(flight)) => flight.is_hurried(),
+        Some(FoundShard::InFlight(flight)) => flight.is_hurried(),
         _ => panic!("it is not in flight"),
     };
     assert!(!is_hurried(Priority::Background));
@@ -74,7 +74,7 @@ fn rows_of_a_shard_without_room_are_read_by_range() {
     let fixture = CacheFixture::new(&folder, 2 * one + 4096);
     fixture.get(0).unwrap();
     fixture.get(1).unwrap();
-    assert!(matches!(fixture.find(2), Found::NotKept));
+    assert!(matches!(fixture.find(2), FoundShard::NotKept));
     assert!(matches!(fixture.cache.lease(&fixture.dataset, 2, ANN), Leased::NotKept));
     let rows = [(2, 5), (2, 6), (15, 63), (2, 0)];
     let wanted: Vec<_> = (0..)
@@ -113,7 +113,7 @@ fn rows_that_overlap_in_their_target_are_refused() {
 fn fill_continues_with_its_parts_after_its_worker_died() {
     let folder = Folder::new(24, 1 << 20, 32 * MIB, false);
     let fixture = CacheFixture::unmanned(&folder, 32 * MIB);
-    let Found::InFlight(flight) = fixture.find(0) else { panic!("not in flight") };
+    let FoundShard::InFlight(flight) = fixture.find(0) else { panic!("not in flight") };
     let leaf = folder.leaf(&fixture.dataset, 0);
     let plan = ShardPlan::new(fixture.dataset.manifest(), &leaf, 0).unwrap();
     let first_bytes = plan.gets[0].bytes();
@@ -155,7 +155,7 @@ fn fill_without_readers_is_dropped_with_its_worker() {
 fn fill_is_abandoned_after_repeated_worker_deaths() {
     let folder = small();
     let fixture = CacheFixture::unmanned(&folder, MIB);
-    let Found::InFlight(flight) = fixture.find(0) else { panic!("not in flight") };
+    let FoundShard::InFlight(flight) = fixture.find(0) else { panic!("not in flight") };
     for _ in 0..3 {
         let job = fixture.runtime.block_on(fixture.cache.next_job());
         job.flight().begin_attempt();
@@ -217,7 +217,8 @@ fn a_wrong_checksum_fails_only_the_snapshot_that_pins_it() {
     let id = |dataset: &Dataset| dataset.manifest().shard(1).id;
     assert_ne!(id(&wrong), id(&fixture.dataset), "the checksum is part of the id");
     fixture.start_workers();
-    let Some(Found::InFlight(flight)) = fixture.cache.find(&wrong, &[1], Priority::Demand).pop()
+    let Some(FoundShard::InFlight(flight)) =
+        fixture.cache.find(&wrong, &[1], Priority::Demand).pop()
     else {
         panic!("not in flight")
     };
@@ -238,7 +239,7 @@ fn mapped_bytes_are_orphaned_until_the_client_unmaps() {
     fixture.cache.discard(id);
     assert_eq!(fixture.cache.usage().orphaned.bytes, one);
     drop(sealed);
-    assert!(matches!(fixture.find(1), Found::NotKept), "the bytes are not free");
+    assert!(matches!(fixture.find(1), FoundShard::NotKept), "the bytes are not free");
     assert_eq!(attached.row(0, 9), folder.row(9));
     drop(attached);
     fixture.cache.release(ANN, id);
@@ -264,7 +265,7 @@ fn corrupt_shard_is_recalled_and_evicted_with_its_last_lease() {
     fixture.cache.discard(id);
     fixture.cache.discard(id);
     assert_eq!(recalls.load(Ordering::Relaxed), 1);
-    assert!(matches!(fixture.find(0), Found::NotKept));
+    assert!(matches!(fixture.find(0), FoundShard::NotKept));
     assert!(matches!(fixture.cache.lease(&fixture.dataset, 0, ANN), Leased::NotKept));
     assert_eq!(fixture.cache.release_all(ANN).ids, [id]);
     until("it is gone", || fixture.cache.usage().orphaned.bytes == 0);
@@ -278,7 +279,7 @@ fn condemned_and_left(fixture: &CacheFixture) -> ShardId {
     let id = fixture.dataset.manifest().shard(0).id;
     assert!(matches!(fixture.cache.lease(&fixture.dataset, 0, ANN), Leased::Granted(_)));
     fixture.cache.discard(id);
-    assert!(matches!(fixture.find(0), Found::NotKept));
+    assert!(matches!(fixture.find(0), FoundShard::NotKept));
     assert!(fixture.cache.lock().store.release(id, ANN, clock::now()));
     id
 }
@@ -299,7 +300,7 @@ fn corrupt_shard_evicted_otherwise_is_filled_again() {
     let id = condemned_and_left(&fixture);
     assert!(fixture.cache.let_go(id));
     folder.check(&fixture.dataset, 0, &fixture.get(0).unwrap());
-    assert!(matches!(fixture.find(0), Found::Resident(_)));
+    assert!(matches!(fixture.find(0), FoundShard::Resident(_)));
 }
 
 #[test]
@@ -323,12 +324,12 @@ fn budget_is_never_exceeded_under_many_requests() {
         for _ in 0..200 {
             let shard = random.u32(..16);
             match fixture.find(shard) {
-                Found::Resident(sealed) => folder.check(&fixture.dataset, shard, &sealed),
-                Found::InFlight(flight) => drop(landed(&flight)),
-                Found::NotKept if random.u8(..4) == 0 => {
+                FoundShard::Resident(sealed) => folder.check(&fixture.dataset, shard, &sealed),
+                FoundShard::InFlight(flight) => drop(landed(&flight)),
+                FoundShard::NotKept if random.u8(..4) == 0 => {
                     fixture.cache.discard(fixture.dataset.manifest().shard(random.u32(..16)).id);
                 }
-                Found::NotKept => {}
+                FoundShard::NotKept => {}
             }
         }
     };
@@ -354,7 +355,7 @@ fn budget_is_never_exceeded_under_many_requests() {
 fn closing_the_cache_fails_waiting_and_new_requests() {
     let folder = small();
     let fixture = CacheFixture::unmanned(&folder, MIB);
-    let Found::InFlight(flight) = fixture.find(0) else { panic!("not in flight") };
+    let FoundShard::InFlight(flight) = fixture.find(0) else { panic!("not in flight") };
     fixture.cache.close();
     assert_eq!(landed(&flight).unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(fixture.get(1).unwrap_err().kind(), ErrorKind::Unavailable);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use larder_base::{Error, ErrorKind, ShardId};
 use larder_dataset::{Leaf, RowPlaces};
 use larder_extent::{
-    ExtentError, ExtentId, Filling, Layout, PagePreference, Part, PartSpec, Region, Sealed,
+    ExtentError, ExtentId, ExtentLayout, Filling, PagePreference, Part, PartSpec, Region, Sealed,
 };
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
@@ -182,7 +182,7 @@ impl Leaves {
     async fn read(&self, dataset: &Arc<Dataset>, number: u32, id: ShardId) -> Result<Leaf, Error> {
         let (manifest, files) = (dataset.manifest(), dataset.leaf_files());
         let bytes = manifest.leaf_bytes(number);
-        let layout = Layout::new(&[Region::Blocks { bytes }]).map_err(extent_error)?;
+        let layout = ExtentLayout::new(&[Region::Blocks { bytes }]).map_err(extent_error)?;
         let place = self.cache.admit_leaf(id, dataset.snapshot(), layout.total_bytes()).await?;
         let filling = on_thread(move || create(id, layout, bytes).map_err(extent_error)).await?;
         let mut part = filling.take_part(0);
@@ -226,7 +226,7 @@ fn leaf_id(dataset: &Dataset, number: u32) -> ShardId {
     ShardId::from_bytes(*sha256.first_chunk().expect("a SHA-256 has 32 bytes"))
 }
 
-fn create(id: ShardId, layout: Layout, bytes: u64) -> Result<Arc<Filling>, ExtentError> {
+fn create(id: ShardId, layout: ExtentLayout, bytes: u64) -> Result<Arc<Filling>, ExtentError> {
     let parts = vec![PartSpec { region: 0, range: 0..bytes }];
     Filling::create(ExtentId::from_bytes(*id.as_bytes()), layout, parts, PagePreference::Auto)
 }

@@ -38,7 +38,7 @@ impl NodeOpenBudget {
 pub(super) struct OpenRequest<'a> {
     catalog: &'a Catalog,
     /// Set by the first answer.
-    answer: OnceLock<Answer>,
+    answer: OnceLock<OriginAnswer>,
     /// Permission to index the prefix, if the caller waited for it.
     may_index: Mutex<Option<OwnedSemaphorePermit>>,
     must_index: AtomicBool,
@@ -46,7 +46,7 @@ pub(super) struct OpenRequest<'a> {
 
 /// The first answer of the origin.
 #[derive(Debug)]
-enum Answer {
+enum OriginAnswer {
     /// The tag is there.
     Names(SnapshotId),
     /// There is no tag, but a manifest or data.
@@ -72,27 +72,27 @@ impl<'a> OpenRequest<'a> {
     /// Returns true if the tag now names another snapshot.
     pub(super) fn names_another_than(&self, before: &Dataset) -> bool {
         let answer = self.answer.get();
-        matches!(answer, Some(Answer::Names(snapshot)) if *snapshot != before.snapshot())
+        matches!(answer, Some(OriginAnswer::Names(snapshot)) if *snapshot != before.snapshot())
     }
 
-    fn note(&self, answer: Answer) {
+    fn note(&self, answer: OriginAnswer) {
         let _ = self.answer.set(answer);
     }
 }
 
 impl OpenBudget for OpenRequest<'_> {
     fn kept(&self, snapshot: SnapshotId) -> Option<Manifest> {
-        self.note(Answer::Names(snapshot));
+        self.note(OriginAnswer::Names(snapshot));
         self.catalog.get(snapshot).map(|dataset| dataset.manifest().clone())
     }
 
     fn for_manifest(&self, bytes: u64) -> Result<Box<dyn Any + Send + Sync>, String> {
-        self.note(Answer::NoTag);
+        self.note(OriginAnswer::NoTag);
         self.catalog.budget.for_manifest(bytes)
     }
 
     fn to_index(&self) -> Option<Box<dyn Any + Send>> {
-        self.note(Answer::NoTag);
+        self.note(OriginAnswer::NoTag);
         let permit = self.may_index.lock().unwrap_or_else(PoisonError::into_inner).take();
         let permit = permit.map(|permit| Box::new(permit) as Box<dyn Any + Send>);
         let permit = permit.or_else(|| self.catalog.budget.to_index());

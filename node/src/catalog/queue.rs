@@ -22,12 +22,12 @@ pub(super) struct Queues(HashMap<Reference, Weak<Queue>>);
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     arrived: AtomicU64,
-    last: Arc<Mutex<Option<Outcome>>>,
+    last: Arc<Mutex<Option<ResolveOutcome>>>,
 }
 
 /// The outcome of resolving a reference.
 #[derive(Debug)]
-struct Outcome {
+struct ResolveOutcome {
     /// How many callers had arrived when it began.
     covers: u64,
     found: Result<Arc<Dataset>, Error>,
@@ -35,9 +35,9 @@ struct Outcome {
 
 /// The exclusive right to resolve a reference.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct ResolveTurn {
     covers: u64,
-    outcome: OwnedMutexGuard<Option<Outcome>>,
+    outcome: OwnedMutexGuard<Option<ResolveOutcome>>,
     _queue: Arc<Queue>,
 }
 
@@ -56,19 +56,19 @@ impl Queues {
 
 impl Queue {
     /// Waits until the reference was resolved since this call, or it is the caller's turn.
-    pub(super) async fn wait(self: Arc<Self>) -> Result<Result<Arc<Dataset>, Error>, Turn> {
+    pub(super) async fn wait(self: Arc<Self>) -> Result<Result<Arc<Dataset>, Error>, ResolveTurn> {
         let ticket = self.arrived.fetch_add(1, SeqCst);
         let outcome = Arc::clone(&self.last).lock_owned().await;
         match &*outcome {
             Some(outcome) if ticket < outcome.covers => Ok(outcome.found.clone()),
-            _ => Err(Turn { covers: self.arrived.load(SeqCst), outcome, _queue: self }),
+            _ => Err(ResolveTurn { covers: self.arrived.load(SeqCst), outcome, _queue: self }),
         }
     }
 }
 
-impl Turn {
+impl ResolveTurn {
     /// Gives the outcome to all callers that had arrived when the turn began, and ends the turn.
     pub(super) fn end(mut self, found: Result<Arc<Dataset>, Error>) {
-        *self.outcome = Some(Outcome { covers: self.covers, found });
+        *self.outcome = Some(ResolveOutcome { covers: self.covers, found });
     }
 }

@@ -6,8 +6,8 @@ use larder_dataset::{DatasetRef, OriginUri};
 use super::*;
 use crate::testing::{CacheFixture, Folder};
 
-fn reference(text: &str) -> Wanted {
-    Wanted::by_node(DatasetRef::parse(text).unwrap(), None)
+fn reference(text: &str) -> WantedDataset {
+    WantedDataset::by_node(DatasetRef::parse(text).unwrap(), None)
 }
 
 /// Creates a folder of four shards, and a cache with room for manifests only.
@@ -50,7 +50,7 @@ fn dataset_outside_the_prefixes_is_refused_naming_them() {
         (inside.to_string(), Some(elsewhere.uri())),
     ];
     for (uri, manifest) in outside {
-        let wanted = Wanted { manifest, ..reference(&uri) };
+        let wanted = WantedDataset { manifest, ..reference(&uri) };
         let opened = fixture.catalog.open(&wanted);
         let refused = fixture.runtime.block_on(opened).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{uri}");
@@ -230,7 +230,7 @@ fn manifest_of_an_unnamed_folder_is_refused() {
     std::fs::copy(folder.file(), format!("{}/rows.npy", path(&data))).unwrap();
     std::fs::create_dir(path(&uploads)).unwrap();
     let opened = |catalog: &Catalog, manifest: Option<OriginUri>| {
-        let wanted = Wanted { manifest, ..reference(&data.to_string()) };
+        let wanted = WantedDataset { manifest, ..reference(&data.to_string()) };
         fixture.runtime.block_on(catalog.open(&wanted))
     };
     let catalog = |prefixes| Catalog::new(prefixes, crate::testing::cache(1 << 20));
@@ -254,8 +254,10 @@ fn manifest_of_an_unnamed_folder_is_refused() {
 fn refusal_of_a_full_share_is_no_answer_to_others() {
     let (folder, fixture) = pantry();
     let catalog = Catalog::new(vec![folder.uri()], crate::testing::cache(1 << 20));
-    let of =
-        |user| Wanted { requester: Requester::User(user), ..reference(&folder.uri().to_string()) };
+    let of = |user| WantedDataset {
+        requester: Requester::User(user),
+        ..reference(&folder.uri().to_string())
+    };
     let [greedy, friend] = [of(7), of(8)];
     for number in 0..=u8::MAX {
         catalog.lock().shares.note(SnapshotId::from_bytes([number; 32]), greedy.requester);

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use larder_base::BootId;
-use larder_coordinator::{Alive, Announcement, Coordinator, CoordinatorError, Replaced, Stored};
+use larder_coordinator::{
+    Alive, Announcement, Coordinator, CoordinatorError, RecordAtRevision, Replaced,
+};
 use larder_membership::{
     BlobId, Record, Revision,
-    agent::{self, Event, Outcome, Ticket},
+    agent::{self, Event, ProposalOutcome, Ticket},
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -87,8 +89,10 @@ impl Agreement {
         self.ask(move |coordinator| async move {
             let proposed = propose(&*coordinator, &blobs, expected, record.into()).await;
             let outcome = proposed.unwrap_or_else(|error| match error {
-                CoordinatorError::Refused(why) => Outcome::Refused(why.to_string()),
-                CoordinatorError::Away(_) | CoordinatorError::Unknown(_) => Outcome::Unknown,
+                CoordinatorError::Refused(why) => ProposalOutcome::Refused(why.to_string()),
+                CoordinatorError::Away(_) | CoordinatorError::Unknown(_) => {
+                    ProposalOutcome::Unknown
+                }
             });
             Event::Proposed(ticket, outcome)
         });
@@ -150,27 +154,27 @@ async fn propose(
     blobs: &[Bytes],
     expected: Option<Revision>,
     record: Bytes,
-) -> Result<Outcome, CoordinatorError> {
+) -> Result<ProposalOutcome, CoordinatorError> {
     let needed = match Record::decode(&record) {
         Ok(decoded) => decoded.blobs(),
-        Err(why) => return Ok(Outcome::Refused(why.to_string())),
+        Err(why) => return Ok(ProposalOutcome::Refused(why.to_string())),
     };
     for _ in 0..PUTS_MAX {
         for blob in blobs {
             coordinator.put_blob(blob.clone()).await?;
         }
         match coordinator.replace(expected, record.clone(), needed.clone()).await? {
-            Replaced::Done(revision) => return Ok(Outcome::Done(revision)),
-            Replaced::Moved(now) => return Ok(Outcome::Moved(now.as_ref().map(stored))),
+            Replaced::Done(revision) => return Ok(ProposalOutcome::Done(revision)),
+            Replaced::Moved(now) => return Ok(ProposalOutcome::Moved(now.as_ref().map(stored))),
             Replaced::Missing(_) => {}
         }
     }
-    Ok(Outcome::Refused("blobs that the record names are not there".to_owned()))
+    Ok(ProposalOutcome::Refused("blobs that the record names are not there".to_owned()))
 }
 
 /// Converts the record for the agent.
-pub(super) fn stored(kept: &Stored) -> agent::Stored {
-    agent::Stored { revision: kept.revision, bytes: kept.record.to_vec() }
+pub(super) fn stored(kept: &RecordAtRevision) -> agent::StoredRecord {
+    agent::StoredRecord { revision: kept.revision, bytes: kept.record.to_vec() }
 }
 
 /// Converts the announcements for the agent.

@@ -5,7 +5,7 @@
 //! node that was in the cluster before waits for ever, because it serves reads meanwhile.
 
 use larder_base::{Error, ErrorKind, Member, limits};
-use larder_coordinator::{Peer, View};
+use larder_coordinator::{ClusterPeer, CoordinatorView};
 use larder_membership::Record;
 use larder_wire::control::{DescribeRequest, NodeDescription, node_client::NodeClient};
 use tokio::time::{self, MissedTickBehavior};
@@ -57,8 +57,8 @@ impl Driver {
         let seat = self.shared.cluster.as_ref().and_then(Cluster::seat);
         if let (Some(seat), Some(record)) = (seat, recorded(&view)) {
             let peers = record.members.into_iter().map(|entry| entry.member);
-            let peers =
-                peers.map(|Member { id, control, .. }| Peer { node_id: id, address: control });
+            let peers = peers
+                .map(|Member { id, control, .. }| ClusterPeer { node_id: id, address: control });
             seat.yield_to_successor(&peers.collect::<Vec<_>>()).await;
         }
     }
@@ -80,7 +80,7 @@ impl Driver {
     }
 
     /// Refuses this node if another process answers under its name at another address.
-    async fn check_name(&self, view: &View) -> Result<(), Error> {
+    async fn check_name(&self, view: &CoordinatorView) -> Result<(), Error> {
         let record = recorded(view);
         let known = record.as_ref().and_then(|record| record.entry(&self.me.id));
         let Some(Member { id, control, .. }) = known.map(|entry| &entry.member) else {
@@ -102,7 +102,7 @@ impl Driver {
     }
 }
 
-fn recorded(view: &View) -> Option<Record> {
+fn recorded(view: &CoordinatorView) -> Option<Record> {
     view.record.as_ref().and_then(|stored| Record::decode(&stored.record).ok())
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use larder_base::{ErrorKind, ShardId, limits};
 use larder_membership::agent::{Pulled, Shard};
-use larder_membership::record::Dataset as Described;
+use larder_membership::record::DatasetRecord as Described;
 
 use super::planning::open;
 use crate::background::replication::{ensure_resident, failed, give_way};

@@ -7,12 +7,12 @@ use larder_coordinator::Coordinator;
 use larder_dataset::{DatasetRef, OriginUri};
 use larder_membership::{
     plan::{EvenPlanner, PlanBlobs, Planner, SizedShard, Task},
-    record::Dataset as Described,
+    record::DatasetRecord as Described,
 };
 use tokio::task;
 
 use super::opener::Opener;
-use crate::catalog::{Catalog, Wanted};
+use crate::catalog::{Catalog, WantedDataset};
 use crate::dataset::Dataset;
 use crate::shared::Shared;
 
@@ -109,7 +109,7 @@ pub(super) async fn open(
     let wanted = DatasetRef::parse(&format!("{}@{snapshot}", known.uri));
     let wanted = wanted.map_err(|why| strange(why.to_string()))?;
     let manifest = OriginUri::parse(&known.manifest).map_err(|why| strange(why.to_string()))?;
-    let opened = catalog.open(&Wanted::by_node(wanted, Some(manifest))).await?;
+    let opened = catalog.open(&WantedDataset::by_node(wanted, Some(manifest))).await?;
     if opened.dataset.snapshot() == snapshot {
         return Ok(opened.dataset);
     }

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time;
 
 use super::{ObjectRange, Piece, Reader};
-use crate::cache::{Cache, FailedRead, GaveUp, Reserved};
+use crate::cache::{Cache, FailedRead, GaveUp, ReservedBytes};
 use crate::dataset::Dataset;
 
 /// Blocks that are read while all cores make rows of others.
@@ -39,13 +39,13 @@ pub(crate) struct Maker {
 /// Memory for a block.
 #[derive(Debug)]
 enum Room {
-    InBudget(#[expect(dead_code, reason = "held until it is dropped")] Reserved),
+    InBudget(#[expect(dead_code, reason = "held until it is dropped")] ReservedBytes),
     Beyond(#[expect(dead_code, reason = "held until it is dropped")] OwnedSemaphorePermit),
 }
 
 /// The stored bytes of some blocks. Their memory is counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredBlocks {
     pub(crate) bytes: Vec<u8>,
     _room: Room,
     _turn: OwnedSemaphorePermit,
@@ -66,7 +66,7 @@ impl Maker {
         leaf: &Leaf,
         read: &BlocksRead,
         gets: &Semaphore,
-    ) -> Result<Stored, GaveUp> {
+    ) -> Result<StoredBlocks, GaveUp> {
         let turn = Arc::clone(&self.turns).acquire_owned().await;
         let turn = turn.expect("the semaphore is never closed");
         let room = self.take_room(read.scratch_bytes()).await?;
@@ -84,7 +84,7 @@ impl Maker {
         }
         let reads = stream::iter(reads).buffer_unordered(limits::FILL_GETS_MAX);
         reads.try_collect::<()>().await?;
-        Ok(Stored { bytes, _room: room, _turn: turn })
+        Ok(StoredBlocks { bytes, _room: room, _turn: turn })
     }
 
     /// Takes memory for a block. Waits for a while if there is no room.
@@ -128,7 +128,7 @@ pub(crate) fn alone(block: BlockRead) -> BlocksRead {
 
 /// Copies of what making rows takes, for a blocking thread.
 #[derive(Debug, Clone)]
-pub(crate) struct Source {
+pub(crate) struct MakerInput {
     pub(crate) manifest: Manifest,
     pub(crate) leaf: Leaf,
     pub(crate) shard: u32,

@@ -6,14 +6,14 @@ use larder_base::limits;
 use larder_extent::PartSpec;
 use larder_wire::data::{Part, ReadPart};
 
-use crate::cache::{Counters, Job};
+use crate::cache::{Counters, FillJob};
 use crate::clock;
 use crate::fill::{ByteSink, Holder, Missed, Piece, TransferThrottle};
 
 /// The peer that gave the first part. The fill asks it for the other parts too.
 pub(super) struct PeerSource<'a> {
     holder: Holder,
-    job: &'a Job,
+    job: &'a FillJob,
     counters: &'a Counters,
     throttle: &'a TransferThrottle,
     /// Set after the first failure: the other parts come from the origin.
@@ -23,7 +23,7 @@ pub(super) struct PeerSource<'a> {
 impl<'a> PeerSource<'a> {
     /// Fills `target` with a part from the first of `holders` that gives it.
     pub(super) async fn find(
-        job: &'a Job,
+        job: &'a FillJob,
         holders: Vec<Holder>,
         (counters, throttle): (&'a Counters, &'a TransferThrottle),
         read: &PartSpec,

@@ -77,7 +77,7 @@ impl TransferThrottle {
 
     /// Waits until a piece of this flight may be taken. While clients read, throttled flights take
     /// one piece at a time. A flight with a waiting reader never waits here.
-    pub(crate) async fn turn<'a>(&'a self, flight: &'a InFlightFill) -> Turn<'a> {
+    pub(crate) async fn turn<'a>(&'a self, flight: &'a InFlightFill) -> PieceTurn<'a> {
         let only = if !flight.is_hurried() && self.is_to_yield() {
             tokio::select! {
                 permit = self.piece.acquire() => permit.ok(),
@@ -86,7 +86,7 @@ impl TransferThrottle {
         } else {
             None
         };
-        Turn { throttle: self, flight, _only: only }
+        PieceTurn { throttle: self, flight, _only: only }
     }
 
     fn is_to_yield(&self) -> bool {
@@ -122,13 +122,13 @@ fn is_within(window: Duration, at: Option<Instant>, now: Instant) -> bool {
 
 /// One piece that is being taken.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct PieceTurn<'a> {
     throttle: &'a TransferThrottle,
     flight: &'a InFlightFill,
     _only: Option<SemaphorePermit<'a>>,
 }
 
-impl Turn<'_> {
+impl PieceTurn<'_> {
     /// Pauses after a piece that took `took`, if the source asks for `rests` times that. A hurried
     /// flight does not pause.
     pub(crate) async fn end(self, took: Duration, rests: u32) {

@@ -11,10 +11,12 @@ use tokio::sync::Semaphore;
 use tokio::{task, time};
 use tokio_util::sync::CancellationToken;
 
-use super::maker::{Source, Stored, cannot_be_made};
+use super::maker::{MakerInput, StoredBlocks, cannot_be_made};
 use super::peer_source::PeerSource;
 use super::{Maker, Reader};
-use crate::cache::{Cache, Counters, GaveUp, InFlightFill, Job, ShardPlan, Working, extent_error};
+use crate::cache::{
+    Cache, Counters, FillJob, GaveUp, InFlightFill, ShardPlan, Working, extent_error,
+};
 use crate::catalog::leaves::Leaves;
 use crate::fill::{ByteSink, GetParts, ObjectRange, Peers, TransferThrottle};
 
@@ -84,7 +86,7 @@ impl Filler {
         }
     }
 
-    async fn fill(&self, job: Job) {
+    async fn fill(&self, job: FillJob) {
         job.flight().begin_attempt();
         let filled = time::timeout(limits::FILL_DEADLINE, self.try_fill(&job)).await;
         match filled {
@@ -99,7 +101,7 @@ impl Filler {
 
     /// Fills a shard until its digest is the one that is wanted: the checksum that the manifest
     /// pins, or the digest that a peer says when it gave some of the bytes.
-    async fn try_fill(&self, job: &Job) -> Result<Sealed, GaveUp> {
+    async fn try_fill(&self, job: &FillJob) -> Result<Sealed, GaveUp> {
         let (manifest, shard) = (job.dataset().manifest(), job.shard());
         let leaf = self.leaves.get(job.dataset(), manifest.leaf_of(shard)).await?;
         let plan = ShardPlan::new(manifest, &leaf, shard).map_err(extent_error)?;
@@ -125,7 +127,7 @@ impl Filler {
     }
 
     /// Returns the extent that an earlier worker began, or creates one.
-    async fn take_memory(&self, job: &Job, plan: &ShardPlan) -> Result<Arc<Filling>, GaveUp> {
+    async fn take_memory(&self, job: &FillJob, plan: &ShardPlan) -> Result<Arc<Filling>, GaveUp> {
         if let Some(begun) = job.flight().begun() {
             return Ok(begun);
         }
@@ -142,7 +144,7 @@ impl Filler {
     /// Reads the missing parts.
     async fn read_parts(
         &self,
-        (job, leaf): (&Job, &Leaf),
+        (job, leaf): (&FillJob, &Leaf),
         plan: &ShardPlan,
         filling: &Arc<Filling>,
         may_borrow: bool,
@@ -168,7 +170,7 @@ impl Filler {
     /// Reads the first missing part from a peer. Returns the peer that gave it.
     async fn find_peer<'a>(
         &'a self,
-        job: &'a Job,
+        job: &'a FillJob,
         filling: &Arc<Filling>,
     ) -> Option<PeerSource<'a>> {
         let holders = self.peers.holders(job.dataset().snapshot(), job.flight().id());
@@ -189,7 +191,7 @@ impl Filler {
     /// Fills the parts of one read from a peer, else from the origin. Skips parts that are in.
     async fn read_get(
         &self,
-        job: &Job,
+        job: &FillJob,
         (leaf, peer): (&Leaf, Option<&PeerSource<'_>>),
         plan: &ShardPlan,
         filling: &Arc<Filling>,
@@ -215,7 +217,7 @@ impl Filler {
     /// part that is in.
     async fn missing_parts(
         &self,
-        job: &Job,
+        job: &FillJob,
         peer: Option<&PeerSource<'_>>,
         filling: &Arc<Filling>,
         parts: Range<usize>,
@@ -238,7 +240,7 @@ impl Filler {
     /// are in.
     async fn make_blocks(
         &self,
-        job: &Job,
+        job: &FillJob,
         (leaf, peer): (&Leaf, Option<&PeerSource<'_>>),
         plan: &ShardPlan,
         filling: &Arc<Filling>,
@@ -252,7 +254,7 @@ impl Filler {
         job.reads_from_origin(read.range.end - read.range.start);
         let stored = self.maker.read(job.dataset(), leaf, read, &self.gets).await?;
         let (manifest, shard) = (job.dataset().manifest().clone(), job.shard());
-        let source = Source { manifest, leaf: leaf.clone(), shard };
+        let source = MakerInput { manifest, leaf: leaf.clone(), shard };
         let making = read.clone();
         let make = move || make_parts(&source, &making, &stored, parts);
         for part in on_memory(job.flight(), make).await.0.map_err(|gave_up| *gave_up)? {
@@ -284,12 +286,12 @@ impl Filler {
 
 /// Makes the rows of blocks and writes them to their parts. Returns the parts that were missing.
 fn make_parts(
-    source: &Source,
+    source: &MakerInput,
     read: &BlocksRead,
-    stored: &Stored,
+    stored: &StoredBlocks,
     parts: Vec<Option<Part>>,
 ) -> Result<Vec<Part>, Box<GaveUp>> {
-    let Source { manifest, leaf, shard } = source;
+    let MakerInput { manifest, leaf, shard } = source;
     let (mut parts, mut made) = (parts.into_iter(), Vec::new());
     for block in &read.blocks {
         let cut = block.parts(limits::FILL_PART_BYTES);
@@ -335,7 +337,7 @@ fn not_as_pinned(alike: bool) -> GaveUp {
     GaveUp { why: Error::new(ErrorKind::DataLoss, why), place: None, attempts: 2 }
 }
 
-async fn seal(job: &Job, filling: Arc<Filling>) -> Result<Sealed, GaveUp> {
+async fn seal(job: &FillJob, filling: Arc<Filling>) -> Result<Sealed, GaveUp> {
     let (sealed, _working) = on_memory(job.flight(), move || filling.seal()).await;
     Ok(sealed.map_err(extent_error)?)
 }
@@ -364,17 +366,17 @@ mod tests {
 
     use futures_util::FutureExt;
     use larder_base::ShardId;
-    use larder_extent::{Layout, PartSpec, Region};
+    use larder_extent::{ExtentLayout, PartSpec, Region};
     use tokio::runtime::Builder;
 
     use super::*;
-    use crate::cache::Found;
+    use crate::cache::FoundShard;
     use crate::testing::{CacheFixture, Folder, member, placed, until};
 
     /// Returns the only part, all written, of an extent of four rows of 100 bytes.
     fn written(stride_bytes: u64) -> Part {
         let layout =
-            Layout::new(&[Region::Rows { rows: 4, row_bytes: 100, stride_bytes }]).unwrap();
+            ExtentLayout::new(&[Region::Rows { rows: 4, row_bytes: 100, stride_bytes }]).unwrap();
         let range = 0..layout.region_bytes(0);
         let bytes = vec![7; usize::try_from(range.end).unwrap()];
         let parts = vec![PartSpec { region: 0, range }];
@@ -421,7 +423,7 @@ mod tests {
         let folder = Folder::new(64, 4096, 256 << 10, false);
         let one = CacheFixture::extent_bytes(&folder, 64);
         let fixture = CacheFixture::unmanned(&folder, one);
-        let Found::InFlight(awaited) = fixture.find(0) else { panic!("not in flight") };
+        let FoundShard::InFlight(awaited) = fixture.find(0) else { panic!("not in flight") };
         let (begun, has_begun) = mpsc::sync_channel(1);
         let (end, may_end) = mpsc::sync_channel::<()>(1);
         let slow = move || {

@@ -18,7 +18,7 @@ use super::peer::{Peer, Socket};
 use super::{Stop, wait_any};
 use crate::clock;
 use descriptors::Descriptors;
-use silent::{Seen, Silent};
+use silent::{Look, Silent};
 
 /// A listening socket. Not blocking: a connection that poll(2) reported may be gone at the accept.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub(super) struct Bounds {
 }
 
 /// Serves one connection until it ends. Dropping the [`Slot`] ends the handshake.
-pub(super) type Serve = Box<dyn Fn(&Peer, Slot) + Send + Sync>;
+pub(super) type Serve = Box<dyn Fn(&Peer, HandshakeSlot) + Send + Sync>;
 
 /// The connections of one listener.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ struct Opens {
 
 /// A place among the connections in their handshake.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct HandshakeSlot {
     connections: Arc<Connections>,
     /// Set if there is no place among the connections.
     pub(super) refusal: Option<Refusal>,
@@ -166,7 +166,7 @@ impl Connections {
             let seen = silent.look().unwrap_or_else(|why| {
                 tracing::warn!("connections could not be watched: {why}");
                 let _ = wait_any([Some(stop.fd())], limits::KEEPALIVE_INTERVAL);
-                Seen::default()
+                Look::default()
             });
             for socket in seen.ready {
                 if self.wait_for_slot(stop) {
@@ -199,7 +199,7 @@ impl Connections {
         self.lock().handshakes += 1;
         let (place, refusal) =
             place.map_or_else(|why| (None, Some(why)), |place| (Some(place), None));
-        let slot = Slot { connections: Arc::clone(self), refusal };
+        let slot = HandshakeSlot { connections: Arc::clone(self), refusal };
         let serve = Arc::clone(serve);
         let run = move || {
             // Dropped last, even if serving panics: a drain waits for it.
@@ -320,7 +320,7 @@ fn next_socket(listener: &Listener, stop: &Stop) -> Option<Socket> {
     }
 }
 
-impl Drop for Slot {
+impl Drop for HandshakeSlot {
     fn drop(&mut self) {
         self.connections.lock().handshakes -= 1;
         self.connections.changed.notify_all();

@@ -8,7 +8,7 @@ use larder_base::{Error, ErrorKind, limits};
 use larder_wire::data::Hello;
 
 use super::Context;
-use super::acceptor::{Bounds, Connections, Listener, Slot};
+use super::acceptor::{Bounds, Connections, HandshakeSlot, Listener};
 use super::peer::Peer;
 use super::session::{Closing, Session};
 use super::wait_any;
@@ -25,11 +25,11 @@ pub(super) fn start(
 ) -> io::Result<()> {
     avoid_bbr(&listener);
     let own = Arc::clone(context);
-    let serve = move |peer: &Peer, slot: Slot| serve(&own, peer, slot);
+    let serve = move |peer: &Peer, slot: HandshakeSlot| serve(&own, peer, slot);
     connections.accept("larder-data", Listener::Tcp(listener), &context.stop, Box::new(serve))
 }
 
-fn serve(context: &Context, peer: &Peer, slot: Slot) {
+fn serve(context: &Context, peer: &Peer, slot: HandshakeSlot) {
     let opened = Session::open(context, peer, slot, |hello| check_ticket(context, hello));
     let Some(mut session) = opened else { return };
     let closing = loop {

@@ -33,34 +33,34 @@ use larder_wire::data::{DataPiece, Features, Gather, GatherEnd, PeerLimits, Pong
 use super::Context;
 use super::peer::Peer;
 use super::staging::Scratch;
-use crate::cache::Found;
+use crate::cache::FoundShard;
 use crate::dataset::Dataset;
 use crate::fill::RowWanted;
 use column::{Column, len, table_len};
-use plan::Plan;
+use plan::GatherRows;
 
 /// Why a gather ends early.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum GatherFailure {
     /// Its rows can't be sent. The client is told, and may request others.
     Refused(Error),
     /// The connection failed.
     Broken(io::Error),
 }
 
-impl From<Error> for Ended {
+impl From<Error> for GatherFailure {
     fn from(error: Error) -> Self {
         Self::Refused(error)
     }
 }
 
-impl From<Arc<Error>> for Ended {
+impl From<Arc<Error>> for GatherFailure {
     fn from(error: Arc<Error>) -> Self {
         Self::Refused(Arc::unwrap_or_clone(error))
     }
 }
 
-impl From<io::Error> for Ended {
+impl From<io::Error> for GatherFailure {
     fn from(error: io::Error) -> Self {
         Self::Broken(error)
     }
@@ -75,7 +75,7 @@ pub(super) struct Agreed {
 
 /// A gather in progress.
 #[derive(Debug)]
-struct Answer<'a> {
+struct GatherAnswer<'a> {
     context: &'a Context,
     peer: &'a Peer,
     agreed: Agreed,
@@ -84,13 +84,13 @@ struct Answer<'a> {
     verify: bool,
     /// Bytes that were read by range.
     ranged_bytes: u64,
-    plan: Plan<'a>,
+    plan: GatherRows<'a>,
     scratch: &'a mut Scratch,
 }
 
 /// A tensor that is being sent.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct TensorSlot {
     number: u16,
     column: Column,
 }
@@ -111,14 +111,14 @@ pub(super) fn answer(
     request: u64,
     (dataset, wanted): (Arc<Dataset>, &Gather),
     scratch: &mut Scratch,
-) -> Result<(), Ended> {
+) -> Result<(), GatherFailure> {
     check_count(wanted, agreed.limits)?;
-    let plan = Plan::new(context, (peer, request), dataset, wanted)?;
+    let plan = GatherRows::new(context, (peer, request), dataset, wanted)?;
     let (rows_memory, rows_origin) = plan.rows_by_source();
     let payload_bytes_max = agreed.limits.payload_bytes_max.min(limits::DATA_PAYLOAD_BYTES_MAX);
     let (payload_bytes_max, verify) = (u64::from(payload_bytes_max), wanted.verify);
     let ranged_bytes = 0;
-    let mut answer = Answer {
+    let mut answer = GatherAnswer {
         context,
         peer,
         agreed,
@@ -131,7 +131,7 @@ pub(super) fn answer(
     };
     for (number, &tensor) in (0..).zip(&wanted.tensors) {
         let column = Column::new(answer.plan.dataset.manifest(), tensor)?;
-        answer.send_column(Slot { number, column })?;
+        answer.send_column(TensorSlot { number, column })?;
     }
     context.activity.rows_memory.add(rows_memory);
     context.activity.rows_origin.add(rows_origin);
@@ -152,8 +152,8 @@ fn check_count(wanted: &Gather, agreed: PeerLimits) -> Result<(), Error> {
     Err(Error::new(ErrorKind::InvalidArgument, message))
 }
 
-impl Answer<'_> {
-    fn send_column(&mut self, slot: Slot) -> Result<(), Ended> {
+impl GatherAnswer<'_> {
+    fn send_column(&mut self, slot: TensorSlot) -> Result<(), GatherFailure> {
         let mut sent = 0;
         while sent < self.plan.rows.len() {
             // A run may be empty if its first row is found corrupt. That row is then sent in
@@ -171,14 +171,14 @@ impl Answer<'_> {
     fn way(&mut self, column: Column, index: usize) -> Way {
         let bytes = column.span(&self.plan.places, self.plan.rows[index]).bytes;
         match self.plan.look(index) {
-            Found::Resident(_) if bytes >= limits::SENDFILE_ROW_BYTES_MIN => Way::Direct,
-            Found::Resident(_) => Way::Staged,
-            Found::InFlight(_) | Found::NotKept => Way::Cold,
+            FoundShard::Resident(_) if bytes >= limits::SENDFILE_ROW_BYTES_MIN => Way::Direct,
+            FoundShard::Resident(_) => Way::Staged,
+            FoundShard::InFlight(_) | FoundShard::NotKept => Way::Cold,
         }
     }
 
     /// Encodes the frame of the run with the tables in the scratch. `first` is its first row.
-    fn encode_run(&mut self, slot: Slot, first: usize) {
+    fn encode_run(&mut self, slot: TensorSlot, first: usize) {
         let first = u32::try_from(first).expect("a gather has at most 65,536 rows");
         let ragged = slot.column.is_ragged();
         let bytes = self.scratch.encode_run(self.request, slot.number, first, ragged);
@@ -227,9 +227,9 @@ fn while_alive<T>(peer: &Peer, request: u64, work: impl FnOnce() -> T) -> io::Re
     })
 }
 
-impl Answer<'_> {
+impl GatherAnswer<'_> {
     /// Sends the row with this index, which exceeds the staging memory. Returns 1.
-    fn send_in_pieces(&mut self, slot: Slot, index: usize) -> Result<usize, Ended> {
+    fn send_in_pieces(&mut self, slot: TensorSlot, index: usize) -> Result<usize, GatherFailure> {
         let row = self.plan.rows[index];
         let bytes = slot.column.span(&self.plan.places, row).bytes;
         if !self.agreed.features.contains(Features::PIECES) {
@@ -248,10 +248,10 @@ impl Answer<'_> {
 
     fn send_piece(
         &mut self,
-        slot: Slot,
+        slot: TensorSlot,
         index: usize,
         piece: std::ops::Range<u64>,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), GatherFailure> {
         let (peer, request, shared) = (self.peer, self.request, &self.context.shared);
         let bytes = len(piece.end - piece.start);
         let _reserved = while_alive(peer, request, || shared.read_through.reserve(bytes))?;

@@ -48,7 +48,7 @@ use crate::on_thread;
 use allowance::{Allowance, Full, Share};
 use answers::LargeAnswers;
 use greeting::Greeted;
-use usage::Usage;
+use usage::PendingWork;
 use users::Users;
 use web_pages::Names;
 
@@ -86,7 +86,7 @@ impl Server {
             TcpListener::from_std(listener)?
         };
         let stop = CancellationToken::new();
-        let shared = Shared {
+        let shared = HttpParts {
             router: router(context),
             allowance: Allowance::new(limits::CONTROL_BYTES_MAX, limits::CONTROL_CONNECTIONS_MAX),
             stop: stop.clone(),
@@ -212,14 +212,14 @@ async fn show_health(State(context): State<Arc<Context>>) -> impl IntoResponse {
 
 /// What all connections share.
 #[derive(Clone)]
-struct Shared {
+struct HttpParts {
     router: Router,
     allowance: Arc<Allowance>,
     stop: CancellationToken,
 }
 
 /// Serves connections until the stop, then finishes the requests in flight.
-async fn serve(shared: Shared, listener: TcpListener) {
+async fn serve(shared: HttpParts, listener: TcpListener) {
     let (tasks, waiting) = (TaskTracker::new(), Arc::new(Semaphore::new(WAITING_MAX)));
     loop {
         let accepted = tokio::select! {
@@ -249,7 +249,12 @@ async fn serve(shared: Shared, listener: TcpListener) {
 }
 
 /// Serves a connection once there is room for it.
-async fn admit(shared: Shared, stream: TcpStream, from: SocketAddr, waits: OwnedSemaphorePermit) {
+async fn admit(
+    shared: HttpParts,
+    stream: TcpStream,
+    from: SocketAddr,
+    waits: OwnedSemaphorePermit,
+) {
     let admitted = tokio::select! {
         () = shared.stop.cancelled() => return,
         admitted = shared.allowance.admit(from.ip()) => admitted,
@@ -267,7 +272,7 @@ struct Caller {
     to: SocketAddr,
     /// Set once it was found to be one that may call.
     admitted: Arc<OnceCell<Requester>>,
-    usage: Usage,
+    usage: PendingWork,
     share: Arc<Share>,
 }
 
@@ -292,11 +297,11 @@ impl Caller {
 
 /// Serves a connection until its client closes it, has not used it for long, it must make room, or
 /// the node stops.
-async fn serve_one(stream: TcpStream, from: SocketAddr, share: Arc<Share>, shared: Shared) {
+async fn serve_one(stream: TcpStream, from: SocketAddr, share: Arc<Share>, shared: HttpParts) {
     let _ = stream.set_nodelay(true);
     // The permission to change a cluster may depend on the caller's address.
     let info = stream.connect_info();
-    let usage = Usage::new();
+    let usage = PendingWork::new();
     let Ok(to) = stream.local_addr() else { return };
     let caller = Caller {
         from,

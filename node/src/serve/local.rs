@@ -27,10 +27,10 @@ use larder_wire::data::{Admit, Admitted};
 use nix::unistd::geteuid;
 
 use super::Context;
-use super::acceptor::{Bounds, Connections, Listener, Slot};
+use super::acceptor::{Bounds, Connections, HandshakeSlot, Listener};
 use super::peer::Peer;
 use crate::clock;
-use crate::config::Memory;
+use crate::config::MemorySetting;
 
 pub(crate) use clients::Clients;
 pub(super) use socket_file::SocketFile;
@@ -46,7 +46,7 @@ pub(super) fn start(
     listener: UnixListener,
 ) -> io::Result<()> {
     let own = Arc::clone(context);
-    let serve = move |peer: &Peer, slot: Slot| connection::serve(&own, peer, slot);
+    let serve = move |peer: &Peer, slot: HandshakeSlot| connection::serve(&own, peer, slot);
     connections.accept("larder-local", Listener::Unix(listener), &context.stop, Box::new(serve))
 }
 
@@ -71,8 +71,8 @@ fn admit(context: &Context, peer: &Peer, wanted: &Admit) -> Result<Admitted, Err
     Ok(Admitted {
         ticket: context.ticket,
         memory_percent: match config.memory {
-            Some(Memory::Share(percent)) => percent,
-            Some(Memory::Bytes(_)) | None => 0,
+            Some(MemorySetting::Share(percent)) => percent,
+            Some(MemorySetting::Bytes(_)) | None => 0,
         },
         uptime_seconds: seconds(clock::now().saturating_duration_since(context.started)),
         linger_seconds: seconds(config.exit_when_unused.unwrap_or_default()),

@@ -11,7 +11,7 @@ use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use super::{Activity, Context};
-use crate::cache::{Counters, Usage};
+use crate::cache::{Counters, MemoryUsage};
 use crate::clock;
 use crate::membership::Standing;
 
@@ -156,7 +156,7 @@ pub(crate) fn render(context: &Context) -> String {
     handle.render()
 }
 
-fn record_memory(node: &str, usage: &Usage) {
+fn record_memory(node: &str, usage: &MemoryUsage) {
     let states =
         [("resident", usage.resident), ("filling", usage.filling), ("orphaned", usage.orphaned)];
     for (state, tally) in states {

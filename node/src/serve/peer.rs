@@ -155,7 +155,7 @@ impl Peer {
 
     /// Sends two pieces, one right after the other.
     pub(super) fn send_both(&self, mut first: &[u8], mut second: &[u8]) -> io::Result<()> {
-        let mut watch = Watch::new(self);
+        let mut watch = SpeedWatch::new(self);
         while !(first.is_empty() && second.is_empty()) {
             let pieces = [IoSlice::new(first), IoSlice::new(second)];
             let sent = match &self.socket {
@@ -175,7 +175,7 @@ impl Peer {
         let out_of_range = |_| io::Error::from(ErrorKind::InvalidInput);
         let mut offset = i64::try_from(range.start).map_err(out_of_range)?;
         let mut left = usize::try_from(range.end - range.start).map_err(out_of_range)?;
-        let mut watch = Watch::new(self);
+        let mut watch = SpeedWatch::new(self);
         while left > 0 {
             let sent = sendfile64(self.fd(), file, Some(&mut offset), left);
             left -= watch.judge(sent.map_err(io::Error::from))?;
@@ -189,7 +189,7 @@ impl Peer {
         let Socket::Unix(unix) = &self.socket else {
             return Err(ErrorKind::Unsupported.into());
         };
-        let mut watch = Watch::new(self);
+        let mut watch = SpeedWatch::new(self);
         let mut sent = 0;
         while sent == 0 {
             let taken = socket::send_with_fds(unix, frame, &[fd]).map(|()| frame.len());
@@ -220,12 +220,12 @@ impl Peer {
 }
 
 /// Watches how fast a peer receives.
-struct Watch<'a> {
+struct SpeedWatch<'a> {
     peer: &'a Peer,
     since: Instant,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> SpeedWatch<'a> {
     fn new(peer: &'a Peer) -> Self {
         Self { peer, since: clock::now() }
     }

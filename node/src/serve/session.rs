@@ -12,10 +12,10 @@ use larder_wire::data::{
 };
 
 use super::Context;
-use super::acceptor::{Refusal, Slot, frame_deadline};
-use super::gather::{self, Agreed, Ended};
+use super::acceptor::{HandshakeSlot, Refusal, frame_deadline};
+use super::gather::{self, Agreed, GatherFailure};
 use super::peer::Peer;
-use super::staging::{Held, Scratch};
+use super::staging::{HeldBytes, Scratch};
 use crate::cache::InUse;
 use crate::clock;
 use crate::dataset::Dataset;
@@ -62,7 +62,7 @@ impl<'a> Session<'a> {
     pub(super) fn open(
         context: &'a Context,
         peer: &'a Peer,
-        slot: Slot,
+        slot: HandshakeSlot,
         check: impl FnOnce(&Hello) -> Result<(), Error>,
     ) -> Option<Self> {
         let mut reader = peer.first_reader(clock::now() + limits::HANDSHAKE_TIMEOUT);
@@ -125,14 +125,14 @@ impl<'a> Session<'a> {
         let wanted = ReadPart::decode(self.body(header)?)?;
         match self.send_part(header.request(), wanted) {
             Ok(()) => Ok(()),
-            Err(Ended::Refused(error)) => self.refuse(header.request(), &error),
-            Err(Ended::Broken(why)) => Err(why.into()),
+            Err(GatherFailure::Refused(error)) => self.refuse(header.request(), &error),
+            Err(GatherFailure::Broken(why)) => Err(why.into()),
         }
     }
 
     /// Sends the bytes if the shard is here. This does not count as a use of the shard or its
     /// dataset: the requesting node is about to have its own copy.
-    fn send_part(&mut self, request: u64, wanted: ReadPart) -> Result<(), Ended> {
+    fn send_part(&mut self, request: u64, wanted: ReadPart) -> Result<(), GatherFailure> {
         let ReadPart { snapshot, shard, tensor, offset, bytes } = wanted;
         let shared = &self.context.shared;
         let dataset = shared.catalog.opened(snapshot)?;
@@ -177,19 +177,20 @@ impl<'a> Session<'a> {
         self.context.activity.gathers.add(1);
         self.context.shared.throttle.note_read();
         let (context, peer, agreed) = (self.context, self.peer, self.agreed);
-        let answered = self.dataset(wanted.snapshot).map_err(Ended::Refused).and_then(|dataset| {
-            let asked = (dataset, &wanted);
-            gather::answer(context, peer, agreed, request, asked, &mut self.scratch)
-        });
+        let answered =
+            self.dataset(wanted.snapshot).map_err(GatherFailure::Refused).and_then(|dataset| {
+                let asked = (dataset, &wanted);
+                gather::answer(context, peer, agreed, request, asked, &mut self.scratch)
+            });
         // The gather may have taken long.
         context.shared.throttle.note_read();
         match answered {
             Ok(()) => Ok(()),
-            Err(Ended::Refused(error)) => {
+            Err(GatherFailure::Refused(error)) => {
                 context.activity.gathers_failed.add(1);
                 self.refuse(request, &error)
             }
-            Err(Ended::Broken(why)) => {
+            Err(GatherFailure::Broken(why)) => {
                 tracing::debug!("a connection broke within a gather: {why}");
                 context.activity.gathers_failed.add(1);
                 Err(Closing::Silent)
@@ -206,7 +207,7 @@ impl<'a> Session<'a> {
 
     /// Reserves memory to receive and decode a large request. Returns `None` if that takes too
     /// long.
-    fn admit(&self, header: &FrameHeader) -> Option<Option<Held>> {
+    fn admit(&self, header: &FrameHeader) -> Option<Option<HeldBytes>> {
         let bytes = header.body_len();
         if bytes <= limits::REQUEST_BYTES_FREE {
             return Some(None);

@@ -29,7 +29,7 @@ pub(super) struct Scratch {
 #[derive(Debug)]
 pub(super) struct StagingPiece {
     bytes: Box<[u8]>,
-    _held: Option<Held>,
+    _held: Option<HeldBytes>,
 }
 
 impl Scratch {
@@ -137,7 +137,7 @@ pub(crate) struct BytePool {
 
 /// A reserved part of an allowance.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldBytes {
     from: Arc<BytePool>,
     bytes: usize,
 }
@@ -148,12 +148,12 @@ impl BytePool {
     }
 
     /// Reserves `bytes`. Waits at most `timeout` for other connections to return theirs.
-    pub(super) fn take(self: &Arc<Self>, bytes: usize, timeout: Duration) -> Option<Held> {
+    pub(super) fn take(self: &Arc<Self>, bytes: usize, timeout: Duration) -> Option<HeldBytes> {
         let short = |left: &mut usize| *left < bytes;
         let waited = self.returned.wait_timeout_while(self.lock(), timeout, short);
         let (mut left, _) = waited.unwrap_or_else(PoisonError::into_inner);
         *left = left.checked_sub(bytes)?;
-        Some(Held { from: Arc::clone(self), bytes })
+        Some(HeldBytes { from: Arc::clone(self), bytes })
     }
 
     fn lock(&self) -> MutexGuard<'_, usize> {
@@ -161,7 +161,7 @@ impl BytePool {
     }
 }
 
-impl Held {
+impl HeldBytes {
     /// Returns all but `bytes`.
     pub(super) fn keep(&mut self, bytes: usize) {
         let returned = self.bytes.saturating_sub(bytes);
@@ -171,7 +171,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.keep(0);
     }

@@ -35,7 +35,7 @@ use super::Servers;
 use crate::cache::Cache;
 use crate::cache::Counters;
 use crate::catalog::leaves::Leaves;
-use crate::catalog::{Catalog, Wanted};
+use crate::catalog::{Catalog, WantedDataset};
 use crate::config::{Args, Config};
 use crate::dataset::Dataset;
 use crate::fill::Peers;
@@ -132,7 +132,7 @@ impl TestNode {
             runtime: handle,
             stopping: CancellationToken::new(),
         });
-        let wanted = Wanted::by_node(DatasetRef::parse(&origin).unwrap(), None);
+        let wanted = WantedDataset::by_node(DatasetRef::parse(&origin).unwrap(), None);
         let opened = runtime.block_on(shared.catalog.open(&wanted)).unwrap();
         let servers = Servers::start(&shared, listeners).unwrap();
         let dataset = opened.dataset;

@@ -50,7 +50,7 @@ impl<K: Copy + Eq + Hash> Foreseen<K> {
 
 /// How a group of shards is being used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
+pub struct GroupUse {
     /// A client has it open or leases one of its shards.
     pub engaged: bool,
     /// When it was last asked for, leased, released, opened or closed.
@@ -67,7 +67,7 @@ pub struct Candidate<K> {
     /// When the shard itself was last used.
     pub last_used: Instant,
     /// The use of its group (the busiest, when it is in several).
-    pub group: Usage,
+    pub group: GroupUse,
 }
 
 /// Keeps the shards of every group in use, and evicts the longest idle group first.
@@ -90,7 +90,7 @@ impl Default for KeepWhatYouHave {
 
 impl KeepWhatYouHave {
     /// Whether a group with this use may lose shards.
-    pub fn is_idle(&self, group: Usage, now: Instant) -> bool {
+    pub fn is_idle(&self, group: GroupUse, now: Instant) -> bool {
         !group.engaged && now.saturating_duration_since(group.last_used) >= self.idle_after
     }
 
@@ -143,7 +143,7 @@ mod tests {
             id,
             bytes,
             last_used: ago(shard),
-            group: Usage { engaged: false, last_used: ago(group) },
+            group: GroupUse { engaged: false, last_used: ago(group) },
         });
         KeepWhatYouHave::default().choose(candidates.collect(), needed, now)
     }

@@ -1,7 +1,7 @@
 //! Groups of shards that are used together: the snapshots. The use of a group protects all of its
 //! shards, also those not read for long, because an epoch comes back to each of them.
 
-use crate::evict::{KeepWhatYouHave, Usage};
+use crate::evict::{GroupUse, KeepWhatYouHave};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Instant;
@@ -27,8 +27,8 @@ impl Group {
         self.last_used = self.last_used.max(now);
     }
 
-    fn usage(&self) -> Usage {
-        Usage { engaged: self.sessions > 0 || self.leased > 0, last_used: self.last_used }
+    fn usage(&self) -> GroupUse {
+        GroupUse { engaged: self.sessions > 0 || self.leased > 0, last_used: self.last_used }
     }
 }
 
@@ -98,9 +98,9 @@ impl<G: Copy + Eq + Hash> Groups<G> {
     }
 
     /// Returns the use of a shard of these groups: that of the busiest.
-    pub(crate) fn usage(&self, groups: &[G]) -> Option<Usage> {
+    pub(crate) fn usage(&self, groups: &[G]) -> Option<GroupUse> {
         let usages = groups.iter().filter_map(|group| self.0.get(group)).map(Group::usage);
-        usages.reduce(|one, other| Usage {
+        usages.reduce(|one, other| GroupUse {
             engaged: one.engaged || other.engaged,
             last_used: one.last_used.max(other.last_used),
         })

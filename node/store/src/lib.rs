@@ -64,12 +64,12 @@ mod store;
 mod token;
 
 pub use budget::{Budget, BudgetError, MemoryLimit, Tally};
-pub use evict::{Candidate, Foreseen, KeepWhatYouHave, Usage};
+pub use evict::{Candidate, Foreseen, GroupUse, KeepWhatYouHave};
 pub use holder::HolderId;
 pub use orphan::{Evicted, LEAVING_FOR, Orphan};
 pub use store::{
-    CannotEvict, GroupView, HandOver, Held, HolderView, LeaseRefused, NoRoom, Outcome, Released,
-    ShardState, ShardView, StaleComplete, StalePermit, Store, Why,
+    CannotEvict, GroupView, HandOver, HeldShard, HolderView, LeaseRefused, NoRoom, Outcome,
+    Released, ShardState, ShardView, StaleComplete, StalePermit, Store, Why,
 };
 pub use token::{FillPermit, OrphanToken, Waiter};
 

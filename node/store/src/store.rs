@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 pub use fill::{HandOver, StaleComplete, StalePermit};
 pub use lease::{LeaseRefused, Released};
-pub use show::{GroupView, Held, HolderView, ShardState, ShardView};
+pub use show::{GroupView, HeldShard, HolderView, ShardState, ShardView};
 
 /// How long the store remembers that everything is in use. A full cache is asked thousands of times
 /// a second for shards that it will not keep. A look through 100,000 shards takes milliseconds.

@@ -25,7 +25,7 @@ use crate::{
     Error, ErrorKind, Member, Ring, limits,
     ring::{Owners, place_of},
 };
-use format::{Header, Tables};
+use format::{TableHeader, Tables};
 
 pub use build::ExceptionsBuilder;
 pub use parse::ExceptionsError;
@@ -34,7 +34,7 @@ pub use parse::ExceptionsError;
 #[derive(Clone)]
 pub struct Exceptions {
     bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
-    header: Header,
+    header: TableHeader,
     tables: Tables,
 }
 
@@ -42,7 +42,7 @@ impl Exceptions {
     /// Returns the most bytes that the table of a snapshot with this many shards can have. A
     /// receiver compares an announced length with it before it allocates.
     pub fn bytes_max(shards: u32) -> u64 {
-        let header = Header::largest(shards);
+        let header = TableHeader::largest(shards);
         header.tables().map_or(limits::EXCEPTIONS_BYTES_MAX, |tables| tables.end as u64)
     }
 

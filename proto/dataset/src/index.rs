@@ -38,7 +38,7 @@ pub use added::{added_warning, count_added};
 pub use checksum::shard_checksum;
 pub(crate) use formats::format_of;
 pub use formats::{Format, Missing};
-use group::Plan;
+use group::IndexPlan;
 use larder_base::{Bytes, limits};
 use larder_formats::shown;
 use left_out::LeftOuts;
@@ -291,7 +291,7 @@ async fn plan(
     selection: &mut Selection,
     options: &IndexOptions,
     progress: Progress<'_>,
-) -> Result<(Plan, String), DatasetError> {
+) -> Result<(IndexPlan, String), DatasetError> {
     let (data, notes) = (mem::take(&mut selection.data), mem::take(&mut selection.notes));
     let left_out = &mut selection.left_out;
     if let Some(spec) = &options.tokens {
@@ -300,7 +300,7 @@ async fn plan(
     }
     if selection.format != Format::Tensors {
         let documents = options.windows.as_ref().map(|windows| slice::from_ref(&windows.column));
-        let wanted = formats::Wanted {
+        let wanted = formats::WantedSamples {
             format: selection.format,
             columns: documents.or(options.columns.as_deref()),
             missing: options.missing,
@@ -327,7 +327,7 @@ async fn tensor_plan(
     files: Vec<ObjectInfo>,
     left_out: &mut LeftOuts,
     progress: Progress<'_>,
-) -> Result<Plan, DatasetError> {
+) -> Result<IndexPlan, DatasetError> {
     let is_npy = files.first().is_some_and(|file| extension(&file.key) == "npy");
     let candidates = match is_npy {
         true => npy::candidates(origin, uri, files, left_out, progress).await?,
@@ -408,8 +408,8 @@ fn extension(key: &str) -> &str {
 async fn readable_versions(
     origin: &Origin,
     uri: &OriginUri,
-    mut plan: Plan,
-) -> Result<Plan, DatasetError> {
+    mut plan: IndexPlan,
+) -> Result<IndexPlan, DatasetError> {
     let objects = || plan.groups.iter().flat_map(|group| &group.objects);
     let Some(object) = objects().find(|object| object.version.is_some()) else {
         return Ok(plan);

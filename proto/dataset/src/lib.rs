@@ -40,9 +40,9 @@ pub use leaves::LeafFiles;
 pub use manifest::{
     BlockRead, BlocksRead, BuildError, ColumnSpec, Damaged, FillPlan, Get, GroupSpec, Key,
     KeyTable, Layout, Leaf, MakeError, Manifest, ManifestBuilder, ManifestError, Object,
-    ObjectSpec, Part, RegionPlan, RowLocator, RowPlaces, RowRead, RowSource, RowsRead, Scatter,
-    Shard, Snapshot, Tensor, TensorSpec,
+    ObjectSpec, RegionPart, RegionPlan, RowLocator, RowPlaces, RowRead, RowSource, RowsRead,
+    Scatter, Shard, Snapshot, Tensor, TensorSpec,
 };
-pub use open::{OpenBudget, Opened, find_with, open, open_in, open_with};
+pub use open::{OpenBudget, OpenedManifest, find_with, open, open_in, open_with};
 pub use origin::{FetchError, ObjectInfo, Origin, OriginError, PathAllowlist, install_crypto};
 pub use uri::{DatasetRef, OriginUri, Scheme, UriError};

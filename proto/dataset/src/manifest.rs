@@ -38,16 +38,16 @@ pub(crate) use keys::{KeyKind, keys_max, parts, record};
 pub use leaf::{Leaf, Object};
 pub use parse::ManifestError;
 pub use places::RowPlaces;
-pub use reads::{FillPlan, Get, Part, RegionPlan, RowRead, RowSource, RowsRead};
+pub use reads::{FillPlan, Get, RegionPart, RegionPlan, RowRead, RowSource, RowsRead};
 pub use scatter::Scatter;
 
 /// The index of one snapshot, without the details in its leaves. Cheap to clone.
 #[derive(Clone)]
 pub struct Manifest {
-    inner: Arc<Inner>,
+    inner: Arc<ManifestParts>,
 }
 
-struct Inner {
+struct ManifestParts {
     bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
     header: RootHeader,
     tables: RootTables,

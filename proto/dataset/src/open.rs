@@ -56,7 +56,7 @@ impl AsRef<[u8]> for Housed {
 
 /// An opened dataset.
 #[derive(Debug, Clone)]
-pub struct Opened {
+pub struct OpenedManifest {
     /// The manifest.
     pub manifest: Manifest,
     /// All its leaves, if the prefix was indexed just now.
@@ -78,7 +78,7 @@ pub struct Opened {
 pub async fn open(
     dataset: &DatasetRef,
     manifest: Option<&OriginUri>,
-) -> Result<Opened, DatasetError> {
+) -> Result<OpenedManifest, DatasetError> {
     let origin = Origin::connect(dataset.uri()).await?;
     open_with(&origin, dataset, manifest).await
 }
@@ -98,7 +98,7 @@ pub async fn open_with(
     origin: &Origin,
     dataset: &DatasetRef,
     manifest: Option<&OriginUri>,
-) -> Result<Opened, DatasetError> {
+) -> Result<OpenedManifest, DatasetError> {
     open_in(origin, dataset, manifest, &Unlimited).await
 }
 
@@ -111,7 +111,7 @@ pub async fn open_in(
     dataset: &DatasetRef,
     manifest: Option<&OriginUri>,
     room: &dyn OpenBudget,
-) -> Result<Opened, DatasetError> {
+) -> Result<OpenedManifest, DatasetError> {
     if let Some(found) = find_in(origin, dataset, manifest, room).await? {
         return Ok(found);
     }
@@ -130,7 +130,7 @@ pub async fn open_in(
     let indexed = Box::pin(index(origin, prefix, &options, &|_| {})).await?;
     let Indexed { snapshot: Snapshot { manifest, leaves }, location, left_out } = indexed;
     let leaf_files = LeafFiles::of(origin, &location).await?;
-    Ok(Opened { manifest, leaves, leaf_files, indexed_now: true, location, left_out })
+    Ok(OpenedManifest { manifest, leaves, leaf_files, indexed_now: true, location, left_out })
 }
 
 /// As [`open_with`], but indexes nothing. `None` if there is no manifest.
@@ -142,7 +142,7 @@ pub async fn find_with(
     origin: &Origin,
     dataset: &DatasetRef,
     manifest: Option<&OriginUri>,
-) -> Result<Option<Opened>, DatasetError> {
+) -> Result<Option<OpenedManifest>, DatasetError> {
     find_in(origin, dataset, manifest, &Unlimited).await
 }
 
@@ -151,7 +151,7 @@ async fn find_in(
     dataset: &DatasetRef,
     manifest: Option<&OriginUri>,
     room: &dyn OpenBudget,
-) -> Result<Option<Opened>, DatasetError> {
+) -> Result<Option<OpenedManifest>, DatasetError> {
     let found = match manifest {
         Some(object) if object.path().ends_with(".manifest") => {
             let there = origin.reach(object).await?;
@@ -170,7 +170,14 @@ async fn find_in(
     };
     let leaf_files = LeafFiles::of(origin, &location).await?;
     let (leaves, left_out) = (Vec::new(), Vec::new());
-    Ok(Some(Opened { manifest, leaves, leaf_files, indexed_now: false, location, left_out }))
+    Ok(Some(OpenedManifest {
+        manifest,
+        leaves,
+        leaf_files,
+        indexed_now: false,
+        location,
+        left_out,
+    }))
 }
 
 /// Returns the snapshot in the name of a manifest.

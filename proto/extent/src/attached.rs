@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::layout::{EXTENT_BYTES_MAX, FIXED_BYTES, FixedHeader, Layout, decode};
+use crate::layout::{EXTENT_BYTES_MAX, ExtentLayout, FIXED_BYTES, FixedHeader, decode};
 use crate::memfd::map::{PrivateMap, ReadMap};
 use crate::{ExtentError, ExtentId, ExtentView, memfd};
 
@@ -33,7 +33,7 @@ use private_views::PrivateViews;
 #[derive(Debug)]
 pub struct Attached {
     /// Dropped first.
-    companion: Slot,
+    companion: CompanionSlot,
     view: ExtentView,
     private_views: Option<PrivateViews>,
     /// Dropped last.
@@ -85,7 +85,7 @@ impl Attached {
         let layout = read_header(file, id)?;
         let map = ReadMap::shared(file).map_err(ExtentError::os("mapping the extent"))?;
         let view = ExtentView::new(id, layout, map);
-        Ok(Self { companion: Slot::default(), view, private_views: None, _kept: None })
+        Ok(Self { companion: CompanionSlot::default(), view, private_views: None, _kept: None })
     }
 }
 
@@ -93,22 +93,22 @@ impl Attached {
 pub type Companion = Arc<dyn Any + Send + Sync>;
 
 #[derive(Default)]
-struct Slot(Mutex<Option<Companion>>);
+struct CompanionSlot(Mutex<Option<Companion>>);
 
-impl Slot {
+impl CompanionSlot {
     fn lock(&self) -> MutexGuard<'_, Option<Companion>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for CompanionSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Slot")
     }
 }
 
 /// Reads and checks the header of a sealed file. Takes no more memory than the largest header.
-fn read_header(file: &File, id: ExtentId) -> Result<Layout, ExtentError> {
+fn read_header(file: &File, id: ExtentId) -> Result<ExtentLayout, ExtentError> {
     let metadata = file.metadata().map_err(ExtentError::os("fstat"))?;
     let size = metadata.len();
     if size > EXTENT_BYTES_MAX {

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::layout::{Layout, Placed, encode, index, indices};
+use crate::layout::{ExtentLayout, PlacedRegion, encode, index, indices};
 use crate::memfd::map::{PopulatedMap, TableMap};
 use crate::{ExtentError, ExtentId, PagePreference, Sealed, memfd, pages};
 use hash::{UnitHasher, hash_in_pieces};
@@ -32,20 +32,20 @@ pub enum CopyOutcome {
     Sealed,
 }
 
-struct Memory {
+struct FillingMemory {
     tables: TableMap,
     file: File,
 }
 
-impl Memory {
+impl FillingMemory {
     /// Stores the checksum of a unit. Storing it twice is harmless: the value is the same.
-    fn store_crc(&self, placed: &Placed, unit: u64, crc: u32) {
+    fn store_crc(&self, placed: &PlacedRegion, unit: u64, crc: u32) {
         let slot = self.tables.checksum(index(placed.crc_offset + unit * 4));
         slot.store(crc.to_le(), Ordering::Relaxed);
     }
 
     /// Computes the checksums of units from the bytes in the file.
-    fn hash_units(&self, placed: &Placed, units: Range<u64>) -> Result<(), ExtentError> {
+    fn hash_units(&self, placed: &PlacedRegion, units: Range<u64>) -> Result<(), ExtentError> {
         let mut piece = Vec::new();
         for unit in units {
             let range = placed.unit_range(unit);
@@ -76,11 +76,11 @@ impl Memory {
 /// from being sealed. A child must not touch a `Filling` or its parts.
 pub struct Filling {
     id: ExtentId,
-    layout: Layout,
+    layout: ExtentLayout,
     parts: PartTable,
     /// `seal` takes it. Copies hold the read lock, so none has the memory unmapped under it. A
     /// [`Part`] has its own handle, and `seal` begins only when no part is held.
-    memory: RwLock<Option<Arc<Memory>>>,
+    memory: RwLock<Option<Arc<FillingMemory>>>,
 }
 
 impl Filling {
@@ -92,7 +92,7 @@ impl Filling {
     /// If the parts do not tile the regions, or the kernel gives no memory.
     pub fn create(
         id: ExtentId,
-        layout: Layout,
+        layout: ExtentLayout,
         parts: Vec<PartSpec>,
         pages: PagePreference,
     ) -> Result<Arc<Self>, ExtentError> {
@@ -104,7 +104,7 @@ impl Filling {
             PopulatedMap::new(&file, pages).map_err(taking())?;
         }
         let tables = TableMap::new(&file, indices(&layout.tables())).map_err(taking())?;
-        let memory = RwLock::new(Some(Arc::new(Memory { tables, file })));
+        let memory = RwLock::new(Some(Arc::new(FillingMemory { tables, file })));
         Ok(Arc::new(Self { id, layout, parts, memory }))
     }
 
@@ -114,7 +114,7 @@ impl Filling {
     }
 
     /// Returns the places of everything in it.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &ExtentLayout {
         &self.layout
     }
 
@@ -200,20 +200,20 @@ impl Filling {
         let memory = self.memory.write().unwrap_or_else(PoisonError::into_inner).take();
         let memory = memory.ok_or(ExtentError::AlreadySealed)?;
         // A part drops its memory before it counts as finished, and no part can be taken any more.
-        let Memory { mut tables, file } =
+        let FillingMemory { mut tables, file } =
             Arc::into_inner(memory).expect("no part of a filled extent is held");
         tables.write_header(&encode(self.id, &self.layout));
         drop(tables);
         Sealed::seal(self.id, self.layout.clone(), file)
     }
 
-    fn memory(&self) -> std::sync::RwLockReadGuard<'_, Option<Arc<Memory>>> {
+    fn memory(&self) -> std::sync::RwLockReadGuard<'_, Option<Arc<FillingMemory>>> {
         // No panic under the lock leaves the memory half changed.
         self.memory.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Computes the checksums of units that span several parts.
-    fn hash_units_across_parts(&self, memory: &Memory) -> Result<(), ExtentError> {
+    fn hash_units_across_parts(&self, memory: &FillingMemory) -> Result<(), ExtentError> {
         for (region, placed) in self.layout.placed().iter().enumerate() {
             let mut next = 0;
             for part in self.parts.of_region(region) {
@@ -245,7 +245,7 @@ impl fmt::Debug for Filling {
 /// another writer can take it.
 pub struct Part {
     // Dropped in this order: the memory before the claim.
-    memory: Arc<Memory>,
+    memory: Arc<FillingMemory>,
     hasher: UnitHasher,
     claim: Claim,
 }

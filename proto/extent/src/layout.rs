@@ -88,7 +88,7 @@ impl Region {
 
 /// One region with everything computed from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedRegion {
     pub(crate) region: Region,
     /// Offset of the first byte in the file.
     pub(crate) offset: u64,
@@ -99,7 +99,7 @@ pub(crate) struct Placed {
     pub(crate) units: u64,
 }
 
-impl Placed {
+impl PlacedRegion {
     /// Returns how many rows share a checksum unit.
     pub(crate) fn rows_per_unit(&self) -> u64 {
         match self.region {
@@ -164,13 +164,13 @@ fn partition(count: u64, before: impl Fn(u64) -> bool) -> u64 {
 
 /// The places of everything in an extent: header, checksum tables and regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
-    regions: Box<[Placed]>,
+pub struct ExtentLayout {
+    regions: Box<[PlacedRegion]>,
     tables: Range<u64>,
     total_bytes: u64,
 }
 
-impl Layout {
+impl ExtentLayout {
     /// Lays out `regions` in their order.
     ///
     /// # Errors
@@ -188,7 +188,7 @@ impl Layout {
         for (index, &region) in regions.iter().enumerate() {
             let bad = |reason| ExtentError::BadRegion { region: index, reason };
             let bytes = region.bytes_checked().map_err(bad)?;
-            let mut entry = Placed { region, offset: 0, bytes, crc_offset: end, units: 0 };
+            let mut entry = PlacedRegion { region, offset: 0, bytes, crc_offset: end, units: 0 };
             if bytes > 0 {
                 entry.units = region.rows().div_ceil(entry.rows_per_unit());
             }
@@ -255,7 +255,7 @@ impl Layout {
         self.regions[index].offset
     }
 
-    pub(crate) fn placed(&self) -> &[Placed] {
+    pub(crate) fn placed(&self) -> &[PlacedRegion] {
         &self.regions
     }
 

@@ -55,7 +55,7 @@ pub mod testing;
 pub use attached::{Attached, Companion, PrivateView};
 pub use error::{CorruptRow, ExtentError};
 pub use filling::{CopyOutcome, Filling, Part, PartSpec};
-pub use layout::{EXTENT_BYTES_MAX, Layout, REGIONS_MAX, Region};
+pub use layout::{EXTENT_BYTES_MAX, ExtentLayout, REGIONS_MAX, Region};
 pub use memfd::map::PagePreference;
 pub use pages::{AnonymousMap, PageSize};
 pub use rows::{RowCopy, RowSource, copy_rows, copy_rows_verified};

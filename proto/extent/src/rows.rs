@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use crate::CorruptRow;
 use crate::crc::crc32c;
-use crate::layout::{Placed, index, indices};
+use crate::layout::{PlacedRegion, index, indices};
 use blocks::for_each_block;
 use kernel::{Ahead, copy, copy_hashed, hashes_on_the_way, prefetch, stream_hashed};
 
@@ -37,7 +37,7 @@ const STREAMED_BATCH_BYTES_MIN: usize = 8 << 20;
 #[derive(Clone, Copy, Debug)]
 pub struct RowSource<'a> {
     region: usize,
-    placed: &'a Placed,
+    placed: &'a PlacedRegion,
     rows: u64,
     rows_per_unit: u64,
     bytes: &'a [u8],
@@ -58,7 +58,7 @@ pub struct RowCopy<'a> {
 impl<'a> RowSource<'a> {
     pub(crate) fn new(
         region: usize,
-        placed: &'a Placed,
+        placed: &'a PlacedRegion,
         bytes: &'a [u8],
         crcs: &'a [[u8; 4]],
     ) -> Self {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::layout::Layout;
+use crate::layout::ExtentLayout;
 use crate::memfd::map::ReadMap;
 use crate::{ExtentError, ExtentId, ExtentView, memfd, sys};
 
@@ -29,7 +29,11 @@ pub struct Sealed {
 
 impl Sealed {
     /// Seals a fully written file of which no writable mapping exists any more.
-    pub(crate) fn seal(id: ExtentId, layout: Layout, file: File) -> Result<Self, ExtentError> {
+    pub(crate) fn seal(
+        id: ExtentId,
+        layout: ExtentLayout,
+        file: File,
+    ) -> Result<Self, ExtentError> {
         memfd::seal(&file)?;
         let read_only =
             memfd::reopen_read_only(file.as_fd()).map_err(ExtentError::os("reopening"))?;

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::layout::{Layout, Placed, index, indices};
+use crate::layout::{ExtentLayout, PlacedRegion, index, indices};
 use crate::memfd::map::ReadMap;
 use crate::rows::RowSource;
 use crate::{CorruptRow, ExtentId, PageSize};
@@ -16,14 +16,14 @@ use crate::{CorruptRow, ExtentId, PageSize};
 /// outside with [`ExtentView::layout`] first.
 pub struct ExtentView {
     id: ExtentId,
-    layout: Layout,
+    layout: ExtentLayout,
     map: ReadMap,
     page_size: PageSize,
 }
 
 impl ExtentView {
     /// Makes the view of a mapped file with the header `layout` came from.
-    pub(crate) fn new(id: ExtentId, layout: Layout, map: ReadMap) -> Self {
+    pub(crate) fn new(id: ExtentId, layout: ExtentLayout, map: ReadMap) -> Self {
         assert_eq!(map.bytes().len(), index(layout.total_bytes()), "the mapping is the file's");
         let page_size = PageSize::of(&map.addresses());
         Self { id, layout, map, page_size }
@@ -35,7 +35,7 @@ impl ExtentView {
     }
 
     /// Returns the places of everything in it.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &ExtentLayout {
         &self.layout
     }
 
@@ -140,11 +140,11 @@ impl ExtentView {
         tables.as_chunks::<4>().0.iter().map(|crc| u32::from_le_bytes(*crc))
     }
 
-    pub(crate) fn placed(&self, region: usize) -> &Placed {
+    pub(crate) fn placed(&self, region: usize) -> &PlacedRegion {
         &self.layout.placed()[region]
     }
 
-    fn bytes_of(&self, placed: &Placed, range: &Range<u64>) -> &[u8] {
+    fn bytes_of(&self, placed: &PlacedRegion, range: &Range<u64>) -> &[u8] {
         &self.map.bytes()[indices(&(placed.offset + range.start..placed.offset + range.end))]
     }
 }

@@ -15,7 +15,7 @@ use larder_client::{
     CallerBlock, ConsumerStream, Dataset, Device, DeviceSlice, DeviceWay,
     device_testing::{OwnMemory, Rig, has_gpu_open, read_on, write_on},
 };
-use larder_extent::{Attached, ExtentId, Filling, Layout, PagePreference, PartSpec, Region};
+use larder_extent::{Attached, ExtentId, ExtentLayout, Filling, PagePreference, PartSpec, Region};
 use larder_tests::{until, words};
 
 use crate::{child::DRIVER, failures, training};
@@ -153,7 +153,7 @@ fn pump_dropped_under_copies(device: &Device) {
 /// An extent with one region of these bytes, as a client has it.
 pub(crate) fn extent(content: &[u8]) -> Arc<Attached> {
     let bytes = content.len() as u64;
-    let layout = Layout::new(&[Region::Blocks { bytes }]).expect("a layout");
+    let layout = ExtentLayout::new(&[Region::Blocks { bytes }]).expect("a layout");
     let id = ExtentId::from_bytes([7; 16]);
     let parts = vec![PartSpec { region: 0, range: 0..bytes }];
     let filling = Filling::create(id, layout, parts, PagePreference::Small).expect("memory");

@@ -17,8 +17,8 @@ use super::dataset::{open_through_nodes, parse_reference};
 use crate::{
     context::Context,
     error::{Exit, Failure},
-    output::{Page, Report, Table, units},
-    progress::Progress,
+    output::{Page, Report, TextTable, units},
+    progress::Bar,
 };
 
 /// Measures your dataset: from the origin, over the network, from memory on this host.
@@ -106,7 +106,7 @@ fn measure(
     arguments: &Arguments,
     dataset: &Dataset,
     way: &'static str,
-    progress: &Progress,
+    progress: &Bar,
 ) -> Result<Way, Failure> {
     let samples = arguments.samples.min(dataset.samples());
     let loader = dataset.loader().samples(0..samples).batch_size(arguments.batch_size);
@@ -147,7 +147,7 @@ fn pass(
     context: &Context,
     loader: &mut Loader,
     number: u64,
-    progress: &Progress,
+    progress: &Bar,
     waits: &mut Vec<Duration>,
 ) -> Result<Sources, Failure> {
     let mut sources = Sources::default();
@@ -171,7 +171,7 @@ impl Report for BenchReport {
             self.batch_size
         ));
         page.line("");
-        let mut table = Table::new(
+        let mut table = TextTable::new(
             "WAY | >SAMPLES/S | >GIB/S | >WAIT A BATCH | >P99 | >AGAINST ORIGIN | >ROWS LOCAL/REMOTE/ORIGIN",
         );
         let rate = |way: &Way| units::per_second(way.samples, Duration::from_secs_f64(way.seconds));

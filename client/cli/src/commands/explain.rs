@@ -6,7 +6,7 @@ use clap::Args;
 use larder_client::{
     Cluster, DatasetName, ErrorKind,
     admin::{
-        Answer, ExplainWhat, Explanation, NodeDescription, Operator, OriginUri, ShardId,
+        ExplainWhat, Explanation, MemberAnswer, NodeDescription, Operator, OriginUri, ShardId,
         ShardState, ShardStatus, SnapshotId,
     },
 };
@@ -16,7 +16,7 @@ use super::{dataset::parse_reference, operator::onlooker};
 use crate::{
     context::Context,
     error::{Exit, Failure},
-    output::{Page, Report, Table, units},
+    output::{Page, Report, TextTable, units},
 };
 
 /// Shows which nodes own a shard, which nodes have it, and why the others do not.
@@ -48,7 +48,7 @@ struct ExplainReport {
     excepted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     previous: Option<Previous>,
-    nodes: Vec<Node>,
+    nodes: Vec<ShardOnNode>,
 }
 
 /// The shard in its dataset.
@@ -70,7 +70,7 @@ struct Previous {
 
 /// The state of the shard on one node.
 #[derive(Debug, Default, Serialize)]
-struct Node {
+struct ShardOnNode {
     node: String,
     /// Whether the node is one of `owners`.
     owner: bool,
@@ -100,7 +100,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     context.output.print(&report(sample, answers)?)
 }
 
-type Answers = Vec<Answer<Explanation>>;
+type Answers = Vec<MemberAnswer<Explanation>>;
 
 fn of_shard(operator: &Operator, id: &str) -> Result<Answers, Failure> {
     let id: ShardId = id.parse().map_err(|_| {
@@ -169,7 +169,7 @@ fn not_opened(cluster: &Cluster, uri: &OriginUri, error: larder_client::Error) -
 }
 
 /// Whether one of the nodes may read this prefix.
-fn may_read(nodes: &[Answer<NodeDescription>], uri: &OriginUri) -> bool {
+fn may_read(nodes: &[MemberAnswer<NodeDescription>], uri: &OriginUri) -> bool {
     let origins = nodes.iter().flat_map(|one| &one.answer).flat_map(|node| &node.origins);
     origins
         .filter_map(|origin| OriginUri::parse(origin).ok())
@@ -188,7 +188,7 @@ fn report(sample: Option<u64>, answers: Answers) -> Result<ExplainReport, Failur
     let Some(newest) = newest else {
         return Err(no_answer(answers.into_iter().find_map(|one| one.answer.err())));
     };
-    let node = |one: &Answer<Explanation>| node(one, &newest);
+    let node = |one: &MemberAnswer<Explanation>| node(one, &newest);
     let nodes = answers.iter().map(node).collect();
     Ok(ExplainReport {
         shard_id: format!("{:x}", newest.shard_id),
@@ -218,21 +218,27 @@ fn facts(said: &Explanation) -> Facts {
     }
 }
 
-fn node(one: &Answer<Explanation>, newest: &Explanation) -> Node {
+fn node(one: &MemberAnswer<Explanation>, newest: &Explanation) -> ShardOnNode {
     let id = one.member.id.clone();
     let owner = newest.owners.contains(&id);
     let said = match &one.answer {
         Ok(said) => said,
         Err(error) => {
             let why = Some(error.to_string());
-            return Node { node: id, owner, state: "unknown", why, ..Node::default() };
+            return ShardOnNode {
+                node: id,
+                owner,
+                state: "unknown",
+                why,
+                ..ShardOnNode::default()
+            };
         }
     };
     // A resident, filling or queued shard says more than an orphaned one.
     let here = said.here.iter().min_by_key(|one| one.state() == ShardState::Orphaned);
     let state = here.map_or("absent", |here| word(here.state()));
     let filling = here.filter(|here| here.state() == ShardState::Filling);
-    Node {
+    ShardOnNode {
         node: id,
         owner,
         state,
@@ -327,8 +333,8 @@ fn described(facts: &Facts) -> String {
     )
 }
 
-fn table(nodes: &[Node]) -> Table {
-    let mut table = Table::new("NODE | OWNS IT | HERE | >FOR | >LEASES | WHY");
+fn table(nodes: &[ShardOnNode]) -> TextTable {
+    let mut table = TextTable::new("NODE | OWNS IT | HERE | >FOR | >LEASES | WHY");
     for node in nodes {
         let age = node.age_seconds.map(units::seconds);
         let state = match node.bytes_ready {
@@ -353,7 +359,7 @@ mod tests {
 
     use super::*;
 
-    fn said(id: &str, here: Vec<ShardStatus>) -> Answer<Explanation> {
+    fn said(id: &str, here: Vec<ShardStatus>) -> MemberAnswer<Explanation> {
         let [owners, ring_owners] = [["b"], ["a"]].map(|ids| ids.map(str::to_owned).to_vec());
         let explanation = Explanation {
             node_id: id.to_owned(),
@@ -372,7 +378,7 @@ mod tests {
             here,
             ..Explanation::default()
         };
-        Answer { member: member(id), answer: Ok(explanation) }
+        MemberAnswer { member: member(id), answer: Ok(explanation) }
     }
 
     fn member(id: &str) -> MemberState {
@@ -392,7 +398,7 @@ mod tests {
             FillFailure { message: "the origin is away".to_owned(), ..Default::default() };
         owner.answer.as_mut().unwrap().failure = Some(failure);
         let error = Error::new(ErrorKind::Unavailable, "it does not answer");
-        let silent = Answer { member: member("c"), answer: Err(error) };
+        let silent = MemberAnswer { member: member("c"), answer: Err(error) };
         let answers = vec![said("a", vec![status(ShardState::Resident)]), owner, silent];
         let report = report(Some(12_345), answers).unwrap();
         assert!(report.excepted);
@@ -424,7 +430,7 @@ mod tests {
     #[test]
     fn explain_fails_when_no_node_answers() {
         let error = Error::new(ErrorKind::Unavailable, "it does not answer");
-        let answers = vec![Answer { member: member("a"), answer: Err(error) }];
+        let answers = vec![MemberAnswer { member: member("a"), answer: Err(error) }];
         assert_eq!(report(None, answers).unwrap_err().exit, Exit::Unavailable);
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use larder_client::admin::{Answer, NodeDescription, ReadJob};
+use larder_client::admin::{MemberAnswer, NodeDescription, ReadJob};
 
-use crate::output::{Page, Table, units};
+use crate::output::{Page, TextTable, units};
 
 /// Returns the jobs of a cluster. Nodes pass plans on, so the node that knows the most knows all.
 ///
 /// A job is set aside if any node sets it aside: each node judges by its own shards.
-pub(super) fn of_cluster(answers: Vec<Answer<NodeDescription>>) -> Vec<ReadJob> {
+pub(super) fn of_cluster(answers: Vec<MemberAnswer<NodeDescription>>) -> Vec<ReadJob> {
     let said = answers.into_iter().filter_map(|answer| answer.answer.ok());
     let lists: Vec<Vec<ReadJob>> = said.map(|said| said.read_jobs).collect();
     let doubted = lists.iter().flatten().filter(|job| job.set_aside);
@@ -29,7 +29,7 @@ pub(super) fn show(page: &mut Page, jobs: &[ReadJob]) {
         return;
     }
     page.heading("Jobs that read");
-    let mut table = Table::new("JOB | DATASET | >PASS | >WINDOW | PACE | >LOADERS");
+    let mut table = TextTable::new("JOB | DATASET | >PASS | >WINDOW | PACE | >LOADERS");
     for job in jobs {
         // From the number of windows on, they count in the next pass.
         let window = u64::from(job.slowest_window.min(job.windows.saturating_sub(1))) + 1;

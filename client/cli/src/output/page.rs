@@ -86,7 +86,7 @@ impl Page {
         }
     }
 
-    pub(crate) fn table(&mut self, table: Table) {
+    pub(crate) fn table(&mut self, table: TextTable) {
         let text = table.render(self.ruled);
         for line in text.lines() {
             self.line(line);
@@ -100,12 +100,12 @@ const RULED: TableStyle =
 
 /// Rows under headings.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     columns: Vec<(&'static str, CellAlignment)>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table with these headings, as `NAME | >ROWS`. Cells below `>` stand on the right.
     pub(crate) fn new(headings: &'static str) -> Self {
         let column = |heading: &'static str| match heading.trim().strip_prefix('>') {
@@ -157,7 +157,7 @@ mod tests {
         let mut page = Page::new(false, false);
         page.fields(&[("tensor", "a\nchecksums  pinned".to_owned())]);
         page.marked(Ink::Red, "error", "\u{1b}]0;x\u{7}\nb");
-        let mut table = Table::new("NAME");
+        let mut table = TextTable::new("NAME");
         table.row(["a\n\u{1b}[2Jb".to_owned()]);
         page.table(table);
         let lines: Vec<&str> = page.text().lines().collect();
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn piped_table_is_aligned_columns() {
-        let mut table = Table::new("NAME | >ROWS");
+        let mut table = TextTable::new("NAME | >ROWS");
         table.row(["a".to_owned(), "1,000".to_owned()]);
         assert_eq!(table.render(false), "NAME   ROWS\na     1,000");
     }

@@ -32,7 +32,7 @@ pub enum Crop {
 
 /// A part of a picture. Numbers are left, top, width and height.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Part {
+pub(super) struct PictureWindow {
     /// The pixels that the filter may read.
     pub(super) window: [u32; 4],
     /// The part of the window that the row shows.
@@ -64,7 +64,12 @@ impl Crop {
 
     /// The part of a picture of size `from` that a row of size `to` shows. Sizes are width and
     /// height.
-    pub(super) fn part(&self, from: (u32, u32), to: (u32, u32), numbers: &mut Numbers) -> Part {
+    pub(super) fn part(
+        &self,
+        from: (u32, u32),
+        to: (u32, u32),
+        numbers: &mut Numbers,
+    ) -> PictureWindow {
         match *self {
             Self::Stretch => whole([0, 0, from.0, from.1]),
             Self::Center { part } => center(from, to, part),
@@ -74,14 +79,14 @@ impl Crop {
 }
 
 /// A window that is shown whole.
-fn whole(window: [u32; 4]) -> Part {
-    Part { window, inner: [0.0, 0.0, f64::from(window[2]), f64::from(window[3])] }
+fn whole(window: [u32; 4]) -> PictureWindow {
+    PictureWindow { window, inner: [0.0, 0.0, f64::from(window[2]), f64::from(window[3])] }
 }
 
 /// The source pixels of `CenterCrop` after `Resize` (torchvision `transforms/functional.py`).
 ///
 /// The filter reads beyond the part, as it does if the whole picture is resized before the cut.
-fn center(from: (u32, u32), to: (u32, u32), part: f64) -> Part {
+fn center(from: (u32, u32), to: (u32, u32), part: f64) -> PictureWindow {
     // The picture's size after `Resize`. One side just covers, the other one is rounded down.
     let cover = [to.0, to.1].map(|side| (f64::from(side) / part).floor());
     let [width, height] = [f64::from(from.0), f64::from(from.1)];
@@ -96,7 +101,7 @@ fn center(from: (u32, u32), to: (u32, u32), part: f64) -> Part {
     };
     let (left, inner_width) = along(width, to.0, resized[0]);
     let (top, inner_height) = along(height, to.1, resized[1]);
-    Part { window: [0, 0, from.0, from.1], inner: [left, top, inner_width, inner_height] }
+    PictureWindow { window: [0, 0, from.0, from.1], inner: [left, top, inner_width, inner_height] }
 }
 
 /// `RandomResizedCrop.get_params` (torchvision `transforms/transforms.py`).

@@ -38,7 +38,7 @@ const PNG_BITS_PER_BYTE: u64 = 8 * 1032;
 
 /// What a decoded picture has beside its pixels.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Decoded {
+pub(super) struct PictureHead {
     /// Width and height.
     pub(super) size: (u32, u32),
     /// The orientation of its EXIF block, if it has one.
@@ -46,7 +46,7 @@ pub(super) struct Decoded {
 }
 
 /// Decodes into the beginning of `pixels`.
-pub(super) fn decode(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<Decoded, DecodeError> {
+pub(super) fn decode(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<PictureHead, DecodeError> {
     match encoded {
         [0xFF, 0xD8, 0xFF, ..] => jpeg::decode(encoded, pixels),
         [0x89, b'P', b'N', b'G', ..] => png(encoded, pixels),
@@ -56,7 +56,7 @@ pub(super) fn decode(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<Decoded, De
 }
 
 /// Decodes a PNG of 16 bits a channel to four numbers a pixel.
-pub(super) fn decode_16(encoded: &[u8]) -> Result<(Decoded, Vec<[u16; 4]>), DecodeError> {
+pub(super) fn decode_16(encoded: &[u8]) -> Result<(PictureHead, Vec<[u16; 4]>), DecodeError> {
     if !encoded.starts_with(b"\x89PNG") {
         return Err(DecodeError::Narrow { format: "file" });
     }
@@ -98,7 +98,7 @@ fn checked(
     Ok(usize::try_from(found).expect("at most 2^28"))
 }
 
-fn png(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<Decoded, DecodeError> {
+fn png(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<PictureHead, DecodeError> {
     let transformations = Transformations::EXPAND | Transformations::STRIP_16;
     let (decoded, channels, _) = png_samples(encoded, transformations, pixels, 4)?;
     let count = decoded.size.0 as usize * decoded.size.1 as usize;
@@ -113,7 +113,7 @@ fn png_samples(
     transformations: Transformations,
     samples: &mut Vec<u8>,
     width: usize,
-) -> Result<(Decoded, usize, BitDepth), DecodeError> {
+) -> Result<(PictureHead, usize, BitDepth), DecodeError> {
     let damaged = |why: png::DecodingError| DecodeError::damaged("PNG", &why);
     let mut options = DecodeOptions::default();
     options.set_ignore_adler32(false);
@@ -131,10 +131,10 @@ fn png_samples(
     reader.finish().map_err(damaged)?;
     let exif = reader.info().exif_metadata.as_deref();
     let orientation = exif.and_then(Orientation::of_exif);
-    Ok((Decoded { size, orientation }, color.samples(), depth))
+    Ok((PictureHead { size, orientation }, color.samples(), depth))
 }
 
-fn webp(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<Decoded, DecodeError> {
+fn webp(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<PictureHead, DecodeError> {
     let damaged = |why: image_webp::DecodingError| DecodeError::damaged("WebP", &why);
     let riff = encoded[4..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     if u64::from(riff) + 8 > encoded.len() as u64 {
@@ -149,7 +149,7 @@ fn webp(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<Decoded, DecodeError> {
     spread(pixels, channels);
     let exif = decoder.exif_metadata().map_err(damaged)?;
     let orientation = exif.as_deref().and_then(Orientation::of_exif);
-    Ok(Decoded { size, orientation })
+    Ok(PictureHead { size, orientation })
 }
 
 /// Gives each pixel four bytes, where the buffer begins with pixels of fewer: gray, gray and alpha,

@@ -60,13 +60,13 @@ impl Library {
     ///
     /// # Errors
     /// The defect of the library, with the reason and a hint.
-    pub(super) fn find() -> Result<Self, Fault> {
+    pub(super) fn find() -> Result<Self, DriverFault> {
         // SAFETY: loads a library that the system has under the driver's name. Its constructors
         // run, as in any program that uses a GPU.
         if !unsafe { sys::is_culib_present() } {
             let hint = "install the driver, start the container with GPUs, or leave `device` out";
             let why = "no NVIDIA driver (libcuda.so) was found";
-            return Err(Fault::Absent(why.to_owned(), hint.to_owned()));
+            return Err(DriverFault::Absent(why.to_owned(), hint.to_owned()));
         }
         let path = path();
         if let Some(symbol) = SYMBOLS.iter().find(|symbol| !has(symbol)) {
@@ -129,7 +129,7 @@ fn text(version: i32) -> String {
 }
 
 /// A reason why there is no usable driver.
-pub(super) enum Fault {
+pub(super) enum DriverFault {
     /// There is no driver, or it finds no GPU. Holds the reason and a hint.
     Absent(String, String),
     /// The driver can't be used. Holds the reason and a hint.
@@ -138,23 +138,23 @@ pub(super) enum Fault {
     Forked,
 }
 
-impl Fault {
+impl DriverFault {
     fn new(why: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Unusable(why.into(), hint.into())
     }
 }
 
-fn too_old(path: &str, why: &str) -> Fault {
+fn too_old(path: &str, why: &str) -> DriverFault {
     let why = format!("{path} {why}, and a driver for CUDA 12.0 or later is needed");
-    Fault::new(why, "install a newer driver, or leave `device` out")
+    DriverFault::new(why, "install a newer driver, or leave `device` out")
 }
 
-fn no_device() -> Fault {
+fn no_device() -> DriverFault {
     let hint = "look at CUDA_VISIBLE_DEVICES and at nvidia-smi, or leave `device` out";
-    Fault::Absent("the driver finds 0 GPUs".to_owned(), hint.to_owned())
+    DriverFault::Absent("the driver finds 0 GPUs".to_owned(), hint.to_owned())
 }
 
-fn cannot_begin(path: &str, version: i32, error: DriverError) -> Fault {
+fn cannot_begin(path: &str, version: i32, error: DriverError) -> DriverFault {
     use sys::CUresult as Code;
     match error.0 {
         Code::CUDA_ERROR_STUB_LIBRARY => {
@@ -164,13 +164,13 @@ fn cannot_begin(path: &str, version: i32, error: DriverError) -> Fault {
                 "{path} (CUDA {version}) {what}; a driver for CUDA 12.0 or later is needed"
             );
             let hint = "take the folder of stubs out of LD_LIBRARY_PATH, or leave `device` out";
-            Fault::new(why, hint)
+            DriverFault::new(why, hint)
         }
         Code::CUDA_ERROR_NO_DEVICE => no_device(),
-        Code::CUDA_ERROR_NOT_INITIALIZED => Fault::Forked,
+        Code::CUDA_ERROR_NOT_INITIALIZED => DriverFault::Forked,
         _ => {
             let why = format!("{path}: cuInit returned {}", super::name_of(error));
-            Fault::new(why, "look at nvidia-smi")
+            DriverFault::new(why, "look at nvidia-smi")
         }
     }
 }

@@ -61,7 +61,7 @@ impl Cuda {
         // SAFETY: the driver allocated this many bytes, and this is their only user.
         unsafe { base.write_bytes(0, bytes) };
         let (context, state) = (Arc::clone(&context), Arc::clone(&self.state));
-        Ok(Box::new(Pinned { base: AtomicPtr::new(base.as_ptr()), bytes, context, state }))
+        Ok(Box::new(PinnedBytes { base: AtomicPtr::new(base.as_ptr()), bytes, context, state }))
     }
 
     pub(super) fn allocate(&self, bytes: usize) -> Result<Arc<dyn DeviceMemory>, Error> {
@@ -117,7 +117,7 @@ impl Cuda {
 }
 
 /// Page-locked memory of the driver, for all devices.
-struct Pinned {
+struct PinnedBytes {
     /// Only loaded. Atomic because a bare pointer can't be sent to another thread.
     base: AtomicPtr<u8>,
     bytes: usize,
@@ -125,7 +125,7 @@ struct Pinned {
     state: Arc<State>,
 }
 
-impl PageLocked for Pinned {
+impl PageLocked for PinnedBytes {
     fn bytes(&self) -> &[u8] {
         // SAFETY: this many bytes lie there until this is dropped, all of them initialised, and
         // only `bytes_mut` writes to them.
@@ -138,7 +138,7 @@ impl PageLocked for Pinned {
     }
 }
 
-impl Drop for Pinned {
+impl Drop for PinnedBytes {
     fn drop(&mut self) {
         free(&self.state, &self.context, || {
             // SAFETY: the driver allocated it, and no copy reads it: `Lot` holds what copies read.

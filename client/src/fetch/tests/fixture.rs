@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use larder_dataset::{
     ColumnSpec, Dtype, GroupSpec, Layout, Leaf, Manifest, ManifestBuilder, ObjectSpec, OriginUri,
-    Part, RegionPlan, RowLocator, RowSource, Rows, Scatter, Snapshot, Spans, TensorSpec,
+    RegionPart, RegionPlan, RowLocator, RowSource, Rows, Scatter, Snapshot, Spans, TensorSpec,
 };
 use larder_extent::{ExtentId, Filling, PagePreference, PartSpec, Region, Sealed};
 use larder_wire::data::RowRef;
@@ -128,10 +128,10 @@ impl Fixture {
             }
         };
         let regions: Vec<Region> = plan.regions.iter().map(region).collect();
-        let spec = |part: &Part| PartSpec { region: part.tensor, range: part.region.clone() };
+        let spec = |part: &RegionPart| PartSpec { region: part.tensor, range: part.region.clone() };
         let parts = plan.gets.iter().flat_map(|get| &get.parts).map(spec).collect();
         let id = ExtentId::from_bytes(*self.manifest.shard(shard).id.as_bytes());
-        let layout = larder_extent::Layout::new(&regions).unwrap();
+        let layout = larder_extent::ExtentLayout::new(&regions).unwrap();
         let filling = Filling::create(id, layout, parts, PagePreference::Small).unwrap();
         let mut first = 0;
         for get in &plan.gets {

@@ -15,7 +15,7 @@ use larder_extent::{Attached, Companion};
 use crate::{
     CopyStats, DeviceWay, Error, Pump, RowRef, Sources,
     deadline::CancelToken,
-    device::Source,
+    device::CopySource,
     fetch::Gathered,
     loader::{
         content::Samples,
@@ -29,7 +29,7 @@ const RUN_BYTES_MIN: u64 = 32 << 10;
 /// The direct columns of a batch.
 #[derive(Default)]
 pub(super) struct Direct {
-    sources: Vec<Source>,
+    sources: Vec<CopySource>,
     /// By column.
     columns: BTreeMap<usize, Vec<DirectRun>>,
 }
@@ -96,7 +96,7 @@ impl BatchFetcher {
                 columns.insert(column, runs);
             }
         }
-        let source = |(registration, extent)| Source::Extent { registration, extent };
+        let source = |(registration, extent)| CopySource::Extent { registration, extent };
         Ok(Direct { sources: extents.sources.into_iter().map(source).collect(), columns })
     }
 
@@ -219,7 +219,7 @@ impl Direct {
     }
 
     /// The extents, and the runs of each column.
-    pub(super) fn take(&mut self) -> (Vec<Source>, Vec<(usize, DirectRun)>) {
+    pub(super) fn take(&mut self) -> (Vec<CopySource>, Vec<(usize, DirectRun)>) {
         let columns = std::mem::take(&mut self.columns);
         let sources = match columns.is_empty() {
             true => Vec::new(),

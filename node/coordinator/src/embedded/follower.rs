@@ -28,10 +28,11 @@ use crate::message::{
     self, PersistedState, Promise, announcement_message, blob_field, blob_id, blob_ids, stored,
     stored_message,
 };
-use crate::peer::{Answered, Caller, Effect, Fault, LeaderAddress};
+use crate::peer::{Answered, CallFault, Caller, Effect, LeaderAddress};
 use crate::token::JoinToken;
 use crate::types::{
-    self, Announcement, BlobId, CoordinatorError, Replaced, Revision, Stored, View,
+    self, Announcement, BlobId, CoordinatorError, CoordinatorView, RecordAtRevision, Replaced,
+    Revision,
 };
 use crate::watch::Publisher;
 
@@ -91,7 +92,7 @@ impl Follower {
         self.connection.publisher.is_here()
     }
 
-    pub(super) async fn read(&self) -> Result<View, CoordinatorError> {
+    pub(super) async fn read(&self) -> Result<CoordinatorView, CoordinatorError> {
         let send = async |mut client: Client, request| client.read_cluster(request).await;
         let view = self.connection.call(Effect::Reads, ReadClusterRequest {}, send).await?;
         message::view(view).map_err(CoordinatorError::Away)
@@ -212,7 +213,7 @@ impl LeaderConnection {
     }
 
     /// Saves the place of the coordinator that a failed call named.
-    async fn learn(&self, fault: Fault) -> CoordinatorError {
+    async fn learn(&self, fault: CallFault) -> CoordinatorError {
         if let Some(place) = fault.elsewhere
             && let Err(why) = self.remember(place).await
         {
@@ -285,7 +286,7 @@ impl LeaderConnection {
         theirs: u32,
         mut views: Streaming<ClusterView>,
     ) -> (CoordinatorError, bool) {
-        let mut view = View::default();
+        let mut view = CoordinatorView::default();
         let mut heard = false;
         loop {
             let next = tokio::time::timeout(limits::COORDINATOR_RETRY_MAX, views.message()).await;
@@ -306,7 +307,7 @@ impl LeaderConnection {
         &self,
         place: &str,
         theirs: u32,
-        view: &mut View,
+        view: &mut CoordinatorView,
         next: Result<Option<ClusterView>, tonic::Status>,
     ) -> Result<bool, CoordinatorError> {
         let next = next.map_err(|status| crate::peer::outcome(place, &status, Effect::Reads))?;
@@ -317,7 +318,12 @@ impl LeaderConnection {
 
     /// Publishes a coordinator's state, unless its generation is over. The lock keeps a promise
     /// from coming in between: it would report an older state than this node has published.
-    fn publish(&self, place: &str, theirs: u32, view: &View) -> Result<(), CoordinatorError> {
+    fn publish(
+        &self,
+        place: &str,
+        theirs: u32,
+        view: &CoordinatorView,
+    ) -> Result<(), CoordinatorError> {
         let kept = self.durable.kept();
         check(&kept, place, theirs)?;
         self.publisher.here(view.clone());
@@ -364,7 +370,7 @@ impl LeaderConnection {
     }
 
     /// Copies a record with all its blobs. Replaces the old copy once the new one is whole.
-    async fn copy_record(&self, record: &Stored) -> Result<(), CoordinatorError> {
+    async fn copy_record(&self, record: &RecordAtRevision) -> Result<(), CoordinatorError> {
         for id in &record.blobs {
             if self.copy_of(*id).await?.is_some() {
                 continue;
@@ -421,7 +427,7 @@ fn bound(promise: &Promise) -> CoordinatorError {
 }
 
 /// Replaces the parts of a view that a message contains.
-fn merge(view: &mut View, next: ClusterView) -> Result<(), Error> {
+fn merge(view: &mut CoordinatorView, next: ClusterView) -> Result<(), Error> {
     if let Some(record) = next.record {
         view.record = Some(stored(record)?);
     }

@@ -19,7 +19,8 @@ use super::leases::Leases;
 use crate::message::{PersistedState, announcement_message, blob_field, blob_ids, stored};
 use crate::now;
 use crate::types::{
-    self, Announcement, BlobId, CoordinatorError, Replaced, Revision, View, no_room_for_blobs,
+    self, Announcement, BlobId, CoordinatorError, CoordinatorView, Replaced, Revision,
+    no_room_for_blobs,
 };
 use crate::watch::Publisher;
 
@@ -61,7 +62,7 @@ impl Leader {
         &self.ended
     }
 
-    pub(super) fn read(&self) -> Result<View, CoordinatorError> {
+    pub(super) fn read(&self) -> Result<CoordinatorView, CoordinatorError> {
         self.core.durable.check()?;
         self.core.check(&self.core.durable.kept())?;
         self.core.durable.kept().view().map_err(CoordinatorError::Refused)

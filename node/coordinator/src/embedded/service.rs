@@ -38,7 +38,7 @@ use crate::message::{
     view_message,
 };
 use crate::peer::{self, Assembly, LeaderAddress};
-use crate::types::{CoordinatorError, Replaced, Revision, View};
+use crate::types::{CoordinatorError, CoordinatorView, Replaced, Revision};
 use crate::watch::Watch;
 
 /// Serves a coordinator to the other nodes of its cluster.
@@ -336,7 +336,7 @@ fn views(
     ended: CancellationToken,
     place: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<ClusterView, Status>> {
-    let told: Option<Arc<View>> = None;
+    let told: Option<Arc<CoordinatorView>> = None;
     stream::unfold((watch, told, place), move |(mut watch, told, place)| {
         let ended = ended.clone();
         async move {
@@ -352,7 +352,7 @@ fn views(
 }
 
 /// Returns the parts of a view that were not sent yet.
-fn news(told: Option<&View>, view: &View) -> ClusterView {
+fn news(told: Option<&CoordinatorView>, view: &CoordinatorView) -> ClusterView {
     let record = view.record.as_ref();
     let known = told.and_then(|told| told.record.as_ref()).map(|known| known.revision);
     let record = record.filter(|record| Some(record.revision) != known).map(stored_message);

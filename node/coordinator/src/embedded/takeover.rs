@@ -56,7 +56,7 @@ use crate::types::{CoordinatorError, Revision};
 
 /// A node of the cluster, as named by an operator or the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
+pub struct ClusterPeer {
     /// Its name.
     pub node_id: String,
     /// Its control port: `http://host:port`.
@@ -85,7 +85,7 @@ impl EmbeddedCoordinator {
     /// promises.
     pub async fn take_over(
         self: &Arc<Self>,
-        nodes: &[Peer],
+        nodes: &[ClusterPeer],
         lost: &[String],
     ) -> Result<Takeover, Error> {
         let (coordinator, nodes, lost) = (Arc::clone(self), nodes.to_vec(), lost.to_vec());
@@ -96,12 +96,12 @@ impl EmbeddedCoordinator {
 
     /// Follows the coordinator that took over while this one was down, if another node knows it.
     /// Asks the other nodes once, all at once.
-    pub async fn yield_to_successor(self: &Arc<Self>, nodes: &[Peer]) {
+    pub async fn yield_to_successor(self: &Arc<Self>, nodes: &[ClusterPeer]) {
         if !self.serves() {
             return;
         }
         let known = self.generation();
-        let ask = async |peer: &Peer| {
+        let ask = async |peer: &ClusterPeer| {
             let caller = Caller::new(&peer.address, &self.options.token).ok()?;
             let asked = timeout(limits::OWNER_SILENT_TIMEOUT, caller.locate(known)).await;
             asked.ok()?.ok().map(|(theirs, _)| theirs)
@@ -117,7 +117,11 @@ impl EmbeddedCoordinator {
         }
     }
 
-    async fn take_over_now(&self, nodes: &[Peer], lost: &[String]) -> Result<Takeover, Error> {
+    async fn take_over_now(
+        &self,
+        nodes: &[ClusterPeer],
+        lost: &[String],
+    ) -> Result<Takeover, Error> {
         let _changing = self.changing.lock().await;
         let kept = self.durable.kept().clone();
         if kept.coordinates {
@@ -156,7 +160,7 @@ impl EmbeddedCoordinator {
     /// Collects the promises of all others, and begins the generation.
     async fn win(
         &self,
-        others: &[(Peer, Caller)],
+        others: &[(ClusterPeer, Caller)],
         kept: &PersistedState,
         generation: u32,
         lost: &[String],
@@ -200,10 +204,10 @@ impl EmbeddedCoordinator {
     /// Returns the nodes that must agree.
     fn others(
         &self,
-        nodes: &[Peer],
+        nodes: &[ClusterPeer],
         lost: &[String],
         kept: &PersistedState,
-    ) -> Result<Vec<(Peer, Caller)>, Error> {
+    ) -> Result<Vec<(ClusterPeer, Caller)>, Error> {
         let others = nodes.iter().filter(|peer| {
             peer.node_id != self.options.node_id
                 && !lost.contains(&peer.node_id)
@@ -255,7 +259,7 @@ impl EmbeddedCoordinator {
 
     async fn have_promised(
         &self,
-        peer: &Peer,
+        peer: &ClusterPeer,
         caller: &Caller,
         generation: u32,
     ) -> Result<LocateResponse, Error> {
@@ -308,7 +312,7 @@ impl EmbeddedCoordinator {
     }
 
     /// Tells the other nodes. Returns those that did not hear it.
-    async fn tell(&self, others: &[(Peer, Caller)], generation: u32) -> Vec<String> {
+    async fn tell(&self, others: &[(ClusterPeer, Caller)], generation: u32) -> Vec<String> {
         let mut untold = Vec::new();
         for (peer, caller) in others {
             if let Err(why) = follow_me(caller, generation, &self.options.address).await {
@@ -320,7 +324,11 @@ impl EmbeddedCoordinator {
     }
 }
 
-async fn ask(peer: &Peer, caller: &Caller, generation: u32) -> Result<LocateResponse, Error> {
+async fn ask(
+    peer: &ClusterPeer,
+    caller: &Caller,
+    generation: u32,
+) -> Result<LocateResponse, Error> {
     let answered = caller.locate(generation).await;
     answered.map(|(answer, _)| answer).map_err(|fault| {
         let id = &peer.node_id;
@@ -329,7 +337,11 @@ async fn ask(peer: &Peer, caller: &Caller, generation: u32) -> Result<LocateResp
 }
 
 /// Checks whether another node's state allows a takeover with this copy.
-fn may_go_on(peer: &Peer, theirs: &LocateResponse, kept: &PersistedState) -> Result<(), Error> {
+fn may_go_on(
+    peer: &ClusterPeer,
+    theirs: &LocateResponse,
+    kept: &PersistedState,
+) -> Result<(), Error> {
     let id = &peer.node_id;
     if theirs.generation > kept.generation {
         let place = &theirs.coordinator;

@@ -21,7 +21,7 @@ use super::wire::{
 use super::{Store, announce, decode_record};
 use crate::jittered;
 use crate::peer::{Effect, outcome};
-use crate::types::{CoordinatorError, View};
+use crate::types::{CoordinatorError, CoordinatorView};
 use crate::watch::Publisher;
 
 /// How often etcd is asked for its progress.
@@ -141,7 +141,11 @@ fn failed(store: &Store, status: &Status) -> CoordinatorError {
     outcome(address, status, Effect::Reads)
 }
 
-fn apply(store: &Store, view: &mut View, answer: &WatchResponse) -> Result<(), CoordinatorError> {
+fn apply(
+    store: &Store,
+    view: &mut CoordinatorView,
+    answer: &WatchResponse,
+) -> Result<(), CoordinatorError> {
     if answer.events.is_empty() {
         return Ok(());
     }
@@ -158,7 +162,7 @@ fn apply(store: &Store, view: &mut View, answer: &WatchResponse) -> Result<(), C
 
 fn apply_one(
     store: &Store,
-    view: &mut View,
+    view: &mut CoordinatorView,
     entry: &KeyValue,
     gone: bool,
 ) -> Result<(), CoordinatorError> {

@@ -199,7 +199,7 @@ async fn watch_shows_the_latest_state(setting: Setting) {
     for record in ["two", "three", "four"] {
         write(&client, record).await;
     }
-    let shows = |view: &super::super::View| {
+    let shows = |view: &super::super::CoordinatorView| {
         view.record.as_ref().is_some_and(|stored| stored.record == "four")
     };
     until_shown("the last record", &mut early, shows).await;

@@ -9,11 +9,11 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::super::message::Promise;
-use super::super::types::{Stored, View};
+use super::super::types::{CoordinatorView, RecordAtRevision};
 use super::process::Server;
 use super::settings::{Served, until_copied};
 use super::{announcement, digits, number, until, until_here};
-use crate::{Coordinator, CoordinatorError, Peer, Replaced, Revision};
+use crate::{ClusterPeer, Coordinator, CoordinatorError, Replaced, Revision};
 
 /// Three nodes, of which `a` coordinates.
 struct ThreeNodes {
@@ -35,9 +35,9 @@ impl ThreeNodes {
         Self { a, b, c, home }
     }
 
-    fn nodes(&self) -> Vec<Peer> {
+    fn nodes(&self) -> Vec<ClusterPeer> {
         let served = [("a", &self.a), ("b", &self.b), ("c", &self.c)];
-        let peer = |(id, served): (&str, &Served)| Peer {
+        let peer = |(id, served): (&str, &Served)| ClusterPeer {
             node_id: id.to_owned(),
             address: served.address.clone(),
         };
@@ -290,9 +290,9 @@ async fn seen_record_newer_than_the_copy_blocks_a_takeover() {
     until_away(&c).await;
     // As if the blobs of one more record were missing at the end.
     let newer = Revision(copied.0 + 1);
-    let record = Some(Stored { revision: newer, record: digits(2), blobs: vec![] });
+    let record = Some(RecordAtRevision { revision: newer, record: digits(2), blobs: vec![] });
     let seen = b.coordinator.publisher.successor();
-    seen.here(View { record, ..View::default() });
+    seen.here(CoordinatorView { record, ..CoordinatorView::default() });
     seen.away("and then it was gone");
     let why = b.coordinator.take_over(&nodes, &[]).await.unwrap_err();
     assert!(why.message().contains("whole copy"), "{why}");

@@ -11,7 +11,7 @@ use crate::{
     BlobId, PlanBlobs, Revision,
     id::Shard,
     plan::{Edit, Task},
-    record::Dataset,
+    record::DatasetRecord,
 };
 
 /// Ties an answer to its question. Unique within one start of an agent.
@@ -20,7 +20,7 @@ pub struct Ticket(pub u64);
 
 /// The record as the coordinator stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredRecord {
     /// The write that it comes from.
     pub revision: Revision,
     /// The record.
@@ -43,18 +43,18 @@ pub enum Event {
     /// Time passed; nothing else happened. Comes about every second.
     Tick,
     /// The record changed. This is the newest one that the watch has seen.
-    Record(Stored),
+    Record(StoredRecord),
     /// The set of announcements changed.
     Alive(Alive),
     /// The answer to [`Effect::Refresh`]: the state at some moment after the question. It has no
     /// record when there is none yet. None when the coordinator did not answer.
-    Refreshed(Ticket, Option<(Option<Stored>, Alive)>),
+    Refreshed(Ticket, Option<(Option<StoredRecord>, Alive)>),
     /// The coordinator does not answer.
     Away,
     /// The coordinator answers again.
     Back,
     /// The outcome of an [`Effect::Propose`].
-    Proposed(Ticket, Outcome),
+    Proposed(Ticket, ProposalOutcome),
     /// The answer to [`Effect::Plan`].
     Planned(Ticket, Result<PlanBlobs, String>),
     /// The answer to [`Effect::Fetch`]; no bytes when the blob could not be read now.
@@ -71,18 +71,18 @@ pub enum Event {
     /// An operator sends a command. The answer is an [`Effect::Reply`] with the same ticket.
     Command(Ticket, Command),
     /// A dataset was opened here.
-    Opened(Dataset),
+    Opened(DatasetRecord),
     /// The node is about to end.
     Stop,
 }
 
 /// The outcome of a proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ProposalOutcome {
     /// It was written: the record has this revision now.
     Done(Revision),
     /// The record had changed before. This is the current one.
-    Moved(Option<Stored>),
+    Moved(Option<StoredRecord>),
     /// No answer came. It may be written already, be written later, or never.
     Unknown,
     /// The coordinator refuses it for a reason that will not pass.

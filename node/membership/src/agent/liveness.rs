@@ -16,7 +16,7 @@ use crate::{Announcement, Now, Record, Timing, record::Entry};
 
 /// The announcements of one node.
 #[derive(Debug, Clone)]
-struct Peer {
+struct PeerAnnouncements {
     /// Its latest announcement.
     said: Announcement,
     here: bool,
@@ -38,7 +38,7 @@ pub(super) struct Liveness {
     watching_since: Option<Now>,
     /// When the question was asked that was answered last: absences are certain up to here.
     asked: Now,
-    peers: BTreeMap<String, Peer>,
+    peers: BTreeMap<String, PeerAnnouncements>,
     /// Nodes that the record knows, and since when they are looked for.
     expected: BTreeMap<String, Now>,
     /// Members that left the ring because they were dead: when, and their weight.
@@ -81,7 +81,8 @@ impl Liveness {
             match self.peers.get_mut(id) {
                 Some(peer) => peer.hear(now, said),
                 None => {
-                    let peer = Peer { said, here: true, since: now, losses: VecDeque::new() };
+                    let peer =
+                        PeerAnnouncements { said, here: true, since: now, losses: VecDeque::new() };
                     self.peers.insert(id.to_owned(), peer);
                 }
             }
@@ -221,7 +222,7 @@ impl Liveness {
     }
 }
 
-impl Peer {
+impl PeerAnnouncements {
     fn hear(&mut self, now: Now, said: Announcement) {
         if !self.here {
             (self.here, self.since) = (true, now);

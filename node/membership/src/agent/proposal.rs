@@ -1,7 +1,7 @@
 //! The one write that an agent has under way, from its intent to the coordinator's answer.
 
 use super::{
-    Agent, Answer, Command, Effect, Outcome, Steer, Ticket,
+    Agent, Answer, Command, Effect, ProposalOutcome, Steer, Ticket,
     intent::{Action, Intent},
     rules::{Rule, Rules},
 };
@@ -175,13 +175,18 @@ impl<R: Rules> Agent<R> {
     }
 
     /// Handles the coordinator's answer.
-    pub(super) fn proposed(&mut self, ticket: Ticket, outcome: Outcome, out: &mut Vec<Effect>) {
+    pub(super) fn proposed(
+        &mut self,
+        ticket: Ticket,
+        outcome: ProposalOutcome,
+        out: &mut Vec<Effect>,
+    ) {
         let Some(mut proposal) = self.proposal.take_if(|proposal| proposal.ticket == ticket) else {
             return;
         };
         match outcome {
-            Outcome::Done(revision) => self.done(proposal, revision, out),
-            Outcome::Moved(stored) => {
+            ProposalOutcome::Done(revision) => self.done(proposal, revision, out),
+            ProposalOutcome::Moved(stored) => {
                 if let Some(stored) = stored {
                     self.see(&stored, out);
                 }
@@ -192,12 +197,12 @@ impl<R: Rules> Agent<R> {
                 }
                 self.again(proposal.intent);
             }
-            Outcome::Unknown if self.rules.broken(Rule::UnknownIsReadAgain) => {
+            ProposalOutcome::Unknown if self.rules.broken(Rule::UnknownIsReadAgain) => {
                 let guess = proposal.proposed.as_mut().and_then(|(expected, _)| *expected);
                 self.done(proposal, Revision(guess.map_or(1, |revision| revision.0 + 1)), out);
             }
-            Outcome::Unknown => self.unknown(proposal),
-            Outcome::Refused(why) => self.refuse(proposal.intent, &why, out),
+            ProposalOutcome::Unknown => self.unknown(proposal),
+            ProposalOutcome::Refused(why) => self.refuse(proposal.intent, &why, out),
         }
     }
 

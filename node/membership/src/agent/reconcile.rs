@@ -8,7 +8,7 @@ use super::{
     Agent, Bootstrap, Effect,
     intent::{Action, Intent, task},
     rules::{Rule, Rules},
-    view::View,
+    view::RecordView,
 };
 use crate::{
     Now, Record,
@@ -24,7 +24,7 @@ impl<R: Rules> Agent<R> {
             return;
         }
         let me = &self.me.member;
-        let Some(View { record, .. }) = &self.view else {
+        let Some(RecordView { record, .. }) = &self.view else {
             if self.link.no_record()
                 && let Some(Bootstrap { cluster, replicas }) = self.me.founds
             {
@@ -62,7 +62,7 @@ impl<R: Rules> Agent<R> {
     /// delay no other write.
     fn tell_opened(&mut self, out: &mut Vec<Effect>) {
         if !self.opened.is_empty()
-            && let Some(View { record, .. }) = &self.view
+            && let Some(RecordView { record, .. }) = &self.view
             && let Ok(audit) = record.opened(&self.opened)
         {
             self.propose(Intent::Opened, audit, Vec::new(), out);
@@ -137,7 +137,7 @@ impl<R: Rules> Agent<R> {
     }
 
     pub(super) fn find_action(&self) -> Option<Action> {
-        let View { record, .. } = self.view.as_ref()?;
+        let RecordView { record, .. } = self.view.as_ref()?;
         let lost = self.lost(record);
         if !lost.is_empty() {
             return Some(Action::Lose(lost));
@@ -329,7 +329,7 @@ impl<R: Rules> Agent<R> {
     /// has received announcements.
     fn look_at_brake(&mut self, out: &mut Vec<Effect>) {
         let now = self.now;
-        let Some(View { record, .. }) = &self.view else {
+        let Some(RecordView { record, .. }) = &self.view else {
             return;
         };
         self.liveness.tidy(now, record);
@@ -358,7 +358,7 @@ impl<R: Rules> Agent<R> {
 
     /// Lets the coordinator delete blobs that the record does not name, once no step is due.
     fn sweep(&mut self, out: &mut Vec<Effect>) {
-        let Some(View { record, revision, .. }) = &self.view else {
+        let Some(RecordView { record, revision, .. }) = &self.view else {
             return;
         };
         let keep = record.blobs();

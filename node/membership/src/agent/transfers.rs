@@ -24,7 +24,7 @@ use crate::{BlobId, Now, RingPlan, Timing};
 pub(super) struct Work {
     pub(super) id: BlobId,
     pub(super) plan: RingPlan,
-    steps: Vec<Step>,
+    steps: Vec<TransferStep>,
     by_shard: Arc<BTreeMap<Shard, usize>>,
     /// Steps not begun: in the order of the plan until the sources tell their last uses.
     waiting: VecDeque<usize>,
@@ -38,7 +38,7 @@ pub(super) struct Work {
 }
 
 #[derive(Debug, Clone)]
-struct Step {
+struct TransferStep {
     shard: Shard,
     bytes: u64,
     from: String,
@@ -60,9 +60,9 @@ impl Work {
         let pulled = plan.moves_to(me).filter_map(|step| {
             let shard = Shard { snapshot: step.snapshot, shard: step.shard };
             let from = plan.name(step.from?).to_owned();
-            Some(Step { shard, bytes: step.bytes, from, tries: 0, state: StepState::Open })
+            Some(TransferStep { shard, bytes: step.bytes, from, tries: 0, state: StepState::Open })
         });
-        let steps: Vec<Step> = pulled.collect();
+        let steps: Vec<TransferStep> = pulled.collect();
         let by_shard = steps.iter().enumerate().map(|(i, step)| (step.shard, i));
         let by_shard = Arc::new(by_shard.collect());
         let (open, waiting) = (steps.len(), (0..steps.len()).collect());
@@ -73,7 +73,8 @@ impl Work {
     /// Returns the sources of the steps not begun, each with its snapshots.
     fn givers(&self) -> BTreeMap<String, BTreeSet<SnapshotId>> {
         let mut givers = BTreeMap::<String, BTreeSet<SnapshotId>>::new();
-        for Step { shard, from, .. } in self.waiting.iter().map(|&index| &self.steps[index]) {
+        for TransferStep { shard, from, .. } in self.waiting.iter().map(|&index| &self.steps[index])
+        {
             if let Some(snapshots) = givers.get_mut(from) {
                 snapshots.insert(shard.snapshot);
             } else {
@@ -164,7 +165,7 @@ impl Work {
 
 /// The progress of a plan at one node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct PlanProgress {
     /// Shards that are neither verified nor gaps.
     pub shards_left: u64,
     /// All shards that the plan moves here.
@@ -297,7 +298,7 @@ impl ShardTransfers {
                 && rules.holds(Rule::PullWithinRate, now >= free_at(self.paced, rate))
                 && let Some(index) = work.next(now)
             {
-                let Step { shard, bytes, from, .. } = work.steps[index].clone();
+                let TransferStep { shard, bytes, from, .. } = work.steps[index].clone();
                 if self.pulling.contains_key(&shard) {
                     // Another plan already pulls it; look again when that pull may have ended.
                     work.again.push((now + self.timing.pull_wait_min, index));
@@ -349,10 +350,10 @@ impl ShardTransfers {
     }
 
     /// Returns the progress of a plan that is here.
-    pub(super) fn progress(&self, plan: BlobId) -> Option<Progress> {
+    pub(super) fn progress(&self, plan: BlobId) -> Option<PlanProgress> {
         let work = self.work(plan)?;
         let open = work.steps.iter().filter(|step| step.state == StepState::Open);
-        Some(Progress {
+        Some(PlanProgress {
             shards_left: work.open as u64,
             shards: work.steps.len() as u64,
             bytes_left: open.map(|step| step.bytes).sum(),

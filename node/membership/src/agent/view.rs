@@ -2,7 +2,7 @@
 //! coordinator answers.
 
 use super::{
-    Agent, Alive, Effect, RingOf, Stored, Ticket,
+    Agent, Alive, Effect, RingOf, StoredRecord, Ticket,
     rules::{Rule, Rules},
 };
 use crate::{
@@ -17,14 +17,14 @@ const OLDER_ANSWERS_MAX: u32 = 3;
 
 /// The newest record that this agent saw.
 #[derive(Debug, Clone)]
-pub(super) struct View {
+pub(super) struct RecordView {
     pub(super) revision: Revision,
     pub(super) record: Record,
     /// Each node of the record: its state, and since when this agent knows of it.
     pub(super) states: Vec<(String, State, Now)>,
 }
 
-impl View {
+impl RecordView {
     /// Returns since when this agent knows the node to be in its state.
     pub(super) fn since(&self, id: &str) -> Option<Now> {
         self.states.iter().find(|(known, ..)| known == id).map(|(.., since)| *since)
@@ -167,7 +167,7 @@ pub(super) fn rings(record: &Record, rules: &impl Rules) -> (RingOf, Option<Ring
 
 impl<R: Rules> Agent<R> {
     /// Handles a record from the coordinator, old or new.
-    pub(super) fn see(&mut self, stored: &Stored, out: &mut Vec<Effect>) {
+    pub(super) fn see(&mut self, stored: &StoredRecord, out: &mut Vec<Effect>) {
         if self.is_of_another_cluster(stored, out) {
             return;
         }
@@ -181,8 +181,8 @@ impl<R: Rules> Agent<R> {
     }
 
     /// Whether the record belongs to another cluster. If so, alarms operators.
-    fn is_of_another_cluster(&self, stored: &Stored, out: &mut Vec<Effect>) -> bool {
-        let (Some(View { record, .. }), Some(cluster)) =
+    fn is_of_another_cluster(&self, stored: &StoredRecord, out: &mut Vec<Effect>) -> bool {
+        let (Some(RecordView { record, .. }), Some(cluster)) =
             (&self.view, Record::cluster_of(&stored.bytes))
         else {
             return false;
@@ -232,7 +232,7 @@ impl<R: Rules> Agent<R> {
         let plans: Vec<_> = [record.settling, change].into_iter().flatten().collect();
         self.transfers.want(&plans, self.now);
         self.opened.retain(|dataset| record.dataset(dataset.snapshot).is_none());
-        self.view = Some(View { revision, record, states });
+        self.view = Some(RecordView { revision, record, states });
     }
 
     fn note_departures(&mut self, record: &Record) {
@@ -256,13 +256,13 @@ impl<R: Rules> Agent<R> {
     pub(super) fn refreshed(
         &mut self,
         ticket: Ticket,
-        answer: Option<(Option<Stored>, Alive)>,
+        answer: Option<(Option<StoredRecord>, Alive)>,
         out: &mut Vec<Effect>,
     ) {
         let Some((_, asked)) = self.link.asked.take_if(|(expected, _)| *expected == ticket) else {
             return;
         };
-        let strange = |stored: &Stored, out: &mut _| self.is_of_another_cluster(stored, out);
+        let strange = |stored: &StoredRecord, out: &mut _| self.is_of_another_cluster(stored, out);
         let ours = answer.filter(|(stored, _)| !stored.as_ref().is_some_and(|it| strange(it, out)));
         let Some((stored, alive)) = ours else {
             return self.link.fail(self.now);
@@ -303,7 +303,7 @@ impl<R: Rules> Agent<R> {
 
     /// Whether the view was the newest record within `drop_freshness`.
     pub(super) fn fresh(&self) -> bool {
-        let newest = |view: &View| self.link.fresh(self.now, view.revision);
+        let newest = |view: &RecordView| self.link.fresh(self.now, view.revision);
         !self.link.away && self.view.as_ref().is_some_and(newest)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use larder_base::{codec, limits};
 
-use super::{Dataset, Record};
+use super::{DatasetRecord, Record};
 use crate::{Malformed, plan::Edit, record::step::Refused};
 
 const WHAT: &str = "the record";
@@ -47,7 +47,7 @@ impl Record {
     }
 }
 
-impl Dataset {
+impl DatasetRecord {
     /// Returns its length in an encoded record.
     pub(super) fn encoded_bytes(&self) -> usize {
         const ID: usize = 2 + 32;

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use larder_base::{Bytes, Counted, Member, Scheme, limits};
 
-use super::{Change, Dataset, Entry, Past, Previous, Record, State, Terms};
+use super::{Change, DatasetRecord, Entry, Past, Previous, Record, State, Terms};
 use crate::{
     BlobId,
     plan::{Edit, RingPlan, edited, edits_between},
@@ -355,7 +355,7 @@ impl Record {
     ///
     /// # Errors
     /// [`Refused`] when there is no room for any of them.
-    pub fn opened(&self, datasets: &[Dataset]) -> Step {
+    pub fn opened(&self, datasets: &[DatasetRecord]) -> Step {
         let mut shelf = Shelf::new(&self.datasets, self.is_at_rest());
         for dataset in datasets {
             shelf.add(dataset);
@@ -524,8 +524,8 @@ impl Record {
 /// The record's room for datasets.
 struct Shelf<'a> {
     /// The datasets from before, the longest open first.
-    known: VecDeque<&'a Dataset>,
-    added: Vec<&'a Dataset>,
+    known: VecDeque<&'a DatasetRecord>,
+    added: Vec<&'a DatasetRecord>,
     /// The bytes of all, and of those added.
     bytes: usize,
     bytes_added: usize,
@@ -534,13 +534,13 @@ struct Shelf<'a> {
 }
 
 impl<'a> Shelf<'a> {
-    fn new(known: &'a [Dataset], forgets: bool) -> Self {
-        let bytes = known.iter().map(Dataset::encoded_bytes).sum();
+    fn new(known: &'a [DatasetRecord], forgets: bool) -> Self {
+        let bytes = known.iter().map(DatasetRecord::encoded_bytes).sum();
         let known = known.iter().collect();
         Self { known, added: Vec::new(), bytes, bytes_added: 0, forgets, forgotten: 0 }
     }
 
-    fn add(&mut self, dataset: &'a Dataset) {
+    fn add(&mut self, dataset: &'a DatasetRecord) {
         let mut all = self.known.iter().chain(&self.added);
         if all.any(|other| other.snapshot == dataset.snapshot) {
             return;
@@ -565,7 +565,7 @@ impl<'a> Shelf<'a> {
 
     fn forget_oldest(&mut self) {
         let oldest = self.known.pop_front();
-        self.bytes -= oldest.map_or(0, Dataset::encoded_bytes);
+        self.bytes -= oldest.map_or(0, DatasetRecord::encoded_bytes);
         self.forgotten += 1;
     }
 }

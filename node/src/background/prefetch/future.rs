@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use larder_base::{ShardId, SnapshotId, limits};
 use larder_foresight::{Evidence, InMemory, Looked, Otherwise, Outlook, OwnShard, Reads};
-use larder_store::Held;
+use larder_store::HeldShard;
 
 use crate::cache::{Inventory, extent_bytes};
 use crate::catalog::Catalog;
@@ -132,7 +132,7 @@ impl Owned {
 /// Describes a shard in memory. A replica of planned data that another node owns is spare, unless
 /// it may have come for the next ring.
 fn in_memory(
-    held: &Held<ShardId>,
+    held: &HeldShard<ShardId>,
     planned: &[Arc<Dataset>],
     is_changing: bool,
 ) -> InMemory<ShardId> {
@@ -142,6 +142,6 @@ fn in_memory(
         false if !is_changing && !held.is_filling && is_planned() => Otherwise::IsSpare,
         false => Otherwise::Stays,
     };
-    let Held { id, bytes, is_leased, last_used, .. } = *held;
+    let HeldShard { id, bytes, is_leased, last_used, .. } = *held;
     InMemory { id, bytes, is_mapped: is_leased, last_used, otherwise }
 }

@@ -61,7 +61,7 @@ impl From<Error> for Missed {
 
 /// A socket after its HELLO.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct PeerConnection {
     stream: TcpStream,
     /// How long the peer may stay silent before it answers. It gives only shards in its memory.
     pub(super) patience: Duration,
@@ -72,7 +72,7 @@ pub(super) struct Connection {
     piece: Vec<u8>,
 }
 
-impl Connection {
+impl PeerConnection {
     /// Connects to `address` as node `own_id`. Returns the answer of the node there as well.
     pub(super) async fn open(
         address: &str,

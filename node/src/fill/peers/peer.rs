@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::{task, time};
 use tonic::transport::{Channel, Endpoint};
 
-use super::connection::{Connection, Missed};
+use super::connection::{Missed, PeerConnection};
 use crate::clock;
 use crate::fill::ByteSink;
 
@@ -34,7 +34,7 @@ pub(crate) struct Peer {
 #[derive(Debug, Default)]
 struct State {
     access: Option<Access>,
-    idle: Vec<Connection>,
+    idle: Vec<PeerConnection>,
     /// The peer is not asked before this.
     away_until: Option<Instant>,
 }
@@ -129,7 +129,7 @@ impl Peer {
 
     async fn read_over(
         &self,
-        mut connection: Connection,
+        mut connection: PeerConnection,
         wanted: &ReadPart,
         target: &mut impl ByteSink,
     ) -> Result<Part, Missed> {
@@ -210,7 +210,7 @@ impl Peer {
     }
 
     /// Asks for its data address and a ticket, and connects.
-    async fn meet(&self, patience: Duration) -> Result<Connection, Missed> {
+    async fn meet(&self, patience: Duration) -> Result<PeerConnection, Missed> {
         let request = IntroduceRequest { node_id: self.own_id.clone() };
         let mut client = self.call().await?;
         let met = time::timeout(patience, client.introduce(request)).await;
@@ -228,9 +228,9 @@ impl Peer {
         Ok(connection)
     }
 
-    async fn connect(&self, access: &Access, patience: Duration) -> Result<Connection, Missed> {
+    async fn connect(&self, access: &Access, patience: Duration) -> Result<PeerConnection, Missed> {
         let (connection, ok) =
-            Connection::open(&access.address, access.ticket, &self.own_id, patience).await?;
+            PeerConnection::open(&access.address, access.ticket, &self.own_id, patience).await?;
         if ok.node_id == self.id {
             return Ok(connection);
         }

@@ -14,7 +14,7 @@ use larder_wire::data::{
 };
 
 use super::*;
-use crate::cache::Found;
+use crate::cache::FoundShard;
 use crate::cache::Priority;
 use crate::cache::Waited;
 use crate::fill::Piece;
@@ -147,7 +147,7 @@ fn fill_at(priority: Priority, way: Way) -> Filled {
     let before = fixture.counters.origin_bytes.get();
     fixture.start_workers_among(&[("n2", address)]);
     let found = fixture.cache.find(&fixture.dataset, &[0], priority).pop();
-    let Some(Found::InFlight(flight)) = found else { panic!("it is here already") };
+    let Some(FoundShard::InFlight(flight)) = found else { panic!("it is here already") };
     let Waited::Sealed(sealed) = flight.wait_for_all(limits::FILL_DEADLINE) else {
         panic!("it did not come")
     };
@@ -234,7 +234,7 @@ fn bytes_of_a_peer_are_read_only_after_verification() {
     let stocked = CacheFixture::new(&folder, 64 << 20);
     let (peer, address) = FakePeer::start(Way::Damaged, vec![stocked.get(0).unwrap()]);
     let fixture = CacheFixture::unmanned(&folder, 64 << 20);
-    let Found::InFlight(flight) = fixture.find(0) else { panic!("it is here already") };
+    let FoundShard::InFlight(flight) = fixture.find(0) else { panic!("it is here already") };
     fixture.start_workers_among(&[("n2", address)]);
     let Waited::Sealed(sealed) = flight.wait(0, &(0..8), limits::FILL_DEADLINE) else {
         panic!("bytes of a damaged peer were to be read")

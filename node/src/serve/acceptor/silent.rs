@@ -44,7 +44,7 @@ struct Waiting {
 
 /// What a look found.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct Look {
     pub(super) stops: bool,
     pub(super) can_accept: bool,
     /// Connections whose first frame is complete, or can't become a HELLO.
@@ -93,7 +93,7 @@ impl Silent {
     }
 
     /// Waits until something happens. Drops connections that are gone or take too long.
-    pub(super) fn look(&mut self) -> io::Result<Seen> {
+    pub(super) fn look(&mut self) -> io::Result<Look> {
         let mut events = [EpollEvent::empty(); EVENTS_MAX];
         let timeout =
             EpollTimeout::try_from(limits::KEEPALIVE_INTERVAL).unwrap_or(EpollTimeout::NONE);
@@ -102,7 +102,7 @@ impl Silent {
             Err(Errno::EINTR) => 0,
             Err(errno) => return Err(errno.into()),
         };
-        let mut seen = Seen::default();
+        let mut seen = Look::default();
         for event in &events[..count] {
             match event.data() {
                 LISTENER => seen.can_accept = true,

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use futures_util::Stream;
 use larder_base::{Error, ErrorKind, limits};
-use larder_coordinator::Peer;
+use larder_coordinator::ClusterPeer;
 use larder_membership::Record;
 use larder_membership::agent::{Answer as Done, Command};
 use larder_membership::plan::PlanBlobs;
@@ -225,12 +225,12 @@ impl Admin {
         let seat = self.cluster()?.seat().ok_or_else(|| {
             refused("the record of this cluster is kept by etcd: repair etcd, nothing is to be taken over here")
         })?;
-        let peer = |node: &larder_membership::record::Entry| Peer {
+        let peer = |node: &larder_membership::record::Entry| ClusterPeer {
             node_id: node.member.id.clone(),
             address: node.member.control.clone(),
         };
         let record = record(&standing)?;
-        let nodes: Vec<Peer> = record.members.iter().map(peer).collect();
+        let nodes: Vec<ClusterPeer> = record.members.iter().map(peer).collect();
         // A drained coordinator is no longer in the record, and may be named all the same.
         let place = seat.located().coordinator;
         if nodes.iter().any(|node| node.address == place)

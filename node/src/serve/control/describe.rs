@@ -6,7 +6,7 @@ use larder_extent::PageSize;
 use larder_wire::control::{Counters, Load, MemoryUse, NodeDescription, ReadJob as ReadJobMessage};
 use larder_wire::data::PROTOCOL_VERSIONS;
 
-use crate::cache::Usage;
+use crate::cache::MemoryUsage;
 use crate::clock;
 use crate::plans::ReadJob;
 use crate::serve::Context;
@@ -62,7 +62,7 @@ fn read_jobs(context: &Context) -> Vec<ReadJobMessage> {
     shown.map(message).collect()
 }
 
-fn memory(context: &Context, usage: &Usage) -> MemoryUse {
+fn memory(context: &Context, usage: &MemoryUsage) -> MemoryUse {
     let given = context.shared.config.memory.is_some();
     MemoryUse {
         budget_bytes: usage.limit_bytes,
@@ -74,7 +74,7 @@ fn memory(context: &Context, usage: &Usage) -> MemoryUse {
     }
 }
 
-fn counters(context: &Context, usage: &Usage) -> Counters {
+fn counters(context: &Context, usage: &MemoryUsage) -> Counters {
     let (served, fills) = (&context.activity, &context.shared.counters);
     Counters {
         rows_memory: served.rows_memory.get(),
@@ -96,7 +96,7 @@ fn counters(context: &Context, usage: &Usage) -> Counters {
     }
 }
 
-fn load(context: &Context, usage: &Usage) -> Load {
+fn load(context: &Context, usage: &MemoryUsage) -> Load {
     Load {
         data_connections: saturated(context.data.count()),
         socket_connections: saturated(context.local.count()),
@@ -109,6 +109,6 @@ fn load(context: &Context, usage: &Usage) -> Load {
 }
 
 /// Returns the number of fills that a worker has begun.
-fn running(usage: &Usage) -> u64 {
+fn running(usage: &MemoryUsage) -> u64 {
     usage.filling.shards.saturating_sub(usage.queued) as u64
 }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::{task, time};
 use tonic::Status;
 
-use crate::cache::{Failure, Group, InFlightFill};
+use crate::cache::{EvictionGroup, Failure, InFlightFill};
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::serve::Context;
@@ -26,7 +26,7 @@ use crate::serve::control::saturated;
 /// Every shard that takes memory.
 struct Holdings {
     /// By id: the resident shard, followed by its orphans.
-    views: HashMap<ShardId, Vec<ShardView<ShardId, Group>>>,
+    views: HashMap<ShardId, Vec<ShardView<ShardId, EvictionGroup>>>,
     flights: HashMap<ShardId, Arc<InFlightFill>>,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn datasets(
 
 fn dataset_status(dataset: &Dataset, holdings: &Holdings, sessions: usize) -> DatasetStatus {
     let manifest = dataset.manifest();
-    let group = Group::Shards(manifest.snapshot());
+    let group = EvictionGroup::Shards(manifest.snapshot());
     let resident = holdings.views.values().flatten().filter(|view| {
         matches!(view.state, Stands::Resident { .. }) && view.groups.contains(&group)
     });
@@ -140,7 +140,7 @@ fn shard_statuses(
     wanted: ShardState,
 ) -> Vec<ShardStatus> {
     let id = dataset.manifest().shard(shard).id;
-    let status = |view: &ShardView<ShardId, Group>| ShardStatus {
+    let status = |view: &ShardView<ShardId, EvictionGroup>| ShardStatus {
         snapshot: Bytes::copy_from_slice(dataset.snapshot().as_bytes()),
         shard,
         ..shard_status(view, holdings.flights.get(&id))
@@ -152,7 +152,7 @@ fn shard_statuses(
 /// Describes a shard, without its dataset. `flight` is its fill, unless that ended since `view` was
 /// taken.
 fn shard_status(
-    view: &ShardView<ShardId, Group>,
+    view: &ShardView<ShardId, EvictionGroup>,
     flight: Option<&Arc<InFlightFill>>,
 ) -> ShardStatus {
     let status = ShardStatus {

@@ -12,7 +12,7 @@ use larder_wire::control::{
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
-use crate::catalog::{Attempt, Opened, Queued, Requester, Turn, Wanted};
+use crate::catalog::{Attempt, OpenedDataset, Queued, Requester, ResolveTurn, WantedDataset};
 use crate::on_thread;
 use crate::serve::Context;
 
@@ -26,7 +26,7 @@ pub(super) async fn open(
         "" => None,
         uri => Some(origin_uri(uri)?),
     };
-    let wanted = Wanted { dataset, manifest, requester };
+    let wanted = WantedDataset { dataset, manifest, requester };
     let opened = open_in_turn(context, &wanted).await;
     // A client that is refused must not keep the node: see `when_unused`.
     context.local.note_open(opened.is_ok());
@@ -58,11 +58,14 @@ fn in_short(left_out: &LeftOutGroup) -> String {
 
 /// Opens a dataset in this caller's turn. A caller that waits for another caller's open, or to
 /// index a prefix, takes no place among the openings.
-async fn open_in_turn(context: &Arc<Context>, wanted: &Wanted) -> Result<Opened, Error> {
+async fn open_in_turn(
+    context: &Arc<Context>,
+    wanted: &WantedDataset,
+) -> Result<OpenedDataset, Error> {
     let queue = context.shared.catalog.queue(wanted);
     let queued = tokio::time::timeout(limits::OPEN_DATASET_TIMEOUT, queue).await;
     match queued.unwrap_or_else(|_| Err(too_long(&wanted.dataset)))? {
-        Queued::Open(dataset) => Ok(Opened::as_it_was(dataset)),
+        Queued::Open(dataset) => Ok(OpenedDataset::as_it_was(dataset)),
         Queued::Turn(turn) => {
             let attempt =
                 |turn, may_index| attempt_on_a_thread(context, turn, wanted.clone(), may_index);
@@ -75,8 +78,8 @@ async fn open_in_turn(context: &Arc<Context>, wanted: &Wanted) -> Result<Opened,
 /// is gone, and the next caller finds it done.
 async fn attempt_on_a_thread(
     context: &Arc<Context>,
-    turn: Turn,
-    wanted: Wanted,
+    turn: ResolveTurn,
+    wanted: WantedDataset,
     may_index: Option<OwnedSemaphorePermit>,
 ) -> Result<Attempt, Error> {
     let place = Arc::clone(&context.opening).acquire_owned().await;

@@ -8,12 +8,12 @@ use larder_extent::crc::crc32c;
 use larder_extent::{CopyOutcome, Filling, Sealed};
 
 use super::column::{Corrupt, Span, len, table_len};
-use super::{Answer, Ended, Slot, send_keepalive, while_alive};
-use crate::cache::{Awaited, Found, Waited, extent_error};
+use super::{GatherAnswer, GatherFailure, TensorSlot, send_keepalive, while_alive};
+use crate::cache::{Awaited, FoundShard, Waited, extent_error};
 use crate::fill::RowWanted;
 
 /// A run of rows, and the place of each in the run's buffer.
-struct Run {
+struct ColdRun {
     first: usize,
     spans: Vec<(Span, usize)>,
     bytes: usize,
@@ -27,13 +27,17 @@ enum Arrived {
     Sealed(Arc<Sealed>),
 }
 
-impl Answer<'_> {
+impl GatherAnswer<'_> {
     /// Sends a run of rows of any kind from row `first`. Returns its row count.
-    pub(super) fn send_cold(&mut self, slot: Slot, first: usize) -> Result<usize, Ended> {
+    pub(super) fn send_cold(
+        &mut self,
+        slot: TensorSlot,
+        first: usize,
+    ) -> Result<usize, GatherFailure> {
         let run = self.lay_out(slot, first)?;
         if run.bytes as u64 > self.payload_bytes_max {
             self.await_long_row(first)?;
-            if matches!(self.plan.found(first), Found::Resident(_)) {
+            if matches!(self.plan.found(first), FoundShard::Resident(_)) {
                 return Ok(0);
             }
             if run.bytes > limits::RANGE_STAGING_BYTES {
@@ -64,9 +68,9 @@ impl Answer<'_> {
     }
 
     /// Lays out as many rows as one frame holds, and at least one.
-    fn lay_out(&self, slot: Slot, first: usize) -> Result<Run, Ended> {
+    fn lay_out(&self, slot: TensorSlot, first: usize) -> Result<ColdRun, GatherFailure> {
         let places = &self.plan.places;
-        let mut run = Run { first, spans: Vec::new(), bytes: 0 };
+        let mut run = ColdRun { first, spans: Vec::new(), bytes: 0 };
         for &row in self.plan.rows[first..].iter().take(limits::STAGED_ROWS_MAX) {
             let span = slot.column.span(places, row);
             table_len(span.bytes)?;
@@ -82,9 +86,9 @@ impl Answer<'_> {
 
     /// Waits for the rows of the run that are being filled, before memory is taken for the run.
     /// Otherwise an origin that hangs would hold the staging memory of all datasets.
-    fn await_run(&mut self, slot: Slot, run: &Run) -> Result<(), Ended> {
+    fn await_run(&mut self, slot: TensorSlot, run: &ColdRun) -> Result<(), GatherFailure> {
         for (index, &(span, _)) in (run.first..).zip(&run.spans) {
-            if let Found::InFlight(flight) = self.plan.found(index)
+            if let FoundShard::InFlight(flight) = self.plan.found(index)
                 && let Arrived::Sealed(sealed) = self.await_row(flight, slot, span)?
             {
                 self.plan.came_in(index, sealed);
@@ -95,8 +99,8 @@ impl Answer<'_> {
 
     /// Waits for the whole shard of a row longer than a frame, if it is being filled. The row is
     /// then sent from the extent.
-    fn await_long_row(&mut self, index: usize) -> Result<(), Ended> {
-        if let Found::InFlight(flight) = self.plan.found(index) {
+    fn await_long_row(&mut self, index: usize) -> Result<(), GatherFailure> {
+        if let FoundShard::InFlight(flight) = self.plan.found(index) {
             let sealed = self.await_seal(flight)?;
             self.plan.came_in(index, sealed);
         }
@@ -104,9 +108,15 @@ impl Answer<'_> {
     }
 
     /// Reads the rows of the run that are not kept, in parallel.
-    fn read_by_range(&mut self, slot: Slot, run: &Run, bytes: &mut [u8]) -> Result<(), Ended> {
+    fn read_by_range(
+        &mut self,
+        slot: TensorSlot,
+        run: &ColdRun,
+        bytes: &mut [u8],
+    ) -> Result<(), GatherFailure> {
         let rows = (run.first..).zip(&run.spans);
-        let absent = rows.filter(|&(index, _)| matches!(self.plan.found(index), Found::NotKept));
+        let absent =
+            rows.filter(|&(index, _)| matches!(self.plan.found(index), FoundShard::NotKept));
         let mut read_bytes = 0;
         let want = |(index, &(span, at)): (usize, &(Span, usize))| {
             let row = self.plan.rows[index];
@@ -131,19 +141,21 @@ impl Answer<'_> {
     /// Copies a row that is kept to its place in the run's buffer.
     fn ensure_resident(
         &mut self,
-        slot: Slot,
+        slot: TensorSlot,
         index: usize,
         span: Span,
         target: &mut [u8],
-    ) -> Result<Result<(), Corrupt>, Ended> {
+    ) -> Result<Result<(), Corrupt>, GatherFailure> {
         let sealed = match self.plan.found(index) {
             // Read already, together with the others.
-            Found::NotKept => return Ok(Ok(())),
-            Found::Resident(sealed) => Arc::clone(sealed),
-            Found::InFlight(flight) => match self.copy_in_flight(flight, slot, span, target)? {
-                Some(sealed) => sealed,
-                None => return Ok(Ok(())),
-            },
+            FoundShard::NotKept => return Ok(Ok(())),
+            FoundShard::Resident(sealed) => Arc::clone(sealed),
+            FoundShard::InFlight(flight) => {
+                match self.copy_in_flight(flight, slot, span, target)? {
+                    Some(sealed) => sealed,
+                    None => return Ok(Ok(())),
+                }
+            }
         };
         let copied = slot.column.copy(&sealed, self.plan.rows[index], span, target);
         self.plan.came_in(index, sealed);
@@ -154,10 +166,10 @@ impl Answer<'_> {
     fn copy_in_flight(
         &self,
         flight: &Awaited,
-        slot: Slot,
+        slot: TensorSlot,
         span: Span,
         target: &mut [u8],
-    ) -> Result<Option<Arc<Sealed>>, Ended> {
+    ) -> Result<Option<Arc<Sealed>>, GatherFailure> {
         loop {
             let filling = match self.await_row(flight, slot, span)? {
                 Arrived::Ready(filling) => filling,
@@ -173,7 +185,12 @@ impl Answer<'_> {
     }
 
     /// Waits until a row's bytes are in, or the whole shard is.
-    fn await_row(&self, flight: &Awaited, slot: Slot, span: Span) -> Result<Arrived, Ended> {
+    fn await_row(
+        &self,
+        flight: &Awaited,
+        slot: TensorSlot,
+        span: Span,
+    ) -> Result<Arrived, GatherFailure> {
         loop {
             match flight.wait(slot.column.tensor, &span.range(), limits::KEEPALIVE_INTERVAL) {
                 Waited::Ready(filling) => return Ok(Arrived::Ready(filling)),
@@ -184,7 +201,7 @@ impl Answer<'_> {
         }
     }
 
-    fn await_seal(&self, flight: &Awaited) -> Result<Arc<Sealed>, Ended> {
+    fn await_seal(&self, flight: &Awaited) -> Result<Arc<Sealed>, GatherFailure> {
         loop {
             match flight.wait_for_all(limits::KEEPALIVE_INTERVAL) {
                 Waited::Sealed(sealed) => return Ok(sealed),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use larder_extent::Sealed;
 
 use super::column::{len, table_len};
-use super::{Answer, Ended, Slot, Way};
-use crate::cache::Found;
+use super::{GatherAnswer, GatherFailure, TensorSlot, Way};
+use crate::cache::FoundShard;
 
 /// Bytes of one extent that are sent with one call.
 struct Stretch {
@@ -15,10 +15,14 @@ struct Stretch {
     file: Range<u64>,
 }
 
-impl Answer<'_> {
+impl GatherAnswer<'_> {
     /// Sends the longest run of direct rows from row `first`. Returns its row count: 0 if the first
     /// row is corrupt.
-    pub(super) fn send_direct(&mut self, slot: Slot, first: usize) -> Result<usize, Ended> {
+    pub(super) fn send_direct(
+        &mut self,
+        slot: TensorSlot,
+        first: usize,
+    ) -> Result<usize, GatherFailure> {
         let stretches = self.collect(slot, first)?;
         let rows = self.scratch.crcs.len();
         if rows == 0 {
@@ -33,7 +37,7 @@ impl Answer<'_> {
     }
 
     /// Collects the rows of a run: tables in the scratch, neighbours in the file as one stretch.
-    fn collect(&mut self, slot: Slot, first: usize) -> Result<Vec<Stretch>, Ended> {
+    fn collect(&mut self, slot: TensorSlot, first: usize) -> Result<Vec<Stretch>, GatherFailure> {
         let mut stretches: Vec<Stretch> = Vec::new();
         let mut held = 0;
         self.scratch.begin_run();
@@ -43,7 +47,7 @@ impl Answer<'_> {
             }
             let row = self.plan.rows[index];
             let span = slot.column.span(&self.plan.places, row);
-            let Found::Resident(extent) = self.plan.found(index) else { break };
+            let FoundShard::Resident(extent) = self.plan.found(index) else { break };
             if !self.fits(held, span.bytes, self.payload_bytes_max) {
                 break;
             }
@@ -66,7 +70,7 @@ impl Answer<'_> {
         Ok(stretches)
     }
 
-    fn send_stretches(&self, slot: Slot, stretches: &[Stretch]) -> std::io::Result<()> {
+    fn send_stretches(&self, slot: TensorSlot, stretches: &[Stretch]) -> std::io::Result<()> {
         self.peer.send(self.scratch.frame_bytes())?;
         for Stretch { extent, file } in stretches {
             if self.peer.is_tcp() {

@@ -9,16 +9,16 @@ use larder_dataset::{RowPlaces, Tensor};
 use larder_extent::{RowSource, Sealed};
 use larder_wire::data::{DistinctShards, Gather, RowRef};
 
-use crate::cache::{Cache, Found, Priority, Waited};
+use crate::cache::{Cache, FoundShard, Priority, Waited};
 use crate::dataset::Dataset;
 use crate::serve::Context;
 use crate::serve::peer::Peer;
 
-use super::{Ended, while_alive};
+use super::{GatherFailure, while_alive};
 
 /// The rows of a gather and their shards.
 #[derive(Debug)]
-pub(super) struct Plan<'a> {
+pub(super) struct GatherRows<'a> {
     pub(super) dataset: Arc<Dataset>,
     pub(super) rows: &'a [RowRef],
     /// The places of the rows in their shards.
@@ -27,7 +27,7 @@ pub(super) struct Plan<'a> {
     /// Each distinct shard, and the shard of each row.
     shards: DistinctShards,
     /// The state of each shard.
-    found: Vec<Found>,
+    found: Vec<FoundShard>,
 }
 
 /// The rows of resident shards.
@@ -45,14 +45,14 @@ impl<'a> Resident<'a> {
     }
 }
 
-impl<'a> Plan<'a> {
+impl<'a> GatherRows<'a> {
     /// Looks up every shard. Missing shards begin to be filled.
     pub(super) fn new(
         context: &'a Context,
         (peer, request): (&Peer, u64),
         dataset: Arc<Dataset>,
         wanted: &'a Gather,
-    ) -> Result<Self, Ended> {
+    ) -> Result<Self, GatherFailure> {
         let shared = &context.shared;
         let shards = DistinctShards::of(&wanted.rows);
         check(&dataset, &shards, &wanted.rows)?;
@@ -73,7 +73,8 @@ impl<'a> Plan<'a> {
 
     /// Returns how many rows are in memory, and how many must come from the origin.
     pub(super) fn rows_by_source(&self) -> (u64, u64) {
-        let resident = |&&place: &&u32| matches!(self.found[place as usize], Found::Resident(_));
+        let resident =
+            |&&place: &&u32| matches!(self.found[place as usize], FoundShard::Resident(_));
         let memory = self.shards.of_rows().iter().filter(resident).count();
         (memory as u64, (self.rows.len() - memory) as u64)
     }
@@ -85,21 +86,21 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the current state of the `index`-th row's shard.
-    pub(super) fn look(&mut self, row: usize) -> &Found {
+    pub(super) fn look(&mut self, row: usize) -> &FoundShard {
         self.look_at(self.shards.of_row(row))
     }
 
     /// Returns the current state of a shard.
-    fn look_at(&mut self, place: usize) -> &Found {
+    fn look_at(&mut self, place: usize) -> &FoundShard {
         let sealed = match &self.found[place] {
-            Found::InFlight(flight) => match flight.wait_for_all(Duration::ZERO) {
+            FoundShard::InFlight(flight) => match flight.wait_for_all(Duration::ZERO) {
                 Waited::Sealed(sealed) => Some(sealed),
                 Waited::Ready(_) | Waited::Failed(_) | Waited::TimedOut => None,
             },
-            Found::Resident(_) | Found::NotKept => None,
+            FoundShard::Resident(_) | FoundShard::NotKept => None,
         };
         if let Some(sealed) = sealed {
-            self.found[place] = Found::Resident(sealed);
+            self.found[place] = FoundShard::Resident(sealed);
         }
         &self.found[place]
     }
@@ -117,13 +118,13 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the state of the shard of row `row` at the last look.
-    pub(super) fn found(&self, row: usize) -> &Found {
+    pub(super) fn found(&self, row: usize) -> &FoundShard {
         &self.found[self.shards.of_row(row)]
     }
 
     /// Notes that the shard of row `row` is in.
     pub(super) fn came_in(&mut self, row: usize, sealed: Arc<Sealed>) {
-        self.found[self.shards.of_row(row)] = Found::Resident(sealed);
+        self.found[self.shards.of_row(row)] = FoundShard::Resident(sealed);
     }
 
     /// Discards this row's shard, which holds wrong bytes. This gather then reads its rows by
@@ -132,7 +133,7 @@ impl<'a> Plan<'a> {
         let place = self.shards.of_row(row);
         let id = self.shard_id(self.shards.shards()[place]);
         tracing::error!(shard = %id, "a shard in memory does not have its checksum: dropped");
-        self.found[place] = Found::NotKept;
+        self.found[place] = FoundShard::NotKept;
         self.cache.discard(id);
     }
 
@@ -142,10 +143,10 @@ impl<'a> Plan<'a> {
 }
 
 /// Returns the rows of a tensor in a shard, if that is resident.
-fn source(found: &Found, tensor: usize) -> Option<RowSource<'_>> {
+fn source(found: &FoundShard, tensor: usize) -> Option<RowSource<'_>> {
     match found {
-        Found::Resident(extent) => Some(extent.rows(tensor)),
-        Found::InFlight(_) | Found::NotKept => None,
+        FoundShard::Resident(extent) => Some(extent.rows(tensor)),
+        FoundShard::InFlight(_) | FoundShard::NotKept => None,
     }
 }
 

@@ -10,14 +10,18 @@ use larder_base::limits;
 use larder_extent::{RowCopy, RowSource, copy_rows, copy_rows_verified};
 
 use super::column::{len, sent_crc, table_len};
-use super::{Answer, Ended, Slot, Way};
-use crate::cache::Found;
+use super::{GatherAnswer, GatherFailure, TensorSlot, Way};
+use crate::cache::FoundShard;
 use crate::serve::staging::StagingPiece;
 
-impl Answer<'_> {
+impl GatherAnswer<'_> {
     /// Sends the longest run of staged rows from row `first` that fits the piece. Returns its row
     /// count: 0 if the first row is corrupt.
-    pub(super) fn send_staged(&mut self, slot: Slot, first: usize) -> Result<usize, Ended> {
+    pub(super) fn send_staged(
+        &mut self,
+        slot: TensorSlot,
+        first: usize,
+    ) -> Result<usize, GatherFailure> {
         let mut piece = self.scratch.take_piece();
         let copied = match slot.column.is_ragged() {
             true => self.copy_one_by_one(slot, first, &mut piece),
@@ -39,10 +43,10 @@ impl Answer<'_> {
     /// bytes copied.
     fn copy_in_bulk(
         &mut self,
-        slot: Slot,
+        slot: TensorSlot,
         first: usize,
         piece: &mut StagingPiece,
-    ) -> Result<usize, Ended> {
+    ) -> Result<usize, GatherFailure> {
         let row = self.plan.rows[first];
         let bytes = slot.column.span(&self.plan.places, row).bytes;
         let (row_bytes, row_length) = (len(bytes), table_len(bytes)?);
@@ -83,10 +87,10 @@ impl Answer<'_> {
     /// scratch. Returns the bytes copied.
     fn copy_one_by_one(
         &mut self,
-        slot: Slot,
+        slot: TensorSlot,
         first: usize,
         piece: &mut StagingPiece,
-    ) -> Result<usize, Ended> {
+    ) -> Result<usize, GatherFailure> {
         let column = slot.column;
         let bytes_max = self.payload_bytes_max.min(piece.len() as u64);
         let mut held = 0;
@@ -97,7 +101,7 @@ impl Answer<'_> {
             }
             let row = self.plan.rows[index];
             let span = column.span(&self.plan.places, row);
-            let Found::Resident(extent) = self.plan.found(index) else { break };
+            let FoundShard::Resident(extent) = self.plan.found(index) else { break };
             if !self.fits(held, span.bytes, bytes_max) {
                 break;
             }

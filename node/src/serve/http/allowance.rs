@@ -36,12 +36,12 @@ pub(super) struct Allowance {
 struct State {
     held: usize,
     by_address: HashMap<IpAddr, usize>,
-    connections: BTreeMap<u64, Connection>,
+    connections: BTreeMap<u64, HttpConnection>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Connection {
+struct HttpConnection {
     address: IpAddr,
     held: usize,
     /// Requests until their answers end; those of them that have no answer yet; and those that have
@@ -113,7 +113,7 @@ impl Allowance {
         let number = state.next;
         state.next += 1;
         let closed = CancellationToken::new();
-        let connection = Connection {
+        let connection = HttpConnection {
             address,
             held: 0,
             requests: 0,
@@ -208,7 +208,8 @@ impl State {
         let of_fullest = self.connections.iter().filter(|(number, connection)| {
             connection.address == fullest && Some(**number) != taker
         });
-        let order = |connection: &Connection| (!connection.waits_for_client(), connection.since);
+        let order =
+            |connection: &HttpConnection| (!connection.waits_for_client(), connection.since);
         of_fullest
             .filter(|(_, connection)| may_be_busy || connection.waits_for_client())
             .min_by_key(|(_, connection)| order(connection))
@@ -216,7 +217,7 @@ impl State {
     }
 }
 
-impl Connection {
+impl HttpConnection {
     /// Whether no answer is being made on it.
     fn waits_for_client(&self) -> bool {
         self.arriving > 0 || self.requests == 0

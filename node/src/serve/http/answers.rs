@@ -25,13 +25,13 @@ pub(super) struct LargeAnswers {
 
 #[derive(Debug, Default)]
 struct State {
-    turns: BTreeMap<u64, Taken>,
+    turns: BTreeMap<u64, BegunTurn>,
     next: u64,
 }
 
 /// A turn that has begun.
 #[derive(Debug)]
-struct Taken {
+struct BegunTurn {
     share: Arc<Share>,
     /// Since when a piece waits for the client.
     made: Option<Instant>,
@@ -39,7 +39,7 @@ struct Taken {
 
 /// A turn. It ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct AnswerTurn {
     answers: Arc<LargeAnswers>,
     number: u64,
     _units: OwnedSemaphorePermit,
@@ -65,7 +65,7 @@ impl LargeAnswers {
     }
 
     /// Waits for a turn.
-    pub(super) async fn turn(self: &Arc<Self>, units: u32, share: &Arc<Share>) -> Turn {
+    pub(super) async fn turn(self: &Arc<Self>, units: u32, share: &Arc<Share>) -> AnswerTurn {
         let acquiring = Arc::clone(&self.units).acquire_many_owned(units);
         tokio::pin!(acquiring);
         let units = loop {
@@ -77,14 +77,14 @@ impl LargeAnswers {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        state.turns.insert(number, Taken { share: Arc::clone(share), made: None });
-        Turn { answers: Arc::clone(self), number, _units: units }
+        state.turns.insert(number, BegunTurn { share: Arc::clone(share), made: None });
+        AnswerTurn { answers: Arc::clone(self), number, _units: units }
     }
 
     /// Ends the connections of clients that take nothing.
     fn close_stalled(&self) {
         let now = clock::now();
-        let stalled = |taken: &&Taken| {
+        let stalled = |taken: &&BegunTurn| {
             taken.made.is_some_and(|made| now - made >= limits::LARGE_ANSWER_STALL)
         };
         self.lock().turns.values().filter(stalled).for_each(|taken| taken.share.close());
@@ -95,7 +95,7 @@ impl LargeAnswers {
     }
 }
 
-impl Turn {
+impl AnswerTurn {
     /// Notes that a piece is being made, or that one is made and the client must take it.
     pub(super) fn is_made(&self, is_made: bool) {
         if let Some(taken) = self.answers.lock().turns.get_mut(&self.number) {
@@ -104,7 +104,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for AnswerTurn {
     fn drop(&mut self) {
         self.answers.lock().turns.remove(&self.number);
     }

@@ -26,20 +26,20 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::allowance::{Admitted, Share};
-use super::answers::{self, LargeAnswers, Turn};
+use super::answers::{self, AnswerTurn, LargeAnswers};
 
 /// Calls that send a request in pieces, for as long as that takes.
 const LONG_CALLS: [&str; 2] = ["/larder.v1.Admin/ApplyPlan", "/larder.v1.Coordinator/PutBlob"];
 
 /// The pending work of one connection.
 #[derive(Debug, Clone)]
-pub(super) struct Usage(watch::Sender<usize>);
+pub(super) struct PendingWork(watch::Sender<usize>);
 
 /// A request, or a piece of its answer, that the client waits for.
 #[derive(Debug)]
-struct InProgress(Usage);
+struct InProgress(PendingWork);
 
-impl Usage {
+impl PendingWork {
     pub(super) fn new() -> Self {
         Self(watch::Sender::new(0))
     }
@@ -92,7 +92,7 @@ impl Usage {
         }
     }
 
-    fn counted(self, body: Body, admitted: Arc<Admitted>, turn: Option<Turn>) -> Counted {
+    fn counted(self, body: Body, admitted: Arc<Admitted>, turn: Option<AnswerTurn>) -> Counted {
         Counted { body, usage: self, in_progress: None, _admitted: admitted, turn }
     }
 }
@@ -167,7 +167,7 @@ impl HttpBody for Arriving {
 }
 
 impl InProgress {
-    fn begin(usage: Usage) -> Self {
+    fn begin(usage: PendingWork) -> Self {
         usage.0.send_modify(|count| *count += 1);
         Self(usage)
     }
@@ -182,11 +182,11 @@ impl Drop for InProgress {
 /// An answer that is being sent.
 struct Counted {
     body: Body,
-    usage: Usage,
+    usage: PendingWork,
     /// Set while the next piece is made. A finished piece is for the client to take.
     in_progress: Option<InProgress>,
     _admitted: Arc<Admitted>,
-    turn: Option<Turn>,
+    turn: Option<AnswerTurn>,
 }
 
 impl HttpBody for Counted {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     /// Returns an answer of one piece that then stays pending.
-    fn answer(usage: &Usage) -> Counted {
+    fn answer(usage: &PendingWork) -> Counted {
         let piece = stream::iter([Ok::<_, Infallible>("news")]);
         let share = Allowance::new(1 << 20, 1).try_admit(IpAddr::from([127, 0, 0, 1])).unwrap();
         let admitted = Arc::new(share.begin().unwrap());
@@ -247,7 +247,7 @@ mod tests {
 
     #[tokio::test]
     async fn connection_is_in_use_while_its_client_waits() {
-        let usage = Usage::new();
+        let usage = PendingWork::new();
         usage.unused_for(Duration::ZERO).await;
         let (request, mut answer) = (InProgress::begin(usage.clone()), answer(&usage));
         assert_eq!(next_piece(&mut answer).await.unwrap(), "news");
@@ -262,7 +262,7 @@ mod tests {
 
     #[tokio::test]
     async fn connection_is_unused_when_its_client_stops_reading() {
-        let usage = Usage::new();
+        let usage = PendingWork::new();
         let mut answer = answer(&usage);
         usage.unused_for(Duration::ZERO).await;
         assert_eq!(next_piece(&mut answer).await.unwrap(), "news");
@@ -271,7 +271,7 @@ mod tests {
 
     #[tokio::test]
     async fn connection_without_requests_is_unused_after_a_delay() {
-        let usage = Usage::new();
+        let usage = PendingWork::new();
         drop(InProgress::begin(usage.clone()));
         let waiting = usage.unused_for(Duration::from_secs(3600));
         assert!(timeout(MOMENT, waiting).await.is_err());

@@ -14,26 +14,26 @@ use super::clients::Client;
 use crate::cache::{HolderId, Leased};
 use crate::dataset::Dataset;
 use crate::serve::Context;
-use crate::serve::acceptor::Slot;
+use crate::serve::acceptor::HandshakeSlot;
 use crate::serve::peer::Peer;
 use crate::serve::session::{Closing, Session};
 use crate::serve::wait_any;
 use crate::shared::Shared;
 
 /// Serves a client until it, or its process, is gone. All its state ends with it.
-pub(super) fn serve(context: &Context, peer: &Peer, slot: Slot) {
+pub(super) fn serve(context: &Context, peer: &Peer, slot: HandshakeSlot) {
     // The mode of the socket file controls access, so no ticket is required.
     let Some(session) = Session::open(context, peer, slot, |_| Ok(())) else { return };
     let Ok(client) = context.clients.join() else { return };
     let stay = Stay { context, peer, client };
-    let mut connection = Connection { stay, session };
+    let mut connection = LocalConnection { stay, session };
     let closing = loop {
         match connection.turn() {
             Ok(()) => {}
             Err(closing) => break closing,
         }
     };
-    let Connection { stay, session } = connection;
+    let LocalConnection { stay, session } = connection;
     drop(stay);
     session.close(closing);
 }
@@ -55,12 +55,12 @@ impl Drop for Stay<'_> {
     }
 }
 
-struct Connection<'a> {
+struct LocalConnection<'a> {
     stay: Stay<'a>,
     session: Session<'a>,
 }
 
-impl Connection<'_> {
+impl LocalConnection<'_> {
     /// Waits for the next event and handles it.
     fn turn(&mut self) -> Result<(), Closing> {
         let Stay { context, peer, client } = &self.stay;

@@ -3,7 +3,7 @@
 use larder_wire::data::{Attach, Release};
 
 use super::TestNode;
-use crate::cache::Found;
+use crate::cache::FoundShard;
 use crate::cache::Priority;
 use crate::testing::{CacheFixture, Folder, until};
 
@@ -18,7 +18,7 @@ fn crowded() -> (Folder, TestNode) {
 /// Requests the third shard, as another job would.
 fn has_room_for_another(node: &TestNode) -> bool {
     let found = node.shared.cache.find(&node.dataset, &[2], Priority::Demand).pop();
-    !matches!(found, Some(Found::NotKept))
+    !matches!(found, Some(FoundShard::NotKept))
 }
 
 fn resident(node: &TestNode) -> usize {

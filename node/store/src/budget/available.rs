@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use super::Budget;
-use super::detect::{BudgetError, Group, Version, malformed, meminfo, read_if_there};
+use super::detect::{BudgetError, MemoryCgroup, Version, malformed, meminfo, read_if_there};
 
 impl Budget {
     /// Returns the budget of a node beside the processes it serves: `percent` of the free memory
@@ -30,7 +30,7 @@ impl Budget {
 
 fn available(root: &Path) -> Result<u64, BudgetError> {
     let mut least = meminfo(&root.join("proc/meminfo"), "MemAvailable:")?;
-    for group in Group::all(root)? {
+    for group in MemoryCgroup::all(root)? {
         for limit in group.limits()? {
             least = least.min(limit.bytes().saturating_sub(used(&group)?));
         }
@@ -39,7 +39,7 @@ fn available(root: &Path) -> Result<u64, BudgetError> {
 }
 
 /// Returns the memory that a group uses and cannot release at once; 0 if the kernel does not tell.
-fn used(group: &Group) -> Result<u64, BudgetError> {
+fn used(group: &MemoryCgroup) -> Result<u64, BudgetError> {
     let (current, prefix) = match group.version {
         Version::V2 => ("memory.current", ""),
         Version::V1 => ("memory.usage_in_bytes", "total_"),

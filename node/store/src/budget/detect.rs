@@ -127,7 +127,7 @@ impl MemoryLimit {
     /// Reads `proc/meminfo` and the cgroups of this process, all below `root`.
     pub fn read(root: &Path) -> Result<Self, BudgetError> {
         let mut least = machine_limit(&root.join("proc/meminfo"))?;
-        for group in Group::all(root)? {
+        for group in MemoryCgroup::all(root)? {
             for limit in group.limits()? {
                 if limit.bytes < least.bytes {
                     least = limit;
@@ -149,12 +149,12 @@ impl MemoryLimit {
 }
 
 /// A memory cgroup that this process lives in, directly or further up.
-pub(super) struct Group {
+pub(super) struct MemoryCgroup {
     pub(super) version: Version,
     pub(super) folder: PathBuf,
 }
 
-impl Group {
+impl MemoryCgroup {
     /// Returns all groups that are visible below `root`.
     pub(super) fn all(root: &Path) -> Result<Vec<Self>, BudgetError> {
         let mounts = read_if_there(&root.join("proc/self/mountinfo"))?.unwrap_or_default();

@@ -48,7 +48,7 @@ pub enum ShardState {
 
 /// A shard that is resident or filling, for a computation over all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held<K> {
+pub struct HeldShard<K> {
     /// The shard.
     pub id: K,
     /// Its bytes in the budget.
@@ -129,7 +129,7 @@ where
     }
 
     /// Returns every shard that is resident or filling, in no order.
-    pub fn held(&self, now: Instant) -> impl Iterator<Item = Held<K>> {
+    pub fn held(&self, now: Instant) -> impl Iterator<Item = HeldShard<K>> {
         self.entries.iter().map(move |(&id, entry)| {
             let is_filling = entry.state.filling().is_some();
             let (last_used, was_used) = match &entry.state {
@@ -141,7 +141,7 @@ where
             let usage = self.groups.usage(&entry.groups);
             let is_idle = !is_filling && usage.is_some_and(|usage| self.policy.is_idle(usage, now));
             let (bytes, is_leased) = (entry.bytes, entry.is_leased());
-            Held { id, bytes, is_leased, last_used, was_used, is_filling, is_idle }
+            HeldShard { id, bytes, is_leased, last_used, was_used, is_filling, is_idle }
         })
     }
 

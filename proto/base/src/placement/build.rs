@@ -6,7 +6,7 @@ use crate::SnapshotId;
 
 use super::{
     Exceptions,
-    format::{self, HEADER_BYTES, Header},
+    format::{self, HEADER_BYTES, TableHeader},
 };
 use crate::{
     Ring, limits,
@@ -44,7 +44,7 @@ impl<'a> ExceptionsBuilder<'a> {
     /// Encodes the table.
     pub fn build(self) -> Exceptions {
         let count = u32::try_from(self.owners.len()).expect("a snapshot has at most 2^24 shards");
-        let mut header = Header {
+        let mut header = TableHeader {
             hash: [0; 16],
             table_bytes: 0,
             ring_version: self.ring.version(),

@@ -29,7 +29,7 @@ const PLACES_PER_SLOT: u32 = 4;
 
 /// The header's fields, except those that are the same in every table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct TableHeader {
     pub(super) hash: [u8; 16],
     pub(super) table_bytes: u64,
     pub(super) ring_version: u64,
@@ -41,7 +41,7 @@ pub(super) struct Header {
     pub(super) fan_bits: u8,
 }
 
-impl Header {
+impl TableHeader {
     /// Makes the header of a table in which each of `shards` shards has an exception, with the most
     /// copies.
     pub(super) fn largest(shards: u32) -> Self {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{
     Exceptions,
-    format::{self, HEADER_BYTES, Header, MAGIC, VERSION},
+    format::{self, HEADER_BYTES, MAGIC, TableHeader, VERSION},
 };
 use crate::limits;
 
@@ -112,7 +112,7 @@ impl Exceptions {
 }
 
 /// Checks the header, which must hold before any byte after it is looked at.
-fn check_frame(bytes: &[u8]) -> Result<Header> {
+fn check_frame(bytes: &[u8]) -> Result<TableHeader> {
     let head = bytes.first_chunk::<HEADER_BYTES>().ok_or(ExceptionsError::NotATable)?;
     if head[..8] != MAGIC {
         return Err(ExceptionsError::NotATable);
@@ -121,7 +121,7 @@ fn check_frame(bytes: &[u8]) -> Result<Header> {
     if word(8) != VERSION {
         return Err(ExceptionsError::Version { found: word(8) });
     }
-    let header = Header::take(head);
+    let header = TableHeader::take(head);
     let found = bytes.len() as u64;
     if header.table_bytes != found || found > limits::EXCEPTIONS_BYTES_MAX {
         return Err(ExceptionsError::Length { said: header.table_bytes, found });

@@ -9,7 +9,7 @@ use tokio::time;
 use super::{
     extension,
     formats::{Format, format_of},
-    group::{Candidate, Found},
+    group::{Candidate, FoundTensor},
     left_out::{LeftOuts, damaged_files},
     npy, safetensors,
     selection::{self, Include},
@@ -115,7 +115,7 @@ async fn taken(
 }
 
 /// Returns whether this is a tensor of the samples, or a stream of tokens for windows over it.
-fn belongs(manifest: &Manifest, tensor: &Found) -> bool {
+fn belongs(manifest: &Manifest, tensor: &FoundTensor) -> bool {
     let alike = |known: &Tensor| {
         (known.name(), known.dtype(), known.shape())
             == (tensor.name.as_str(), tensor.dtype, tensor.shape.as_slice())

@@ -15,7 +15,7 @@ mod tables;
 
 use larder_formats::Forms;
 
-use super::{LeftOuts, Progress, group::Plan};
+use super::{LeftOuts, Progress, group::IndexPlan};
 use crate::{DatasetError, ObjectInfo, Origin, OriginUri};
 use kind::Kind;
 
@@ -25,7 +25,7 @@ pub(super) use kind::most_bytes;
 pub use tables::Missing;
 
 /// The samples to index.
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedSamples<'a> {
     pub(super) format: Format,
     /// `None` is all columns.
     pub(super) columns: Option<&'a [String]>,
@@ -39,10 +39,10 @@ pub(super) async fn plan(
     origin: &Origin,
     uri: &OriginUri,
     (data, notes): (Vec<ObjectInfo>, Vec<ObjectInfo>),
-    Wanted { format, columns, missing, arrays }: &Wanted<'_>,
+    WantedSamples { format, columns, missing, arrays }: &WantedSamples<'_>,
     left_out: &mut LeftOuts,
     progress: Progress<'_>,
-) -> Result<(Plan, String), DatasetError> {
+) -> Result<(IndexPlan, String), DatasetError> {
     let mut document = String::new();
     let tables = match Kind::of(*format) {
         Some(kind) => {

@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundTensor {
     pub(super) name: String,
     pub(super) dtype: Dtype,
     /// The shape of one row.
@@ -31,17 +31,17 @@ pub(super) struct Found {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) files: Vec<ObjectInfo>,
-    pub(super) tensors: Vec<Found>,
+    pub(super) tensors: Vec<FoundTensor>,
 }
 
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct IndexPlan {
     pub(super) tensors: Vec<TensorSpec>,
     pub(super) groups: Vec<GroupSpec>,
 }
 
 impl Candidate {
-    fn key_of(&self, tensor: &Found) -> &str {
+    fn key_of(&self, tensor: &FoundTensor) -> &str {
         &self.files[tensor.file].key
     }
 
@@ -55,7 +55,7 @@ impl Candidate {
         leading_rows(self.tensors.iter().filter(|tensor| names.contains(&tensor.name)))
     }
 
-    fn find(&self, name: &str) -> Option<&Found> {
+    fn find(&self, name: &str) -> Option<&FoundTensor> {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }
 
@@ -72,7 +72,7 @@ impl Candidate {
     }
 }
 
-impl Found {
+impl FoundTensor {
     fn layout(&self) -> (RowLocator, Layout) {
         if self.spans.is_some() {
             return (RowLocator::Ragged, Layout::Spans);
@@ -82,7 +82,7 @@ impl Found {
     }
 }
 
-fn leading_rows<'a>(tensors: impl Iterator<Item = &'a Found>) -> u64 {
+fn leading_rows<'a>(tensors: impl Iterator<Item = &'a FoundTensor>) -> u64 {
     let mut bytes: BTreeMap<u64, u64> = BTreeMap::new();
     for tensor in tensors {
         let sum = bytes.entry(tensor.rows).or_default();
@@ -100,7 +100,7 @@ pub(super) fn plan(
     uri: &OriginUri,
     candidates: Vec<Candidate>,
     left_out: &mut LeftOuts,
-) -> Result<Plan, DatasetError> {
+) -> Result<IndexPlan, DatasetError> {
     let mut names = leading_names(&candidates);
     let (members, strangers): (Vec<_>, Vec<_>) = candidates
         .into_iter()
@@ -110,7 +110,7 @@ pub(super) fn plan(
     }
     drop_uneven(&members, &mut names);
     let model = check_agreement(uri, &members, &names)?;
-    let spec = |tensor: &&Found| {
+    let spec = |tensor: &&FoundTensor| {
         let (locator, layout) = tensor.layout();
         let (name, dtype, shape) = (tensor.name.clone(), tensor.dtype, tensor.shape.clone());
         let logical = Logical::of(dtype);
@@ -118,7 +118,7 @@ pub(super) fn plan(
     };
     let tensors = model.iter().map(spec).collect();
     let groups = members.into_iter().map(|member| group(member, &names, left_out)).collect();
-    Ok(Plan { tensors, groups })
+    Ok(IndexPlan { tensors, groups })
 }
 
 /// Returns the names of the sample tensors of the kind of candidate with the most bytes. Candidates
@@ -149,7 +149,7 @@ fn check_agreement<'a>(
     uri: &OriginUri,
     members: &'a [Candidate],
     names: &BTreeSet<String>,
-) -> Result<Vec<&'a Found>, DatasetError> {
+) -> Result<Vec<&'a FoundTensor>, DatasetError> {
     let refused = |why| Err(DatasetError::Inconsistent { prefix: uri.clone(), why });
     let Some(first) = members.first() else {
         return refused("there are no samples".into());

@@ -12,12 +12,12 @@ const LARGE_HEADERS: usize = 2;
 
 /// A mistake in a file: the field, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct FileFault {
     pub(super) field: String,
     pub(super) why: String,
 }
 
-impl Fault {
+impl FileFault {
     pub(super) fn new(field: impl Into<String>, why: impl Into<String>) -> Self {
         Self { field: field.into(), why: why.into() }
     }
@@ -33,10 +33,10 @@ pub(super) trait Format {
 
     /// Returns the bytes of the header, from the first bytes of the file. Checks them against the
     /// limit of the format and the size of the file.
-    fn header_bytes(&self, begin: &[u8], size_bytes: u64) -> Result<u64, Fault>;
+    fn header_bytes(&self, begin: &[u8], size_bytes: u64) -> Result<u64, FileFault>;
 
     /// Parses the header; `bytes` are as many as [`Format::header_bytes`] returned.
-    fn parse(&self, bytes: &[u8], size_bytes: u64) -> Result<Self::Header, Fault>;
+    fn parse(&self, bytes: &[u8], size_bytes: u64) -> Result<Self::Header, FileFault>;
 }
 
 /// Reads the header of each file that is not left out, several at a time, in their order. Notes
@@ -83,7 +83,7 @@ async fn read_one<F: Format>(
     };
     let first = limits::HEADER_PROBE_BYTES.min(file.size_bytes);
     let (mut bytes, version) = origin.read_header(&target, 0, first).await?;
-    let fault = |fault: Fault| fault.of(object.clone());
+    let fault = |fault: FileFault| fault.of(object.clone());
     let wanted = format.header_bytes(&bytes, file.size_bytes).map_err(fault)?;
     let mut permit = None;
     if wanted > first {

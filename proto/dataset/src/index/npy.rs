@@ -11,8 +11,8 @@ use larder_base::limits;
 
 use super::{
     LeftOut, LeftOuts, Progress,
-    group::{Candidate, Found},
-    headers::{Fault, Format, read_all},
+    group::{Candidate, FoundTensor},
+    headers::{FileFault, Format, read_all},
     ragged, shown,
 };
 use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri};
@@ -67,7 +67,7 @@ pub(super) async fn candidates(
         let there = |tensor: &str| places.contains(&place.with(tensor));
         match array.shape.split_first() {
             None if ragged::is_offsets(&place.tensor, there) => {
-                return Err(Fault::new("shape", "is that of a scalar").of(uri.join(&file.key)?));
+                return Err(FileFault::new("shape", "is that of a scalar").of(uri.join(&file.key)?));
             }
             None => left_out
                 .push(LeftOut::object(&file.key, "is a scalar: it has no leading dimension")),
@@ -90,9 +90,9 @@ pub(super) async fn candidates(
         if group.tensors.iter().any(|tensor| tensor.name == place.tensor) {
             let why =
                 format!("is a second file for '{}' of the same samples", shown(&place.tensor));
-            return Err(Fault::new("name", why).of(uri.join(&file.key)?));
+            return Err(FileFault::new("name", why).of(uri.join(&file.key)?));
         }
-        group.tensors.push(Found {
+        group.tensors.push(FoundTensor {
             name: place.tensor,
             dtype: array.dtype,
             shape,
@@ -197,7 +197,7 @@ pub(super) struct Npy;
 impl Format for Npy {
     type Header = Array;
 
-    fn header_bytes(&self, begin: &[u8], size_bytes: u64) -> Result<u64, Fault> {
+    fn header_bytes(&self, begin: &[u8], size_bytes: u64) -> Result<u64, FileFault> {
         let (length, before) = match begin {
             [0x93, b'N', b'U', b'M', b'P', b'Y', 1, 0, a, b, ..] => {
                 (u64::from(u16::from_le_bytes([*a, *b])), 10)
@@ -207,26 +207,26 @@ impl Format for Npy {
             }
             [magic @ .., _, _, _, _] if magic.starts_with(MAGIC) => {
                 let why = format!("{}.{} is not one of 1.0, 2.0 and 3.0", begin[6], begin[7]);
-                return Err(Fault::new("version", why));
+                return Err(FileFault::new("version", why));
             }
-            _ => return Err(Fault::new("magic", "this is not an npy file")),
+            _ => return Err(FileFault::new("magic", "this is not an npy file")),
         };
         let limit = limits::NPY_HEADER_BYTES_MAX;
         if length > limit {
             let why = format!("{length} bytes where at most {limit} are read");
-            return Err(Fault::new("header length", why));
+            return Err(FileFault::new("header length", why));
         }
         if before + length > size_bytes {
             let why = format!("{length} bytes, past the end of a file of {size_bytes}");
-            return Err(Fault::new("header length", why));
+            return Err(FileFault::new("header length", why));
         }
         Ok(before + length)
     }
 
-    fn parse(&self, bytes: &[u8], size_bytes: u64) -> Result<Array, Fault> {
+    fn parse(&self, bytes: &[u8], size_bytes: u64) -> Result<Array, FileFault> {
         let text_at = if bytes[6] == 1 { 10 } else { 12 };
         let text = std::str::from_utf8(&bytes[text_at..])
-            .map_err(|error| Fault::new("header", format!("not UTF-8: {error}")))?;
+            .map_err(|error| FileFault::new("header", format!("not UTF-8: {error}")))?;
         let dictionary = Literal(text).dictionary()?;
         let dtype = read_dtype(&dictionary.descr)?;
         let shape = dictionary.shape;
@@ -235,7 +235,7 @@ impl Format for Npy {
         let expected = shape
             .iter()
             .try_fold(dtype.size_bytes(), |bytes, dim| bytes.checked_mul(*dim))
-            .ok_or_else(|| Fault::new("shape", format!("{shape:?} overflows")))?;
+            .ok_or_else(|| FileFault::new("shape", format!("{shape:?} overflows")))?;
         let offset = bytes.len() as u64;
         let found = size_bytes - offset;
         if found != expected {
@@ -244,19 +244,19 @@ impl Format for Npy {
             let why = format!(
                 "{shape:?} of {dtype} needs {expected} bytes, the file has {found}: {kind}"
             );
-            return Err(Fault::new("shape", why));
+            return Err(FileFault::new("shape", why));
         }
         Ok(Array { dtype, shape, offset, bytes: expected, is_fortran })
     }
 }
 
-fn read_dtype(descr: &str) -> Result<Dtype, Fault> {
+fn read_dtype(descr: &str) -> Result<Dtype, FileFault> {
     if descr.starts_with('>') {
         let why = format!("'{}' is big-endian: save it as little-endian", shown(descr));
-        return Err(Fault::new("descr", why));
+        return Err(FileFault::new("descr", why));
     }
     let known = if descr.starts_with(['<', '|']) { Dtype::from_numpy(descr) } else { None };
-    known.ok_or_else(|| Fault::new("descr", format!("'{}' is not a known type", shown(descr))))
+    known.ok_or_else(|| FileFault::new("descr", format!("'{}' is not a known type", shown(descr))))
 }
 
 struct Dictionary {
@@ -272,7 +272,7 @@ const BLANKS: [char; 2] = [' ', '\t'];
 struct Literal<'a>(&'a str);
 
 impl Literal<'_> {
-    fn dictionary(mut self) -> Result<Dictionary, Fault> {
+    fn dictionary(mut self) -> Result<Dictionary, FileFault> {
         let (mut descr, mut order, mut shape) = (None, None, None);
         self.expect('{')?;
         while !self.accept('}') {
@@ -283,11 +283,14 @@ impl Literal<'_> {
                 "fortran_order" => order.replace(self.boolean()?).is_some(),
                 "shape" => shape.replace(self.shape()?).is_some(),
                 other => {
-                    return Err(Fault::new("header", format!("unknown key '{}'", shown(other))));
+                    return Err(FileFault::new(
+                        "header",
+                        format!("unknown key '{}'", shown(other)),
+                    ));
                 }
             };
             if again {
-                return Err(Fault::new("header", format!("'{key}' is there twice")));
+                return Err(FileFault::new("header", format!("'{key}' is there twice")));
             }
             if !self.accept(',') {
                 self.expect('}')?;
@@ -295,9 +298,9 @@ impl Literal<'_> {
             }
         }
         if !self.0.trim_end_matches('\n').trim_start_matches(BLANKS).is_empty() {
-            return Err(Fault::new("header", "there is more after the dictionary"));
+            return Err(FileFault::new("header", "there is more after the dictionary"));
         }
-        let missing = |field: &str| Fault::new(field, "is missing");
+        let missing = |field: &str| FileFault::new(field, "is missing");
         Ok(Dictionary {
             descr: descr.ok_or_else(|| missing("descr"))?,
             fortran_order: order.ok_or_else(|| missing("fortran_order"))?,
@@ -312,15 +315,15 @@ impl Literal<'_> {
         rest.is_some()
     }
 
-    fn expect(&mut self, c: char) -> Result<(), Fault> {
+    fn expect(&mut self, c: char) -> Result<(), FileFault> {
         if self.accept(c) {
             return Ok(());
         }
         let found: String = self.0.chars().take(20).collect();
-        Err(Fault::new("header", format!("expected '{c}' before '{}'", shown(&found))))
+        Err(FileFault::new("header", format!("expected '{c}' before '{}'", shown(&found))))
     }
 
-    fn string(&mut self) -> Result<String, Fault> {
+    fn string(&mut self) -> Result<String, FileFault> {
         let quote = if self.accept('"') { '"' } else { '\'' };
         if quote == '\'' {
             self.expect('\'')?;
@@ -328,19 +331,22 @@ impl Literal<'_> {
         let (text, rest) = self
             .0
             .split_once(quote)
-            .ok_or_else(|| Fault::new("header", "a string does not end"))?;
+            .ok_or_else(|| FileFault::new("header", "a string does not end"))?;
         self.0 = rest;
         Ok(text.into())
     }
 
-    fn descr(&mut self) -> Result<String, Fault> {
+    fn descr(&mut self) -> Result<String, FileFault> {
         if self.0.trim_start_matches(BLANKS).starts_with('[') {
-            return Err(Fault::new("descr", "is a record of several fields: save them one by one"));
+            return Err(FileFault::new(
+                "descr",
+                "is a record of several fields: save them one by one",
+            ));
         }
         self.string()
     }
 
-    fn boolean(&mut self) -> Result<bool, Fault> {
+    fn boolean(&mut self) -> Result<bool, FileFault> {
         self.0 = self.0.trim_start_matches(BLANKS);
         for (word, value) in [("True", true), ("False", false)] {
             if let Some(rest) = self.0.strip_prefix(word) {
@@ -348,16 +354,16 @@ impl Literal<'_> {
                 return Ok(value);
             }
         }
-        Err(Fault::new("fortran_order", "is neither True nor False"))
+        Err(FileFault::new("fortran_order", "is neither True nor False"))
     }
 
-    fn shape(&mut self) -> Result<Vec<u64>, Fault> {
+    fn shape(&mut self) -> Result<Vec<u64>, FileFault> {
         let mut shape = Vec::new();
         self.expect('(')?;
         while !self.accept(')') {
             if shape.len() == limits::DIMENSIONS_MAX as usize {
                 let why = format!("has more than {} dimensions", limits::DIMENSIONS_MAX);
-                return Err(Fault::new("shape", why));
+                return Err(FileFault::new("shape", why));
             }
             shape.push(self.dimension()?);
             if !self.accept(',') {
@@ -368,7 +374,7 @@ impl Literal<'_> {
         Ok(shape)
     }
 
-    fn dimension(&mut self) -> Result<u64, Fault> {
+    fn dimension(&mut self) -> Result<u64, FileFault> {
         self.0 = self.0.trim_start_matches(BLANKS);
         let digits = self.0.len() - self.0.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, rest) = self.0.split_at(digits);
@@ -376,7 +382,7 @@ impl Literal<'_> {
         let why = || {
             format!("'{}' is not a dimension", shown(&number.chars().take(30).collect::<String>()))
         };
-        number.parse().map_err(|_| Fault::new("shape", why()))
+        number.parse().map_err(|_| FileFault::new("shape", why()))
     }
 }
 

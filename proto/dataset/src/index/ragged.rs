@@ -14,8 +14,8 @@ use larder_formats::Spans;
 
 use super::{
     IndexProgress, LeftOut, LeftOuts, Progress,
-    group::{Candidate, Found},
-    headers::Fault,
+    group::{Candidate, FoundTensor},
+    headers::FileFault,
     shown,
 };
 use crate::{DatasetError, Dtype, Origin, OriginUri, origin::Target};
@@ -97,8 +97,8 @@ fn take_offsets(
     candidate: &mut Candidate,
 ) -> Result<Vec<Offsets>, DatasetError> {
     let names: HashSet<String> = candidate.tensors.iter().map(|found| found.name.clone()).collect();
-    let is_offsets = |found: &Found| is_offsets(&found.name, |name| names.contains(name));
-    let (offsets, mut tensors): (Vec<Found>, Vec<Found>) =
+    let is_offsets = |found: &FoundTensor| is_offsets(&found.name, |name| names.contains(name));
+    let (offsets, mut tensors): (Vec<FoundTensor>, Vec<FoundTensor>) =
         std::mem::take(&mut candidate.tensors).into_iter().partition(is_offsets);
     let indices = tensors.iter().map(|found| found.name.clone()).zip(0..);
     let indices: HashMap<String, usize> = indices.collect();
@@ -133,7 +133,7 @@ fn take_offsets(
 }
 
 /// Checks that a tensor's header fits offsets of `of`. Returns the bytes of an element of `of`.
-fn check_shape(offsets: &Found, of: &Found) -> Result<u64, Fault> {
+fn check_shape(offsets: &FoundTensor, of: &FoundTensor) -> Result<u64, FileFault> {
     let name = shown(&of.name);
     let refused = |why: String| {
         let what = format!("it says where the rows of '{name}' begin");
@@ -158,8 +158,8 @@ fn check_shape(offsets: &Found, of: &Found) -> Result<u64, Fault> {
     }
 }
 
-fn fault(offsets: &Found, why: &str) -> Fault {
-    Fault::new(format!("tensor '{}'", shown(&offsets.name)), why)
+fn fault(offsets: &FoundTensor, why: &str) -> FileFault {
+    FileFault::new(format!("tensor '{}'", shown(&offsets.name)), why)
 }
 
 /// Checks that the manifest has room for the spans of this many rows, before memory is taken.
@@ -178,7 +178,7 @@ fn check_rows(uri: &OriginUri, pairs: &[Offsets]) -> Result<(), DatasetError> {
 
 /// Keeps the tensors that have samples. Returns whether there are any.
 fn has_samples(candidate: &mut Candidate, left_out: &mut LeftOuts) -> bool {
-    let (tensors, empty): (Vec<Found>, Vec<Found>) =
+    let (tensors, empty): (Vec<FoundTensor>, Vec<FoundTensor>) =
         std::mem::take(&mut candidate.tensors).into_iter().partition(|found| found.rows > 0);
     for found in empty {
         let key = &candidate.files[found.file].key;
@@ -213,7 +213,7 @@ struct Rising<'a> {
 
 impl Rising<'_> {
     /// Adds more offsets; `first` is the index of the first of them.
-    fn take(&mut self, first: u64, bytes: &[u8]) -> Result<(), Fault> {
+    fn take(&mut self, first: u64, bytes: &[u8]) -> Result<(), FileFault> {
         let size = usize::try_from(self.offsets.dtype.size_bytes()).expect("a few bytes");
         for (entry, bytes) in (first..).zip(bytes.chunks_exact(size)) {
             let value = self.offsets.value(bytes);
@@ -224,7 +224,7 @@ impl Rising<'_> {
         Ok(())
     }
 
-    fn push(&mut self, entry: u64, value: u64) -> Result<(), Fault> {
+    fn push(&mut self, entry: u64, value: u64) -> Result<(), FileFault> {
         let Offsets { elements, element_bytes, data_at, .. } = *self.offsets;
         let fault = |why: String| Err(self.offsets.fault(why));
         if value > elements {
@@ -251,7 +251,7 @@ impl Rising<'_> {
         Ok(())
     }
 
-    fn finish(self) -> Result<Spans, Fault> {
+    fn finish(self) -> Result<Spans, FileFault> {
         let (last, elements) = (self.before.unwrap_or(0), self.offsets.elements);
         if last == elements {
             return Ok(self.spans);
@@ -280,7 +280,7 @@ impl Offsets {
         u64::try_from(signed).map_err(|_| signed)
     }
 
-    fn fault(&self, why: String) -> Fault {
-        Fault::new(format!("tensor '{}'", shown(&self.name)), why)
+    fn fault(&self, why: String) -> FileFault {
+        FileFault::new(format!("tensor '{}'", shown(&self.name)), why)
     }
 }

@@ -15,8 +15,8 @@ use serde::{
 
 use super::{
     LeftOut, LeftOuts, Progress,
-    group::{Candidate, Found},
-    headers::{Fault, Format, read_all},
+    group::{Candidate, FoundTensor},
+    headers::{FileFault, Format, read_all},
     ragged, shown,
 };
 use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri};
@@ -54,7 +54,7 @@ pub(super) async fn candidates(
             match found(entry, ragged::is_of_pair(&entry.name, there)) {
                 Ok(tensor) => tensors.push(tensor),
                 Err(why) if ragged::is_offsets(&entry.name, there) => {
-                    let fault = Fault::new(format!("tensor '{}'", shown(&entry.name)), why);
+                    let fault = FileFault::new(format!("tensor '{}'", shown(&entry.name)), why);
                     return Err(fault.of(uri.join(&file.key)?));
                 }
                 Err(why) => left_out.push(LeftOut::tensor(&file.key, &shown(&entry.name), why)),
@@ -71,7 +71,7 @@ pub(super) async fn candidates(
 
 /// Returns the entry as a tensor of samples, or why it cannot be one. A ragged tensor or its
 /// offsets may be empty here, because their samples are counted later.
-fn found(entry: &Entry, is_of_pair: bool) -> Result<Found, String> {
+fn found(entry: &Entry, is_of_pair: bool) -> Result<FoundTensor, String> {
     let dtype = entry.dtype.ok_or("has elements that do not fill whole bytes")?;
     let (rows, shape) =
         entry.shape.split_first().ok_or("is a scalar: it has no leading dimension")?;
@@ -87,7 +87,7 @@ fn found(entry: &Entry, is_of_pair: bool) -> Result<Found, String> {
     if shape.len() > limits::DIMENSIONS_MAX as usize {
         return Err(format!("has more than {} dimensions", limits::DIMENSIONS_MAX));
     }
-    Ok(Found {
+    Ok(FoundTensor {
         name: entry.name.clone(),
         dtype,
         shape: shape.to_vec(),
@@ -104,10 +104,10 @@ pub(super) struct SafeTensors;
 impl Format for SafeTensors {
     type Header = Vec<Entry>;
 
-    fn header_bytes(&self, begin: &[u8], size_bytes: u64) -> Result<u64, Fault> {
+    fn header_bytes(&self, begin: &[u8], size_bytes: u64) -> Result<u64, FileFault> {
         let length =
             begin.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).ok_or_else(|| {
-                Fault::new(
+                FileFault::new(
                     "header length",
                     format!("the file has {size_bytes} bytes, fewer than 8"),
                 )
@@ -117,21 +117,21 @@ impl Format for SafeTensors {
             let why = format!(
                 "{length} bytes where at most {limit} are read: is this a safetensors file?"
             );
-            return Err(Fault::new("header length", why));
+            return Err(FileFault::new("header length", why));
         }
         if length > size_bytes - LENGTH_BYTES as u64 {
             let why = format!("{length} bytes, past the end of a file of {size_bytes}");
-            return Err(Fault::new("header length", why));
+            return Err(FileFault::new("header length", why));
         }
         Ok(LENGTH_BYTES as u64 + length)
     }
 
-    fn parse(&self, bytes: &[u8], size_bytes: u64) -> Result<Vec<Entry>, Fault> {
+    fn parse(&self, bytes: &[u8], size_bytes: u64) -> Result<Vec<Entry>, FileFault> {
         let data_at = bytes.len() as u64;
         let json = std::str::from_utf8(&bytes[LENGTH_BYTES..])
-            .map_err(|error| Fault::new("header", format!("not UTF-8: {error}")))?;
-        let raw: RawHeader =
-            serde_json::from_str(json).map_err(|error| Fault::new("header", error.to_string()))?;
+            .map_err(|error| FileFault::new("header", format!("not UTF-8: {error}")))?;
+        let raw: RawHeader = serde_json::from_str(json)
+            .map_err(|error| FileFault::new("header", error.to_string()))?;
         let mut entries = raw
             .0
             .into_iter()
@@ -143,9 +143,10 @@ impl Format for SafeTensors {
 }
 
 /// Checks that the offsets of one entry agree with its dtype and shape.
-fn check_entry(name: String, info: RawInfo, data_at: u64) -> Result<Entry, Fault> {
-    let fault =
-        |field: &str, why: String| Fault::new(format!("tensor '{}' {field}", shown(&name)), why);
+fn check_entry(name: String, info: RawInfo, data_at: u64) -> Result<Entry, FileFault> {
+    let fault = |field: &str, why: String| {
+        FileFault::new(format!("tensor '{}' {field}", shown(&name)), why)
+    };
     let dtype: Result<FileDtype, serde::de::value::Error> =
         FileDtype::deserialize(info.dtype.as_str().into_deserializer());
     let Ok(file_dtype) = dtype else {
@@ -180,7 +181,7 @@ fn check_entry(name: String, info: RawInfo, data_at: u64) -> Result<Entry, Fault
 }
 
 /// Checks that the tensors fill the file from the header to its end, without holes or overlaps.
-fn check_layout(entries: &mut [Entry], data_at: u64, size_bytes: u64) -> Result<(), Fault> {
+fn check_layout(entries: &mut [Entry], data_at: u64, size_bytes: u64) -> Result<(), FileFault> {
     entries.sort_by(|a, b| (a.offset, a.bytes, &a.name).cmp(&(b.offset, b.bytes, &b.name)));
     let mut end = data_at;
     for entry in &*entries {
@@ -188,7 +189,10 @@ fn check_layout(entries: &mut [Entry], data_at: u64, size_bytes: u64) -> Result<
             let kind =
                 if entry.offset < end { "overlap the tensor before" } else { "leave a hole" };
             let why = format!("begin at byte {} and {kind}: expected {end}", entry.offset);
-            return Err(Fault::new(format!("tensor '{}' data_offsets", shown(&entry.name)), why));
+            return Err(FileFault::new(
+                format!("tensor '{}' data_offsets", shown(&entry.name)),
+                why,
+            ));
         }
         end += entry.bytes;
     }
@@ -196,7 +200,7 @@ fn check_layout(entries: &mut [Entry], data_at: u64, size_bytes: u64) -> Result<
         let kind =
             if end > size_bytes { "it was cut off" } else { "there is more after the tensors" };
         let why = format!("the tensors end at byte {end}, the file has {size_bytes}: {kind}");
-        return Err(Fault::new("data_offsets", why));
+        return Err(FileFault::new("data_offsets", why));
     }
     Ok(())
 }

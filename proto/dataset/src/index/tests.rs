@@ -11,7 +11,7 @@ use object_store::memory::InMemory;
 use proptest::prelude::*;
 
 use super::{
-    headers::{Fault, Format},
+    headers::{FileFault, Format},
     npy::Npy,
     safetensors::SafeTensors,
     *,
@@ -463,7 +463,7 @@ async fn a_prefix_that_cannot_be_written_is_indexed_into_the_cache() {
     assert!(matches!(error, DatasetError::Origin(OriginError::Denied { .. })), "{error}");
 }
 
-fn parse<F: Format>(format: &F, file: &[u8]) -> Result<F::Header, Fault> {
+fn parse<F: Format>(format: &F, file: &[u8]) -> Result<F::Header, FileFault> {
     let size = file.len() as u64;
     let wanted = usize::try_from(format.header_bytes(file, size)?).unwrap();
     format.parse(&file[..wanted], size)

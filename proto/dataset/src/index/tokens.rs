@@ -17,8 +17,8 @@ use larder_formats::Rows;
 
 use super::{
     LeftOut, LeftOuts, Progress, TokenSpec, extension,
-    group::{Plan, object},
-    headers::{Fault, Format, read_all},
+    group::{IndexPlan, object},
+    headers::{FileFault, Format, read_all},
     none_usable, npy,
 };
 use crate::{
@@ -49,7 +49,7 @@ pub(super) async fn plan(
     spec: &TokenSpec,
     left_out: &mut LeftOuts,
     progress: Progress<'_>,
-) -> Result<Plan, DatasetError> {
+) -> Result<IndexPlan, DatasetError> {
     let size = spec.dtype.size_bytes();
     let (flat, arrays): (Vec<_>, Vec<_>) =
         files.into_iter().partition(|file| extension(&file.key) == "bin");
@@ -83,7 +83,7 @@ pub(super) async fn plan(
         locator,
         layout: Layout::Column,
     };
-    Ok(Plan { tensors: vec![tensor], groups })
+    Ok(IndexPlan { tensors: vec![tensor], groups })
 }
 
 /// Returns whether the dataset may be one of windows over tokens.
@@ -124,17 +124,17 @@ async fn flat_streams(
 }
 
 /// Returns the number of tokens from `offset` to the end of a file.
-fn whole_tokens(dtype: Dtype, offset: u64, size_bytes: u64) -> Result<u64, Fault> {
+fn whole_tokens(dtype: Dtype, offset: u64, size_bytes: u64) -> Result<u64, FileFault> {
     let Some(bytes) = size_bytes.checked_sub(offset) else {
         let why = format!("{size_bytes} bytes are fewer than the offset of {offset}");
-        return Err(Fault::new("size", why));
+        return Err(FileFault::new("size", why));
     };
     if !bytes.is_multiple_of(dtype.size_bytes()) {
         let why = format!(
             "{bytes} bytes are not a whole number of {dtype} tokens: pass the bytes of its header \
              with --offset if it has one"
         );
-        return Err(Fault::new("size", why));
+        return Err(FileFault::new("size", why));
     }
     Ok(bytes / dtype.size_bytes())
 }
@@ -146,11 +146,11 @@ impl Format for Flat {
     /// The offset of the first token, and the number of tokens.
     type Header = (u64, u64);
 
-    fn header_bytes(&self, _: &[u8], size_bytes: u64) -> Result<u64, Fault> {
+    fn header_bytes(&self, _: &[u8], size_bytes: u64) -> Result<u64, FileFault> {
         Ok(WORDS_BYTES.min(size_bytes))
     }
 
-    fn parse(&self, bytes: &[u8], size_bytes: u64) -> Result<(u64, u64), Fault> {
+    fn parse(&self, bytes: &[u8], size_bytes: u64) -> Result<(u64, u64), FileFault> {
         let words: Vec<u32> =
             bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
         let is_known = |known: &&(u32, u32, Dtype)| words.first() == Some(&known.0);
@@ -159,7 +159,7 @@ impl Format for Flat {
         };
         let fault = |why: String| {
             let why = format!("{why}; if the file has no such header, pass --offset 0");
-            Err(Fault::new(format!("header {magic}"), why))
+            Err(FileFault::new(format!("header {magic}"), why))
         };
         let [_, found, told] = words[..] else { return fault("is cut off".to_owned()) };
         if found != *version {
@@ -196,7 +196,7 @@ async fn array_streams(
         if array.dtype != spec.dtype {
             let (found, wanted) = (array.dtype, spec.dtype);
             let why = format!("is {found} where tokens of {wanted} were asked for");
-            return Err(Fault::new("descr", why).of(uri.join(&file.key)?));
+            return Err(FileFault::new("descr", why).of(uri.join(&file.key)?));
         }
         streams.push(Stream { file, offset: array.offset, tokens: array.shape[0] });
     }

@@ -13,7 +13,9 @@ use larder_formats::{
     WindowsBuilder,
 };
 
-use super::{IndexProgress, LeftOut, Progress, group::Plan, headers::Fault, none_usable, shown};
+use super::{
+    IndexProgress, LeftOut, Progress, group::IndexPlan, headers::FileFault, none_usable, shown,
+};
 use crate::{
     ColumnSpec, DatasetError, Dtype, GroupSpec, Layout, ObjectSpec, Origin, OriginUri, RowLocator,
     TensorSpec, origin::Target,
@@ -41,12 +43,12 @@ pub struct WindowSpec {
 pub(super) async fn plan(
     origin: &Origin,
     uri: &OriginUri,
-    documents: Plan,
+    documents: IndexPlan,
     spec: &WindowSpec,
     left_out: &mut Vec<LeftOut>,
     progress: Progress<'_>,
-) -> Result<Plan, DatasetError> {
-    let Plan { tensors, groups } = documents;
+) -> Result<IndexPlan, DatasetError> {
+    let IndexPlan { tensors, groups } = documents;
     let (column, dtype) = find_column(&tensors, spec)?;
     let windows = windows(spec, dtype)?;
     let total = groups.len() as u64;
@@ -87,7 +89,7 @@ pub(super) async fn plan(
             layout: Layout::Inline,
         },
     ];
-    Ok(Plan { tensors, groups: planned })
+    Ok(IndexPlan { tensors, groups: planned })
 }
 
 fn refused<T>(why: String) -> Result<T, DatasetError> {
@@ -240,7 +242,7 @@ impl Documents<'_> {
     }
 
     fn failed(&self, fault: larder_formats::Fault) -> DatasetError {
-        Fault::new(fault.field, fault.why).of(self.target.object.clone())
+        FileFault::new(fault.field, fault.why).of(self.target.object.clone())
     }
 }
 

@@ -24,10 +24,10 @@ use crate::OriginUri;
 /// The details of some consecutive shards. Cheap to clone.
 #[derive(Clone)]
 pub struct Leaf {
-    inner: Arc<Inner>,
+    inner: Arc<LeafParts>,
 }
 
-struct Inner {
+struct LeafParts {
     bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
     header: LeafHeader,
     tables: LeafTables,
@@ -142,7 +142,7 @@ impl Leaf {
     /// # Panics
     /// If the leaf does not have this shard.
     pub fn shard_sha256(&self, shard: u32) -> Option<[u8; DIGEST_BYTES]> {
-        let Inner { header, tables, .. } = &*self.inner;
+        let LeafParts { header, tables, .. } = &*self.inner;
         (header.flags & LEAF_HAS_DIGESTS != 0).then(|| {
             let at = tables.digests + self.place_of(shard) as usize * DIGEST_BYTES;
             *self.as_bytes()[at..].first_chunk().expect("checked when the leaf was parsed")

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use larder_base::{SnapshotId, limits};
 
 use super::{
-    Inner, Layout, Manifest, RowLocator, Tensor,
+    Layout, Manifest, ManifestParts, RowLocator, Tensor,
     format::{self, ROOT_MAGIC, RootHeader, SHARD_HAS_CHECKSUM, TensorRecord, VERSION},
 };
 use crate::{Dtype, Logical, OriginUri};
@@ -103,8 +103,9 @@ impl Manifest {
             .collect::<Result<Box<[_]>>>()?;
         check(ragged.start == header.ragged_count, "header", 0u64, "miscounts ragged tensors")?;
         let snapshot = SnapshotId::from_bytes(format::sha256(view));
-        let manifest =
-            Self { inner: Arc::new(Inner { bytes, header, tables, snapshot, uri, tensors }) };
+        let manifest = Self {
+            inner: Arc::new(ManifestParts { bytes, header, tables, snapshot, uri, tensors }),
+        };
         manifest.check_tensors()?;
         manifest.check_shards()?;
         manifest.check_leaves()?;

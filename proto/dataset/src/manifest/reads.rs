@@ -35,7 +35,7 @@ pub struct RegionPlan {
 
 /// A stretch of a tensor's region that one read fills, from its first byte to its last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct RegionPart {
     /// The number of the tensor, which is the number of the region.
     pub tensor: usize,
     /// The bytes of the region.
@@ -56,7 +56,7 @@ pub struct Get {
     /// The bytes to read.
     pub range: Range<u64>,
     /// The parts that it fills.
-    pub parts: Vec<Part>,
+    pub parts: Vec<RegionPart>,
 }
 
 impl Get {
@@ -269,7 +269,7 @@ struct Runs<'a> {
     leaf: &'a Leaf,
     shard: u32,
     block_bytes: u64,
-    parts: Vec<Part>,
+    parts: Vec<RegionPart>,
 }
 
 impl<'a> Runs<'a> {
@@ -333,13 +333,13 @@ impl<'a> Runs<'a> {
             let offset = range.start + (next - at);
             let bytes = (self.block_bytes - offset % self.block_bytes).min(end - next);
             let (region, within) = (next..next + bytes, offset..offset + bytes);
-            self.push(Part { tensor, region, within, object: piece.object, first_row });
+            self.push(RegionPart { tensor, region, within, object: piece.object, first_row });
             next += bytes;
         }
     }
 
     /// Adds a part, or lengthens the last one by it.
-    fn push(&mut self, part: Part) {
+    fn push(&mut self, part: RegionPart) {
         let block = |offset| offset / self.block_bytes;
         if let Some(last) = self.parts.last_mut()
             && (last.tensor, last.object) == (part.tensor, part.object)
@@ -356,7 +356,7 @@ impl<'a> Runs<'a> {
 }
 
 /// Joins parts that lie close together in one block of an object into one read.
-fn joined(mut parts: Vec<Part>, block_bytes: u64) -> Vec<Get> {
+fn joined(mut parts: Vec<RegionPart>, block_bytes: u64) -> Vec<Get> {
     parts.sort_by_key(|part| (part.object, part.within.start));
     let mut gets: Vec<Get> = Vec::new();
     for part in parts {

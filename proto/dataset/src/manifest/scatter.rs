@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Get, Layout, Leaf, Manifest, Part, leaf::Piece};
+use super::{Get, Layout, Leaf, Manifest, RegionPart, leaf::Piece};
 
 /// The bytes of one read on their way into its parts.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl<'a> Scatter<'a> {
     /// # Panics
     /// If the read is of another shard or leaf.
     pub fn new(manifest: &'a Manifest, leaf: &'a Leaf, shard: u32, get: &'a Get) -> Self {
-        let begun = |part: &Part| {
+        let begun = |part: &RegionPart| {
             let left = part.region.end - part.region.start;
             let (row, within) = (part.first_row, part.within.clone());
             if manifest.tensors()[part.tensor].layout == Layout::Column {

@@ -58,12 +58,12 @@ pub(super) struct LocalCalls {
 }
 
 /// The permit for one call, returned by the call itself.
-struct Turn {
+struct CallPermit {
     returned: Arc<AtomicU64>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Turn {
+impl Drop for CallPermit {
     fn drop(&mut self) {
         self.returned.fetch_add(1, Relaxed);
     }
@@ -126,13 +126,13 @@ impl LocalCalls {
     }
 
     /// Waits for a permit, for as long as calls return.
-    async fn turn(&self, object: &OriginUri) -> Result<Turn, Unanswered> {
+    async fn turn(&self, object: &OriginUri) -> Result<CallPermit, Unanswered> {
         let mut permit = pin!(Arc::clone(&self.permits).acquire_owned());
         loop {
             let before = self.returned.load(Relaxed);
             if let Ok(permit) = timeout(self.turn_timeout, &mut permit).await {
                 let permit = permit.expect("the semaphore is never closed");
-                return Ok(Turn { returned: Arc::clone(&self.returned), _permit: permit });
+                return Ok(CallPermit { returned: Arc::clone(&self.returned), _permit: permit });
             }
             if self.returned.load(Relaxed) == before {
                 return Err(Unanswered(format!(

@@ -44,7 +44,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::pagemap;
 use crate::fork_count;
-use crate::layout::Layout;
+use crate::layout::ExtentLayout;
 use crate::memfd::map::PrivateMap;
 
 /// Bytes found written in returned views at which no view is given out before the mapping is reset.
@@ -83,7 +83,7 @@ struct Views {
 }
 
 impl PrivateViews {
-    pub(crate) fn new(map: PrivateMap, layout: &Layout) -> Self {
+    pub(crate) fn new(map: PrivateMap, layout: &ExtentLayout) -> Self {
         let bits = |units: u64| (0..units.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let intact = layout.placed().iter().map(|placed| bits(placed.units)).collect();
         let (views, asking) = (Mutex::default(), Mutex::default());

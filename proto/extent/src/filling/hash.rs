@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::crc::{Crc32c, crc32c};
-use crate::layout::{Placed, index};
+use crate::layout::{PlacedRegion, index};
 
 /// Bytes read back at a time to be hashed: a unit may have a gibibyte, and every fill thread reads
 /// some back. Rows of usual length are one piece, which stays in a core's L2 between read and hash.
@@ -44,7 +44,7 @@ pub(super) struct UnitHasher {
 
 impl UnitHasher {
     /// Begins at the first byte of a part of a region.
-    pub(super) fn new(placed: &Placed, part: &Range<u64>) -> Self {
+    pub(super) fn new(placed: &PlacedRegion, part: &Range<u64>) -> Self {
         Self { at: part.start, left: placed.units_within(part), begun: Crc32c::new() }
     }
 
@@ -60,7 +60,12 @@ impl UnitHasher {
     }
 
     /// Takes in the next bytes, and calls `done` for each unit they complete.
-    pub(super) fn pass(&mut self, placed: &Placed, bytes: &[u8], mut done: impl FnMut(u64, u32)) {
+    pub(super) fn pass(
+        &mut self,
+        placed: &PlacedRegion,
+        bytes: &[u8],
+        mut done: impl FnMut(u64, u32),
+    ) {
         let mut rest = bytes;
         while !rest.is_empty() && !self.left.is_empty() && !placed.units_overlap() {
             let unit = placed.unit_range(self.left.start);

@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use crate::{ExtentError, Layout};
+use crate::{ExtentError, ExtentLayout};
 
 const EMPTY: u8 = 0;
 const WRITING: u8 = 1;
@@ -41,7 +41,7 @@ pub(super) struct PartTable {
 
 impl PartTable {
     /// Checks that `specs` tile the regions of `layout`.
-    pub(super) fn new(layout: &Layout, specs: Vec<PartSpec>) -> Result<Self, ExtentError> {
+    pub(super) fn new(layout: &ExtentLayout, specs: Vec<PartSpec>) -> Result<Self, ExtentError> {
         let mut order: Vec<usize> = (0..specs.len()).collect();
         order.sort_unstable_by_key(|&index| {
             let spec = &specs[index];

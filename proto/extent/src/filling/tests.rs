@@ -1,6 +1,6 @@
 use super::{CopyOutcome, Filling, PartSpec};
 use crate::crc::crc32c;
-use crate::{ExtentError, ExtentId, Layout, PagePreference, Region};
+use crate::{ExtentError, ExtentId, ExtentLayout, PagePreference, Region};
 use std::sync::Arc;
 
 const ID: ExtentId = ExtentId([9; 16]);
@@ -10,7 +10,7 @@ fn part(region: usize, start: u64, end: u64) -> PartSpec {
 }
 
 fn filling(regions: &[Region], parts: Vec<PartSpec>) -> Result<Arc<Filling>, ExtentError> {
-    Filling::create(ID, Layout::new(regions).unwrap(), parts, PagePreference::Auto)
+    Filling::create(ID, ExtentLayout::new(regions).unwrap(), parts, PagePreference::Auto)
 }
 
 fn rows(rows: u64, row_bytes: u64, stride_bytes: u64) -> Region {
@@ -53,7 +53,7 @@ fn only_finished_parts_are_copied_out() {
 #[test]
 fn every_row_has_its_checksum_wherever_the_parts_were_cut() {
     let regions = [rows(50, 100, 60), rows(2000, 5, 5), Region::Blocks { bytes: 9001 }];
-    let layout = Layout::new(&regions).unwrap();
+    let layout = ExtentLayout::new(&regions).unwrap();
     let mut parts = Vec::new();
     for region in 0..3 {
         let bytes = layout.region_bytes(region);

@@ -14,7 +14,7 @@
 //! ```
 
 use crate::crc::crc32c;
-use crate::layout::{Layout, Placed, REGIONS_MAX, Region};
+use crate::layout::{ExtentLayout, PlacedRegion, REGIONS_MAX, Region};
 use crate::{ExtentError, ExtentId};
 
 const MAGIC: [u8; 8] = *b"LARDEREX";
@@ -42,7 +42,7 @@ pub(super) fn bytes(regions: usize) -> u64 {
 }
 
 /// Encodes the header of the extent `id` laid out as `layout`.
-pub(crate) fn encode(id: ExtentId, layout: &Layout) -> Vec<u8> {
+pub(crate) fn encode(id: ExtentId, layout: &ExtentLayout) -> Vec<u8> {
     let count = u32::try_from(layout.placed().len()).expect("a layout has at most 4096 regions");
     let mut header = Vec::with_capacity(FIXED_BYTES + layout.placed().len() * ENTRY_BYTES);
     header.extend_from_slice(&MAGIC);
@@ -59,7 +59,7 @@ pub(crate) fn encode(id: ExtentId, layout: &Layout) -> Vec<u8> {
     header
 }
 
-fn encode_entry(placed: &Placed, header: &mut Vec<u8>) {
+fn encode_entry(placed: &PlacedRegion, header: &mut Vec<u8>) {
     let (kind, [rows, row_bytes, stride_bytes]) = match placed.region {
         Region::Rows { rows, row_bytes, stride_bytes } => {
             (KIND_ROWS, [rows, row_bytes, stride_bytes])
@@ -113,12 +113,12 @@ impl FixedHeader {
 
 /// Reads a whole header. Computes the layout anew from the listed regions and accepts the header
 /// only if it equals, byte for byte, the header of that layout.
-pub(crate) fn decode(fixed: &FixedHeader, header: &[u8]) -> Result<Layout, ExtentError> {
+pub(crate) fn decode(fixed: &FixedHeader, header: &[u8]) -> Result<ExtentLayout, ExtentError> {
     let regions = header[FIXED_BYTES..]
         .chunks_exact(ENTRY_BYTES)
         .map(decode_region)
         .collect::<Result<Vec<_>, _>>()?;
-    let layout = Layout::new(&regions)?;
+    let layout = ExtentLayout::new(&regions)?;
     if encode(fixed.id, &layout) != header {
         return Err(ExtentError::NotAnExtent {
             reason: "its header is corrupt: checksum or offsets do not fit its regions",

@@ -1,4 +1,6 @@
-use super::{EXTENT_BYTES_MAX, FIXED_BYTES, FixedHeader, Layout, PAGE_BYTES, REGIONS_MAX, Region};
+use super::{
+    EXTENT_BYTES_MAX, ExtentLayout, FIXED_BYTES, FixedHeader, PAGE_BYTES, REGIONS_MAX, Region,
+};
 use crate::{ExtentError, ExtentId};
 use proptest::prelude::*;
 
@@ -8,7 +10,7 @@ fn rows(rows: u64, row_bytes: u64, stride_bytes: u64) -> Region {
 
 #[test]
 fn regions_lie_on_pages_behind_the_tables() {
-    let layout = Layout::new(&[rows(10, 100, 100), Region::Blocks { bytes: 9000 }]).unwrap();
+    let layout = ExtentLayout::new(&[rows(10, 100, 100), Region::Blocks { bytes: 9000 }]).unwrap();
     assert_eq!(layout.region_bytes(0), 1000);
     assert_eq!(layout.region_offset(0), 4096);
     assert_eq!(layout.region_offset(1), 8192);
@@ -18,7 +20,7 @@ fn regions_lie_on_pages_behind_the_tables() {
 
 #[test]
 fn short_rows_share_a_checksum_and_long_rows_have_their_own() {
-    let layout = Layout::new(&[rows(1000, 8, 8), rows(3, 64, 32), rows(7, 63, 63)]).unwrap();
+    let layout = ExtentLayout::new(&[rows(1000, 8, 8), rows(3, 64, 32), rows(7, 63, 63)]).unwrap();
     let [short, windows, odd] = layout.placed() else { panic!("three regions") };
     assert_eq!((short.rows_per_unit(), short.units), (512, 2));
     assert_eq!(short.unit_range(1), 4096..8000);
@@ -30,7 +32,7 @@ fn short_rows_share_a_checksum_and_long_rows_have_their_own() {
 
 #[test]
 fn the_units_within_a_range_are_those_wholly_in_it() {
-    let layout = Layout::new(&[rows(10, 100, 50)]).unwrap();
+    let layout = ExtentLayout::new(&[rows(10, 100, 50)]).unwrap();
     let region = &layout.placed()[0];
     assert_eq!(region.units_within(&(0..550)), 0..10);
     assert_eq!(region.units_within(&(50..200)), 1..3);
@@ -39,7 +41,8 @@ fn the_units_within_a_range_are_those_wholly_in_it() {
 
 #[test]
 fn regions_of_empty_rows_or_no_rows_have_no_bytes() {
-    let layout = Layout::new(&[rows(5, 0, 0), rows(0, 8, 8), Region::Blocks { bytes: 0 }]).unwrap();
+    let layout =
+        ExtentLayout::new(&[rows(5, 0, 0), rows(0, 8, 8), Region::Blocks { bytes: 0 }]).unwrap();
     assert_eq!(layout.total_bytes(), PAGE_BYTES);
     assert_eq!(layout.placed()[0].row_range(4), 0..0);
     assert!(layout.tables().is_empty());
@@ -47,7 +50,7 @@ fn regions_of_empty_rows_or_no_rows_have_no_bytes() {
 
 #[test]
 fn refuses_impossible_layouts() {
-    let refused = |regions: &[Region]| Layout::new(regions).unwrap_err();
+    let refused = |regions: &[Region]| ExtentLayout::new(regions).unwrap_err();
     assert!(matches!(refused(&[rows(2, 8, 0)]), ExtentError::BadRegion { region: 0, .. }));
     assert!(matches!(refused(&[rows(3, 8, u64::MAX)]), ExtentError::BadRegion { .. }));
     let full = Region::Blocks { bytes: EXTENT_BYTES_MAX };
@@ -71,7 +74,7 @@ proptest! {
     fn a_layout_accepts_or_refuses_any_numbers_and_never_overlaps(
         regions in prop::collection::vec(any_region(), 0..6)
     ) {
-        let Ok(layout) = Layout::new(&regions) else { return Ok(()) };
+        let Ok(layout) = ExtentLayout::new(&regions) else { return Ok(()) };
         prop_assert!(layout.total_bytes() <= EXTENT_BYTES_MAX);
         prop_assert_eq!(layout.total_bytes() % PAGE_BYTES, 0);
         let mut end = layout.tables().end;
@@ -97,7 +100,7 @@ proptest! {
         position in any::<prop::sample::Index>(),
         flip in 1..=255_u8,
     ) {
-        let Ok(layout) = Layout::new(&regions) else { return Ok(()) };
+        let Ok(layout) = ExtentLayout::new(&regions) else { return Ok(()) };
         let id = ExtentId::from_bytes([7; 16]);
         let mut header = super::encode(id, &layout);
         let read = |header: &[u8]| {

@@ -15,15 +15,15 @@ const WHOLE_ROW_BYTES_MAX: usize = 1 << 10;
 
 /// A row with its prefetch under way.
 #[derive(Clone, Copy)]
-pub(super) struct Found<'a> {
+pub(super) struct FoundRow<'a> {
     pub(super) wanted: RowCopy<'a>,
     pub(super) bytes: &'a [u8],
 }
 
 /// Rows to copy now, and the rows of the next block.
-pub(super) struct Block<'a, 'b> {
-    pub(super) rows: &'b [Found<'a>],
-    next: &'b [Found<'a>],
+pub(super) struct RowBlock<'a, 'b> {
+    pub(super) rows: &'b [FoundRow<'a>],
+    next: &'b [FoundRow<'a>],
 }
 
 /// Calls `work` for each block of rows, after the next block was found.
@@ -32,23 +32,23 @@ pub(super) struct Block<'a, 'b> {
 /// rows.
 pub(super) fn for_each_block<'a>(
     rows: impl Iterator<Item = RowCopy<'a>>,
-    mut work: impl FnMut(Block<'a, '_>),
+    mut work: impl FnMut(RowBlock<'a, '_>),
 ) {
     let mut rows = rows.fuse();
-    let mut find = |block: &mut Vec<Found<'a>>| {
+    let mut find = |block: &mut Vec<FoundRow<'a>>| {
         block.clear();
-        block.extend(rows.by_ref().take(ROWS).map(Found::ask));
+        block.extend(rows.by_ref().take(ROWS).map(FoundRow::ask));
     };
     let (mut block, mut next) = (Vec::with_capacity(ROWS), Vec::with_capacity(ROWS));
     find(&mut block);
     while !block.is_empty() {
         find(&mut next);
-        work(Block { rows: &block, next: &next });
+        work(RowBlock { rows: &block, next: &next });
         std::mem::swap(&mut block, &mut next);
     }
 }
 
-impl<'a> Found<'a> {
+impl<'a> FoundRow<'a> {
     /// Finds a row and prefetches its first lines and its checksum.
     #[inline]
     fn ask(wanted: RowCopy<'a>) -> Self {
@@ -75,9 +75,9 @@ impl<'a> Found<'a> {
     }
 }
 
-impl<'a, 'b> Block<'a, 'b> {
+impl<'a, 'b> RowBlock<'a, 'b> {
     /// Returns the rows, each with the memory to prefetch while it is copied.
-    pub(super) fn in_step(&self) -> impl Iterator<Item = (&'b Found<'a>, Ahead<'a>)> {
+    pub(super) fn in_step(&self) -> impl Iterator<Item = (&'b FoundRow<'a>, Ahead<'a>)> {
         let (rows, next) = (self.rows, self.next);
         rows.iter().enumerate().map(move |(index, found)| {
             if found.bytes.len() <= WHOLE_ROW_BYTES_MAX {

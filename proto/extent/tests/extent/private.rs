@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use larder_extent::{
-    Attached, Filling, Layout, PagePreference, PageSize, PartSpec, PrivateView, Region, pages,
+    Attached, ExtentLayout, Filling, PagePreference, PageSize, PartSpec, PrivateView, Region, pages,
 };
 
 use crate::support::{ID, handed_out, in_child, no_other_forks, sealed, smaps_kib};
@@ -150,7 +150,7 @@ fn writes_to_every_view_do_not_fill_memory() {
 
 /// Makes an extent of one region of `bytes` zeros, attached for private views.
 fn lending_zeros(bytes: u64) -> Arc<Attached> {
-    let layout = Layout::new(&[Region::Blocks { bytes }]).unwrap();
+    let layout = ExtentLayout::new(&[Region::Blocks { bytes }]).unwrap();
     let parts = vec![PartSpec { region: 0, range: 0..bytes }];
     let filling = Filling::create(ID, layout, parts, PagePreference::Small).unwrap();
     filling.take_part(0).unwrap().finish().unwrap();
@@ -238,7 +238,7 @@ fn writing_all_but_row_starts_leaves_no_page_copies() {
 #[test]
 fn overlapping_rows_are_viewed_one_at_a_time() {
     let layout =
-        Layout::new(&[Region::Rows { rows: 9, row_bytes: 200, stride_bytes: 100 }]).unwrap();
+        ExtentLayout::new(&[Region::Rows { rows: 9, row_bytes: 200, stride_bytes: 100 }]).unwrap();
     let parts = vec![PartSpec { region: 0, range: 0..1000 }];
     let filling = Filling::create(ID, layout, parts, PagePreference::Small).unwrap();
     filling.take_part(0).unwrap().finish().unwrap();
@@ -275,7 +275,7 @@ fn forked_child_keeps_its_views_and_gets_no_new_ones() {
 fn every_mapping_gets_the_page_size_of_the_host() {
     let bytes = 16 << 20;
     let fill = |preference| {
-        let layout = Layout::new(&[Region::Blocks { bytes }]).unwrap();
+        let layout = ExtentLayout::new(&[Region::Blocks { bytes }]).unwrap();
         let parts = vec![PartSpec { region: 0, range: 0..bytes }];
         let filling = Filling::create(ID, layout, parts, preference).unwrap();
         filling.take_part(0).unwrap().finish().unwrap();

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use larder_extent::socket::{recv_with_fds, send_with_fds};
-use larder_extent::{Attached, Filling, Layout, PagePreference, PartSpec, Region, socket};
+use larder_extent::{Attached, ExtentLayout, Filling, PagePreference, PartSpec, Region, socket};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, getpid, pause};
@@ -120,7 +120,7 @@ fn pidfd_reports_dead_client_while_child_keeps_connection() {
 #[test]
 fn seals_extent_while_child_forked_during_fill_lives() {
     let _alone = no_other_forks();
-    let layout = Layout::new(&[Region::Blocks { bytes: 10_000 }]).unwrap();
+    let layout = ExtentLayout::new(&[Region::Blocks { bytes: 10_000 }]).unwrap();
     let parts = vec![PartSpec { region: 0, range: 0..10_000 }];
     let filling = Filling::create(ID, layout, parts, PagePreference::Auto).unwrap();
     let forked = child(|| {

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::Read;
 
 use larder_extent::{
-    Attached, ExtentView, Filling, Layout, PagePreference, PartSpec, Region, RowCopy, RowSource,
-    Sealed, copy_rows, copy_rows_verified,
+    Attached, ExtentLayout, ExtentView, Filling, PagePreference, PartSpec, Region, RowCopy,
+    RowSource, Sealed, copy_rows, copy_rows_verified,
 };
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ const REGIONS: [Region; 7] = [
 
 /// Seals an extent of patterned bytes; `salt` makes it differ from others.
 fn extent(regions: &[Region], salt: usize) -> Sealed {
-    let layout = Layout::new(regions).unwrap();
+    let layout = ExtentLayout::new(regions).unwrap();
     let part = |region| PartSpec { region, range: 0..layout.region_bytes(region) };
     let parts: Vec<_> = (0..regions.len()).map(part).collect();
     let filling = Filling::create(ID, layout, parts, PagePreference::Auto).unwrap();

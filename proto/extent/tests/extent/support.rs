@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use larder_extent::{ExtentId, Filling, Layout, PagePreference, PartSpec, Region, Sealed};
+use larder_extent::{ExtentId, ExtentLayout, Filling, PagePreference, PartSpec, Region, Sealed};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
@@ -27,7 +27,7 @@ pub(crate) fn sealed() -> Sealed {
         Region::Rows { rows: 500, row_bytes: 8, stride_bytes: 8 },
         Region::Blocks { bytes: 3 << 20 },
     ];
-    let layout = Layout::new(&regions).unwrap();
+    let layout = ExtentLayout::new(&regions).unwrap();
     let parts: Vec<_> = (0..regions.len())
         .map(|region| PartSpec { region, range: 0..layout.region_bytes(region) })
         .collect();

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use larder_membership::{
     BlobId, Now, Record, Revision, Timing,
-    agent::{Alive, Outcome, Stored, Ticket},
+    agent::{Alive, ProposalOutcome, StoredRecord, Ticket},
 };
 
 use crate::bugs::{Mishap, Planted};
@@ -31,8 +31,8 @@ pub(super) enum Request {
 #[derive(Debug, Clone)]
 pub(super) enum Response {
     Nothing,
-    Refreshed(Ticket, Option<Stored>, Alive),
-    Proposed(Ticket, Outcome),
+    Refreshed(Ticket, Option<StoredRecord>, Alive),
+    Proposed(Ticket, ProposalOutcome),
     Blob(BlobId, Option<Vec<u8>>),
 }
 
@@ -61,10 +61,11 @@ impl Coordinator {
         Self { up: true, ..Self::default() }
     }
 
-    pub(super) fn stored(&self) -> Option<Stored> {
-        self.stored
-            .as_ref()
-            .map(|(revision, bytes)| Stored { revision: *revision, bytes: bytes.as_ref().clone() })
+    pub(super) fn stored(&self) -> Option<StoredRecord> {
+        self.stored.as_ref().map(|(revision, bytes)| StoredRecord {
+            revision: *revision,
+            bytes: bytes.as_ref().clone(),
+        })
     }
 
     pub(super) fn alive(&self) -> Alive {
@@ -108,7 +109,7 @@ impl Coordinator {
                 let mut stored = self.stored();
                 if planted.world(Mishap::StaleAnswers) && self.stored.is_some() {
                     let cached = self.cached.get_or_insert_with(|| self.stored.clone());
-                    stored = cached.as_ref().map(|(revision, bytes)| Stored {
+                    stored = cached.as_ref().map(|(revision, bytes)| StoredRecord {
                         revision: *revision,
                         bytes: bytes.as_ref().clone(),
                     });
@@ -117,8 +118,8 @@ impl Coordinator {
             }
             Request::Propose { ticket, blobs, expected, record } => {
                 let outcome = self.replace(now, blobs, expected, record, planted);
-                changed.record =
-                    matches!(outcome, Outcome::Done(_)) && !planted.world(Mishap::StaleAnswers);
+                changed.record = matches!(outcome, ProposalOutcome::Done(_))
+                    && !planted.world(Mishap::StaleAnswers);
                 Response::Proposed(ticket, outcome)
             }
             Request::Fetch(blob) => Response::Blob(blob, self.blob(blob).map(<[u8]>::to_vec)),
@@ -138,7 +139,7 @@ impl Coordinator {
         expected: Option<Revision>,
         record: Vec<u8>,
         planted: Planted,
-    ) -> Outcome {
+    ) -> ProposalOutcome {
         if !planted.world(Mishap::RecordBeforeBlobs) {
             for blob in blobs {
                 self.blobs.insert(BlobId::of(&blob), (Rc::new(blob), now));
@@ -146,11 +147,11 @@ impl Coordinator {
         }
         let revision = self.stored.as_ref().map(|(revision, _)| *revision);
         if revision != expected && !planted.world(Mishap::ReplaceWithoutCompare) {
-            return Outcome::Moved(self.stored());
+            return ProposalOutcome::Moved(self.stored());
         }
         let next = Revision(revision.map_or(FIRST_REVISION, |revision| revision.0 + 1));
         self.before = self.stored.replace((next, Rc::new(record)));
-        Outcome::Done(next)
+        ProposalOutcome::Done(next)
     }
 
     fn sweep(&mut self, now: Now, at: Revision, keep: &[BlobId], planted: Planted) {
@@ -192,7 +193,7 @@ impl Coordinator {
 
     /// Lets another coordinator take over for good, with this one's record and blobs. Returns the
     /// record that the old one still has.
-    pub(super) fn take_over(&mut self, now: Now) -> Option<Stored> {
+    pub(super) fn take_over(&mut self, now: Now) -> Option<StoredRecord> {
         let old = self.stored()?;
         let mut record = Record::decode(&old.bytes).ok()?;
         record.generation += 1;

@@ -9,8 +9,8 @@ use larder_base::SnapshotId;
 use larder_membership::{
     Agent, BlobId, Record, Revision, Timing,
     agent::{
-        Answer, Bootstrap, Command, Effect, Event, Identity, LastUses, Outcome, Pulled, Shard,
-        Stored,
+        Answer, Bootstrap, Command, Effect, Event, Identity, LastUses, ProposalOutcome, Pulled,
+        Shard, StoredRecord,
     },
 };
 
@@ -145,7 +145,7 @@ impl World {
             self.after(Timing::REAL.announcement_ttl, Item::Expire);
         }
         let (response, changed) = self.coordinator.answer(self.now, &id, request, self.planted);
-        if changed.record || matches!(response, Response::Proposed(_, Outcome::Done(_))) {
+        if changed.record || matches!(response, Response::Proposed(_, ProposalOutcome::Done(_))) {
             self.check_record(Some(place));
         }
         if matches!(response, Response::Nothing) {
@@ -236,9 +236,9 @@ impl World {
             Request::Propose { ticket, expected, .. } => {
                 let outcome = match expected {
                     Some(revision) if self.planted.world(Mishap::UnknownAsDone) => {
-                        Outcome::Done(Revision(revision.0 + 1))
+                        ProposalOutcome::Done(Revision(revision.0 + 1))
                     }
-                    _ => Outcome::Unknown,
+                    _ => ProposalOutcome::Unknown,
                 };
                 self.tell(place, boot, Event::Proposed(ticket, outcome));
             }
@@ -417,12 +417,12 @@ impl World {
             && knows
         {
             let revision = Revision(stored.revision.0 + 100);
-            self.tell_stale(place, Stored { revision, bytes });
+            self.tell_stale(place, StoredRecord { revision, bytes });
         }
     }
 
     /// A record that another coordinator wrote long ago reaches a node.
-    pub(super) fn tell_stale(&mut self, place: Place, stored: Stored) {
+    pub(super) fn tell_stale(&mut self, place: Place, stored: StoredRecord) {
         let boot = self.nodes[place].boot;
         self.after(Duration::from_millis(5), Item::Tell(place, boot, Event::Record(stored)));
     }

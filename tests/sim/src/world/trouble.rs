@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use larder_membership::{
     Timing,
-    agent::{Command, Event, Steer, Stored, Ticket},
+    agent::{Command, Event, Steer, StoredRecord, Ticket},
 };
 
 use super::{Changed, Item, Place, World, judge::reweight};
@@ -27,7 +27,7 @@ pub(super) enum Trouble {
     /// The network is fast again.
     Fast,
     /// An old coordinator tells its last record.
-    Zombie(Place, Stored),
+    Zombie(Place, StoredRecord),
     /// A node sleeps for this long.
     Sleep(Place, Duration),
     /// A node crashes, for this long.

@@ -3,7 +3,7 @@
 use larder_client::admin::{LeftOut, LeftOutGroup, Manifest, ManifestLocation, left_out_by_reason};
 use serde::Serialize;
 
-use crate::output::{Ink, Page, Table, units};
+use crate::output::{Ink, Page, TextTable, units};
 
 /// Files left out that are listed on a page; JSON has them all.
 const LEFT_OUT_SHOWN: usize = 12;
@@ -68,7 +68,7 @@ impl Description {
 
     pub(super) fn show_tensors(&self, page: &mut Page) {
         let mut table =
-            Table::new("TENSOR | DTYPE | MEANING | SHAPE OF A SAMPLE | >BYTES OF A ROW");
+            TextTable::new("TENSOR | DTYPE | MEANING | SHAPE OF A SAMPLE | >BYTES OF A ROW");
         for tensor in &self.tensors {
             let row_bytes = tensor.row_bytes.map_or("differ".to_owned(), units::count);
             let shape = shape(&tensor.shape);

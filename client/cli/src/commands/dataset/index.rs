@@ -14,8 +14,8 @@ use super::{
 use crate::{
     context::Context,
     error::{Exit, Failure},
-    output::{Ink, Page, Report, Table, units},
-    progress::Progress,
+    output::{Ink, Page, Report, TextTable, units},
+    progress::Bar,
 };
 
 /// Indexes the files under a prefix in place and writes a small manifest beside them.
@@ -228,7 +228,7 @@ struct Listing {
 
 impl Report for Listing {
     fn show(&self, page: &mut Page) {
-        let mut table = Table::new("OBJECT | TAKEN | WHY");
+        let mut table = TextTable::new("OBJECT | TAKEN | WHY");
         for verdict in &self.objects {
             let taken = if verdict.taken { "yes" } else { "no" };
             table.row([verdict.object.clone(), taken.to_owned(), verdict.why.clone()]);
@@ -277,7 +277,7 @@ fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
     })
 }
 
-fn show(progress: &Progress, step: IndexProgress) {
+fn show(progress: &Bar, step: IndexProgress) {
     match step {
         IndexProgress::Listed { objects } => {
             progress.say(&format!("{} found", units::counted(objects, "object")));

@@ -6,7 +6,7 @@ mod tags;
 use std::collections::BTreeMap;
 
 use clap::Args;
-use larder_client::admin::{Answer, DatasetStatus, NodeDescription, ReadJob};
+use larder_client::admin::{DatasetStatus, MemberAnswer, NodeDescription, ReadJob};
 use serde::Serialize;
 
 use super::super::jobs;
@@ -14,7 +14,7 @@ use super::open::parse_prefix;
 use crate::{
     context::Context,
     error::Failure,
-    output::{Page, Report, Table, units},
+    output::{Page, Report, TextTable, units},
 };
 
 /// Lists the datasets that the nodes of the cluster have open, and the jobs that read them.
@@ -43,13 +43,13 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
 
 #[derive(Debug, Serialize)]
 struct DatasetsReport {
-    datasets: Vec<Dataset>,
+    datasets: Vec<DatasetRow>,
     jobs: Vec<ReadJob>,
     unreachable: Vec<Unreachable>,
 }
 
 #[derive(Debug, Serialize)]
-struct Dataset {
+struct DatasetRow {
     uri: String,
     snapshot: String,
     samples: u64,
@@ -88,7 +88,7 @@ struct Unreachable {
 }
 
 impl Unreachable {
-    fn new(answer: &Answer<Vec<DatasetStatus>>) -> Option<Self> {
+    fn new(answer: &MemberAnswer<Vec<DatasetStatus>>) -> Option<Self> {
         let error = answer.answer.as_ref().err()?;
         let why = error.why().unwrap_or_else(|| error.what()).to_owned();
         Some(Self { node: answer.member.id.clone(), control: answer.member.control.clone(), why })
@@ -96,15 +96,15 @@ impl Unreachable {
 }
 
 fn report(
-    answers: Vec<Answer<Vec<DatasetStatus>>>,
-    nodes: Vec<Answer<NodeDescription>>,
+    answers: Vec<MemberAnswer<Vec<DatasetStatus>>>,
+    nodes: Vec<MemberAnswer<NodeDescription>>,
 ) -> DatasetsReport {
     let unreachable = answers.iter().filter_map(Unreachable::new).collect();
     let mut datasets = BTreeMap::new();
-    for Answer { member, answer } in answers {
+    for MemberAnswer { member, answer } in answers {
         for status in answer.into_iter().flatten() {
             let key = (status.uri.clone(), format!("{:x}", status.snapshot));
-            let dataset = datasets.entry(key).or_insert_with_key(|key| Dataset {
+            let dataset = datasets.entry(key).or_insert_with_key(|key| DatasetRow {
                 uri: key.0.clone(),
                 snapshot: key.1.clone(),
                 samples: status.samples,
@@ -136,7 +136,7 @@ impl Report for DatasetsReport {
         if self.datasets.is_empty() {
             page.line("no dataset is open on any node");
         } else {
-            let mut table = Table::new(
+            let mut table = TextTable::new(
                 "DATASET | SNAPSHOT | >SAMPLES | >SIZE | >IN MEMORY | >NODES | >SESSIONS",
             );
             for dataset in &self.datasets {

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 
 use larder_client::{
     Dataset, IndexedNow, OpenOptions,
-    admin::{self, DatasetRef, FetchError, Manifest, Opened, Origin, OriginUri},
+    admin::{self, DatasetRef, FetchError, Manifest, OpenedManifest, Origin, OriginUri},
 };
 
 use crate::{
@@ -44,7 +44,7 @@ pub(crate) fn open(
     context: &Context,
     reference: &DatasetRef,
     manifest: Option<&OriginUri>,
-) -> Result<(Origin, Opened), Failure> {
+) -> Result<(Origin, OpenedManifest), Failure> {
     let progress = context.progress(&format!("opening {reference}"));
     let opened = context.block_on(async {
         let origin = Origin::connect(reference.uri()).await.map_err(Failure::from)?;

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use clap::Args;
 use larder_client::admin::{
-    self, DatasetError, DatasetRef, FetchError, Leaf, Opened, Origin, OriginError, OriginUri,
+    self, DatasetError, DatasetRef, FetchError, Leaf, OpenedManifest, Origin, OriginError,
+    OriginUri,
 };
 use serde::Serialize;
 
@@ -22,7 +23,7 @@ use crate::{
     context::{Context, NAME_NODES, ReadFrom},
     error::{Exit, Failure},
     output::{Ink, Page, Report, units},
-    progress::Progress,
+    progress::Bar,
 };
 
 /// The most problems that are listed. All are counted.
@@ -233,10 +234,10 @@ fn verify_origin(
 /// Reads every shard. Collects problems of the data; other errors end the check.
 async fn check(
     origin: &Origin,
-    opened: &Opened,
-    progress: &Progress,
+    opened: &OpenedManifest,
+    progress: &Bar,
 ) -> Result<(Problems, u32), Failure> {
-    let Opened { manifest, leaf_files, .. } = opened;
+    let OpenedManifest { manifest, leaf_files, .. } = opened;
     let (mut problems, mut checksums) = (Problems::default(), 0);
     let mut last: Option<Leaf> = None;
     for number in 0..manifest.shard_count() {

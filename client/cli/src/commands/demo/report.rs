@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{BATCH_SIZE, images::Images};
 use crate::{
     context::Context,
-    output::{Ink, Page, Report, Table, units},
+    output::{Ink, Page, Report, TextTable, units},
 };
 
 /// The result. Scripts rely on these names.
@@ -82,7 +82,7 @@ In Rust:
 
 impl Report for DemoReport {
     fn show(&self, page: &mut Page) {
-        let mut table = Table::new(
+        let mut table = TextTable::new(
             ">EPOCH | >SAMPLES/S | >GIB/S | >TIME | >ROWS LOCAL | >REMOTE | >FROM ORIGIN | >ORIGIN REQUESTS | >ORIGIN BYTES",
         );
         for epoch in &self.epochs {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use larder_client::{
-    admin::{Answer, NodeDescription},
+    admin::{MemberAnswer, NodeDescription},
     host,
 };
 
@@ -65,7 +65,7 @@ pub(super) fn checks(nodes: Result<Option<Nodes>, Failure>, socket: Option<&Path
 }
 
 /// Whether all members answer, run one version and place shards alike.
-fn members(answers: &[Answer<NodeDescription>]) -> Check {
+fn members(answers: &[MemberAnswer<NodeDescription>]) -> Check {
     let nodes: Vec<_> = answers.iter().filter_map(|answer| answer.answer.as_ref().ok()).collect();
     let members = units::counted(answers.len() as u64, "node");
     let silent: Vec<_> = answers

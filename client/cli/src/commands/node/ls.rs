@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use larder_client::admin::{Answer, NodeDescription};
+use larder_client::admin::{MemberAnswer, NodeDescription};
 use serde::Serialize;
 
 use crate::{
     commands::operator::nodes_away,
     context::Context,
     error::Failure,
-    output::{Page, Report, Table, units},
+    output::{Page, Report, TextTable, units},
 };
 
 #[derive(Debug, Serialize)]
 struct NodesReport {
     ring_version: u64,
-    nodes: Vec<Node>,
+    nodes: Vec<NodeRow>,
 }
 
 #[derive(Debug, Serialize)]
-struct Node {
+struct NodeRow {
     node: String,
     control: String,
     /// `up`, `draining` or `down`.
@@ -58,7 +58,7 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
     let progress = context.progress("asking the nodes");
     let answers = cluster.describe();
     drop(progress);
-    let nodes: Vec<Node> = answers.into_iter().map(node).collect();
+    let nodes: Vec<NodeRow> = answers.into_iter().map(node).collect();
     let report = NodesReport { ring_version: cluster.ring_version(), nodes };
     context.output.print(&report)?;
     if let Some(disagreement) = report.disagreement() {
@@ -70,10 +70,10 @@ pub(super) fn run(context: &Context) -> Result<(), Failure> {
     }
 }
 
-fn node(Answer { member, answer }: Answer<NodeDescription>) -> Node {
+fn node(MemberAnswer { member, answer }: MemberAnswer<NodeDescription>) -> NodeRow {
     let (node, control) = (member.id, member.control);
     match answer {
-        Ok(said) => Node {
+        Ok(said) => NodeRow {
             node,
             control,
             state: if said.draining { "draining" } else { "up" },
@@ -81,7 +81,7 @@ fn node(Answer { member, answer }: Answer<NodeDescription>) -> Node {
             facts: Some(facts(said)),
         },
         Err(error) => {
-            Node { node, control, state: "down", why: Some(error.to_string()), facts: None }
+            NodeRow { node, control, state: "down", why: Some(error.to_string()), facts: None }
         }
     }
 }
@@ -128,7 +128,7 @@ impl NodesReport {
 
 impl Report for NodesReport {
     fn show(&self, page: &mut Page) {
-        let mut table = Table::new(
+        let mut table = TextTable::new(
             "NODE | STATE | CONTROL | >MEMORY | >RESIDENT | >FILLING | >PAGES | >LEASES | >CLIENTS | >UP FOR",
         );
         for node in &self.nodes {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use larder_client::admin::{Answer, FillFailure, NodeDescription, ShardCounts};
+use larder_client::admin::{FillFailure, MemberAnswer, NodeDescription, ShardCounts};
 use serde::Serialize;
 
 use super::super::jobs;
@@ -55,7 +55,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
 }
 
 /// The answer of the node with this name.
-fn pick<T>(answers: Vec<Answer<T>>, node: &str) -> Result<T, Failure> {
+fn pick<T>(answers: Vec<MemberAnswer<T>>, node: &str) -> Result<T, Failure> {
     let names: Vec<_> = answers.iter().map(|answer| answer.member.id.clone()).collect();
     match answers.into_iter().find(|answer| answer.member.id == node) {
         Some(found) => Ok(found.answer?),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{
     figures::Figures,
     follow::{Goal, follow, latest_change},
-    plan_file::{self, Kept},
+    plan_file::{self, PlanFile},
 };
 use crate::{
     commands::operator::{Consent, failed, parse_rate},
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Debug, Serialize)]
-struct Begun {
+struct BegunChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     change: Option<u64>,
     #[serde(flatten)]
@@ -44,7 +44,7 @@ struct Begun {
 }
 
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    let Kept { path, bytes, hash } = plan_file::find(&arguments.plan, Path::new("."))?;
+    let PlanFile { path, bytes, hash } = plan_file::find(&arguments.plan, Path::new("."))?;
     let operator = arguments.consent.operator(context)?;
     let not_begun = |error| failed("the change was not begun", error);
     let bytes = bytes.into();
@@ -60,7 +60,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
         let after = change.map_or(latest, |change| change - 1);
         return follow(context, &operator, &Goal::ChangeAfter(after));
     }
-    context.output.print(&Begun { change, figures })
+    context.output.print(&BegunChange { change, figures })
 }
 
 /// Fails unless the plan has the hash that the user named.
@@ -74,7 +74,7 @@ fn check_hash(path: &Path, typed: Option<&str>, hash: &str) -> Result<(), Failur
         .hint("plan again: larder ring plan"))
 }
 
-impl Report for Begun {
+impl Report for BegunChange {
     fn show(&self, page: &mut Page) {
         let number =
             self.change.map_or("the change".to_owned(), |number| format!("change {number}"));

@@ -6,7 +6,7 @@ use larder_client::admin::{NodeFigures, PlanFigures};
 use serde::Serialize;
 
 use super::words;
-use crate::output::{Ink, Page, Table, units};
+use crate::output::{Ink, Page, TextTable, units};
 
 /// A plan in numbers.
 #[derive(Debug, Serialize)]
@@ -120,8 +120,8 @@ impl Figures {
         })
     }
 
-    fn table(&self) -> Table {
-        let mut table = Table::new("NODE | >WEIGHT | >OWNS | >AFTER | >GETS | >GIVES");
+    fn table(&self) -> TextTable {
+        let mut table = TextTable::new("NODE | >WEIGHT | >OWNS | >AFTER | >GETS | >GIVES");
         for node in &self.said.nodes {
             let weight = match (node.weight_before, node.weight) {
                 (before, after) if before == after => after.to_string(),

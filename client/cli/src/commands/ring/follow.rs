@@ -16,7 +16,7 @@ use crate::{
     context::Context,
     error::{Exit, Failure},
     output::{Page, Report, units},
-    progress::Progress,
+    progress::Bar,
 };
 
 const TICK: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ pub(in crate::commands) enum Goal {
 
 /// The end of a change.
 #[derive(Debug, Serialize)]
-struct Outcome {
+struct ChangeOutcome {
     #[serde(skip_serializing_if = "Option::is_none")]
     change: Option<u64>,
     ring_version: u64,
@@ -68,7 +68,7 @@ pub(in crate::commands) fn follow(
 ) -> Result<(), Failure> {
     let begun = context.now();
     let progress = context.progress("asking the nodes");
-    let mut watch = Watch { context, progress, told: None, speed: Speed::default() };
+    let mut watch = ChangeWatch { context, progress, told: None, speed: Speed::default() };
     let mut heard = begun;
     loop {
         match operator.status() {
@@ -96,7 +96,7 @@ fn reached(
     goal: &Goal,
     status: &ClusterStatus,
     took: Duration,
-) -> Result<Option<Outcome>, Failure> {
+) -> Result<Option<ChangeOutcome>, Failure> {
     let seconds = took.as_secs_f64();
     let ring_version = status.ring_version;
     match goal {
@@ -110,7 +110,7 @@ fn reached(
             if past.committed {
                 let (change, ring_version) = (Some(past.number), past.ring_version);
                 let words = past.words;
-                return Ok(Some(Outcome { change, ring_version, words, seconds }));
+                return Ok(Some(ChangeOutcome { change, ring_version, words, seconds }));
             }
             let aborted = format!("change {} was given up", past.number);
             Err(Failure::new(Exit::Failed, aborted).why(past.words))
@@ -125,7 +125,7 @@ fn reached(
                         false => format!("{id} has left the ring; it can be stopped"),
                         true => format!("{id} has left the ring. {}", of_the_record(id)),
                     };
-                    Ok(Some(Outcome { change: None, ring_version, words, seconds }))
+                    Ok(Some(ChangeOutcome { change: None, ring_version, words, seconds }))
                 }
                 Some(node) if node.state() == NodeState::Active => {
                     Err(Failure::new(Exit::Failed, format!("{id} stays in the ring"))
@@ -138,15 +138,15 @@ fn reached(
 }
 
 /// Shows the progress of the change.
-struct Watch<'a> {
+struct ChangeWatch<'a> {
     context: &'a Context,
-    progress: Progress,
+    progress: Bar,
     /// The time of the last line, and the percent of the change that was done then.
     told: Option<(Instant, u64)>,
     speed: Speed,
 }
 
-impl Watch<'_> {
+impl ChangeWatch<'_> {
     fn look(&mut self, operator: &Operator, status: &ClusterStatus) {
         let now = self.context.now();
         let Some(change) = &status.change else {
@@ -246,7 +246,7 @@ impl Speed {
     }
 }
 
-impl Report for Outcome {
+impl Report for ChangeOutcome {
     fn show(&self, page: &mut Page) {
         let took = units::seconds(self.seconds);
         page.line(&format!("{} (ring {}, after {took})", self.words, self.ring_version));

@@ -9,7 +9,7 @@ use crate::{
     commands::operator::{failed, onlooker},
     context::Context,
     error::Failure,
-    output::{Page, Report, Table},
+    output::{Page, Report, TextTable},
 };
 
 #[derive(Debug, Serialize)]
@@ -69,7 +69,7 @@ impl Report for HistoryReport {
             page.line("the cluster has not changed yet");
             return;
         }
-        let mut table = Table::new(">CHANGE | >RING | OUTCOME | AT | WHAT");
+        let mut table = TextTable::new(">CHANGE | >RING | OUTCOME | AT | WHAT");
         for past in &self.changes {
             let (number, ring) = (past.number.to_string(), past.ring_version.to_string());
             let at = past.at.clone().unwrap_or_else(|| "-".to_owned());

@@ -16,7 +16,7 @@ const HASH_DIGITS: usize = 32;
 
 /// A plan from a file.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct PlanFile {
     pub(super) path: PathBuf,
     pub(super) bytes: Vec<u8>,
     /// The required beginning of its hash, as the user typed it or by the name of the file.
@@ -35,11 +35,11 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 
 /// Finds the plan that the user named: by its file, or by its hash or the beginning of that if the
 /// file is in `folder`.
-pub(super) fn find(typed: &str, folder: &Path) -> Result<Kept, Failure> {
+pub(super) fn find(typed: &str, folder: &Path) -> Result<PlanFile, Failure> {
     let path = PathBuf::from(typed);
     if path.is_file() {
         let hash = hash_in(&path);
-        return Ok(Kept { bytes: read(&path)?, path, hash });
+        return Ok(PlanFile { bytes: read(&path)?, path, hash });
     }
     let is_hash = (HASH_DIGITS_MIN..=HASH_DIGITS).contains(&typed.len())
         && typed.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -52,7 +52,7 @@ pub(super) fn find(typed: &str, folder: &Path) -> Result<Kept, Failure> {
     let hash = typed.to_lowercase();
     let found = among(folder, &hash)?;
     match &found[..] {
-        [path] => Ok(Kept { path: path.clone(), bytes: read(path)?, hash: Some(hash) }),
+        [path] => Ok(PlanFile { path: path.clone(), bytes: read(path)?, hash: Some(hash) }),
         [] => Err(Failure::new(Exit::NotFound, format!("no plan '{hash}' is kept here"))
             .why(format!("there is no file ring-{hash}*.plan in {}", folder.display()))
             .hint("name the file, or go to the folder where it was planned")),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use larder_client::admin::{
     ClusterChange, ClusterDataset, ClusterNode, ClusterStatus, CoordinatorKind, MoveProgress,
-    NodeState, Seen,
+    NodeAnswers, NodeState,
 };
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ struct StatusReport {
     settling: bool,
     /// Whether all nodes that answer place shards alike.
     agree: bool,
-    nodes: Vec<Node>,
+    nodes: Vec<NodeRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     change: Option<Change>,
     datasets: Vec<ClusterDataset>,
@@ -54,7 +54,7 @@ struct Coordinator {
 }
 
 #[derive(Debug, Serialize)]
-struct Node {
+struct NodeRow {
     node: String,
     /// `joining`, `active`, `draining`, `down`, `held` or `condemned`.
     state: &'static str,
@@ -78,13 +78,13 @@ struct Node {
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
     #[serde(flatten)]
-    memory: Option<Memory>,
+    memory: Option<NodeMemory>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    progress: Option<Progress>,
+    progress: Option<RemainingMoves>,
 }
 
 #[derive(Debug, Serialize)]
-struct Memory {
+struct NodeMemory {
     budget_bytes: u64,
     resident_bytes: u64,
     filling_bytes: u64,
@@ -94,7 +94,7 @@ struct Memory {
 
 /// The shards that a change still moves to a node.
 #[derive(Debug, Serialize)]
-struct Progress {
+struct RemainingMoves {
     #[serde(flatten)]
     to_come: MoveProgress,
     /// At the rate of the change, if it has a rate and is not paused.
@@ -155,7 +155,7 @@ fn no_record(status: &ClusterStatus) -> Failure {
     if status.away.is_empty() { failure } else { failure.why(&status.away) }
 }
 
-fn report(status: ClusterStatus, seen: &[Seen]) -> StatusReport {
+fn report(status: ClusterStatus, seen: &[NodeAnswers]) -> StatusReport {
     let coordinator = coordinator(&status, seen);
     let owned: u64 = status.nodes.iter().map(|node| node.owned_bytes).sum();
     let in_ring = |node: &&ClusterNode| is_in_ring(node.state());
@@ -170,7 +170,7 @@ fn report(status: ClusterStatus, seen: &[Seen]) -> StatusReport {
         let seen = seen.iter().find(|seen| Some(&seen.id) == id);
         node(said, share(said), seen, status.change.as_ref())
     };
-    let nodes: Vec<Node> = status.nodes.iter().map(pair).collect();
+    let nodes: Vec<NodeRow> = status.nodes.iter().map(pair).collect();
     let change = status.change.map(|said| change(said, &nodes));
     let mut report = StatusReport {
         cluster: format!("{:x}", status.cluster),
@@ -190,7 +190,7 @@ fn report(status: ClusterStatus, seen: &[Seen]) -> StatusReport {
     report
 }
 
-fn coordinator(status: &ClusterStatus, seen: &[Seen]) -> Coordinator {
+fn coordinator(status: &ClusterStatus, seen: &[NodeAnswers]) -> Coordinator {
     let given = |text: &String| (!text.is_empty()).then(|| text.clone());
     let unreached = seen
         .iter()
@@ -211,14 +211,14 @@ fn coordinator(status: &ClusterStatus, seen: &[Seen]) -> Coordinator {
 fn node(
     said: &ClusterNode,
     owns: f64,
-    seen: Option<&Seen>,
+    seen: Option<&NodeAnswers>,
     change: Option<&ClusterChange>,
-) -> Node {
+) -> NodeRow {
     let member = said.member.clone().unwrap_or_default();
     let (state, letter) = state(said.state());
     let described = seen.map(|seen| &seen.description);
     let standing = seen.and_then(|seen| seen.standing.as_ref().ok());
-    Node {
+    NodeRow {
         node: member.id,
         state,
         letters: format!("{}{letter}", if said.announced { 'U' } else { 'D' }),
@@ -235,7 +235,7 @@ fn node(
         why: described.and_then(|described| described.as_ref().err()).map(ToString::to_string),
         memory: described.and_then(|described| described.as_ref().ok()).map(|node| {
             let memory = node.memory.clone().unwrap_or_default();
-            Memory {
+            NodeMemory {
                 budget_bytes: memory.budget_bytes,
                 resident_bytes: memory.resident_bytes,
                 filling_bytes: memory.filling_bytes,
@@ -243,7 +243,7 @@ fn node(
                 ring_digest: format!("{:016x}", node.ring_digest),
             }
         }),
-        progress: standing.and_then(|standing| standing.progress).map(|to_come| Progress {
+        progress: standing.and_then(|standing| standing.progress).map(|to_come| RemainingMoves {
             eta_seconds: change.and_then(|change| seconds_for(to_come.bytes_left, change)),
             settled: said.settled,
             gaps: said.gaps,
@@ -259,7 +259,7 @@ fn seconds_for(bytes: u64, change: &ClusterChange) -> Option<f64> {
     Some(bytes as f64 * f64::from(change.receivers.max(1)) / rate.max(1) as f64)
 }
 
-fn change(said: ClusterChange, nodes: &[Node]) -> Change {
+fn change(said: ClusterChange, nodes: &[NodeRow]) -> Change {
     let left = || nodes.iter().filter_map(|node| Some(node.progress.as_ref()?.to_come.bytes_left));
     // The target with the most bytes left ends last.
     let eta_seconds = seconds_for(left().max().unwrap_or(0), &said);

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libjpeg_turbo_rs::{DecodeLimits, DecodeWarning, Decoder, FrameHeader, PixelFormat};
 
-use super::{Decoded, JPEG_PIXELS_PER_BYTE, PIXELS_MAX, SIDE_MAX, checked, spread};
+use super::{JPEG_PIXELS_PER_BYTE, PIXELS_MAX, PictureHead, SIDE_MAX, checked, spread};
 use crate::error::DecodeError;
 use crate::image::orientation::Orientation;
 use crate::scratch::grown;
@@ -24,7 +24,7 @@ const SCANS_MAX: usize = 500;
 /// Bytes that the decoder may take by its own estimate: enough for the most pixels in 4 channels.
 const MEMORY_MAX: u64 = 4 << 30;
 
-pub(super) fn decode(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<Decoded, DecodeError> {
+pub(super) fn decode(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<PictureHead, DecodeError> {
     catch_unwind(AssertUnwindSafe(|| decode_unguarded(encoded, pixels)))
         .unwrap_or_else(|_| Err(damaged(&"its decoder panics")))
 }
@@ -33,7 +33,7 @@ fn damaged(why: &dyn Display) -> DecodeError {
     DecodeError::damaged("JPEG", why)
 }
 
-fn decode_unguarded(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<Decoded, DecodeError> {
+fn decode_unguarded(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<PictureHead, DecodeError> {
     let side = usize::try_from(SIDE_MAX).expect("16 bits");
     let limits = DecodeLimits {
         max_width: side,
@@ -79,7 +79,7 @@ fn decode_unguarded(encoded: &[u8], pixels: &mut Vec<u8>) -> Result<Decoded, Dec
     }
     spread(pixels, channels);
     let orientation = info.exif_data.as_deref().and_then(Orientation::of_exif);
-    Ok(Decoded { size, orientation })
+    Ok(PictureHead { size, orientation })
 }
 
 /// Whether each channel of a frame is in a scan behind the frame's header. The decoder makes up the

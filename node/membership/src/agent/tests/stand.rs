@@ -141,14 +141,18 @@ impl Stand {
             Effect::Propose { ticket, blobs, expected, record } => {
                 self.writes += 1;
                 if self.strange {
-                    let moved = Outcome::Moved(Some(self.stored()));
+                    let moved = ProposalOutcome::Moved(Some(self.stored()));
                     return self.events.push_back(Event::Proposed(ticket, moved));
                 }
                 assert_eq!(expected, Some(self.revision), "nobody else writes");
                 self.blobs.extend(blobs.into_iter().map(|blob| (BlobId::of(&blob), blob)));
                 self.take(Record::decode(&record).unwrap());
                 let lost = self.loses_answers;
-                let outcome = if lost { Outcome::Unknown } else { Outcome::Done(self.revision) };
+                let outcome = if lost {
+                    ProposalOutcome::Unknown
+                } else {
+                    ProposalOutcome::Done(self.revision)
+                };
                 self.events.push_back(Event::Proposed(ticket, outcome));
             }
             Effect::Plan(ticket, task) => {
@@ -228,12 +232,12 @@ impl Stand {
         self.events.push_back(Event::Alive(self.set()));
     }
 
-    pub(super) fn stored(&self) -> Stored {
+    pub(super) fn stored(&self) -> StoredRecord {
         let mut record = self.record.clone();
         if self.strange {
             record.cluster = [2; 16];
         }
-        Stored { revision: self.revision, bytes: record.encode().unwrap() }
+        StoredRecord { revision: self.revision, bytes: record.encode().unwrap() }
     }
 
     fn set(&self) -> Alive {

@@ -4,7 +4,7 @@ use larder_base::Ring;
 
 /// One receiver of shared-out bytes: its weight and its bounds.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct Receiver {
     weight: u64,
     low: u128,
     high: u128,
@@ -20,7 +20,7 @@ pub(super) fn shares(ring: &Ring, bytes: u64, replicas: usize) -> Vec<u64> {
     // With enough zones each holds a shard at most once; with too few each holds it at least once.
     let scarce = spread.zones() <= replicas;
     let zone_copies = if scarce { replicas - (spread.zones() - 1) } else { 1 };
-    let parts = zones.iter().map(|members| Part {
+    let parts = zones.iter().map(|members| Receiver {
         low: if scarce { one } else { 0 },
         high: one * zone_copies.min(members.len()) as u128,
         weight: weight(ring, members),
@@ -45,14 +45,15 @@ fn share_zone(
     let mut hosts = groups(spread.hosts(), members.iter().copied(), |member| spread.host(member));
     hosts.retain(|members| !members.is_empty());
     let enough = spread.hosts() >= replicas;
-    let parts = hosts.iter().map(|members| Part {
+    let parts = hosts.iter().map(|members| Receiver {
         low: 0,
         high: if enough { one } else { one * members.len() as u128 },
         weight: weight(ring, members),
     });
     for (members, share) in hosts.iter().zip(share_out(share, &parts.collect::<Vec<_>>())) {
-        let part = |&member: &usize| Part { low: 0, high: one, weight: weight(ring, &[member]) };
-        let parts: Vec<Part> = members.iter().map(part).collect();
+        let part =
+            |&member: &usize| Receiver { low: 0, high: one, weight: weight(ring, &[member]) };
+        let parts: Vec<Receiver> = members.iter().map(part).collect();
         for (&member, share) in members.iter().zip(share_out(share, &parts)) {
             shares[member] = u64::try_from(share).expect("at most one copy of everything");
         }
@@ -79,13 +80,13 @@ fn weight(ring: &Ring, members: &[usize]) -> u64 {
 
 /// Shares `total` out in proportion to weights. A part that would leave its bounds gets the bound,
 /// and the others share the rest.
-fn share_out(total: u128, parts: &[Part]) -> Vec<u128> {
+fn share_out(total: u128, parts: &[Receiver]) -> Vec<u128> {
     let mut fixed: Vec<Option<u128>> = vec![None; parts.len()];
     loop {
         let rest = total.saturating_sub(fixed.iter().flatten().sum());
         let free = || parts.iter().zip(&fixed).filter(|(_, fixed)| fixed.is_none());
         let weight = free().map(|(part, _)| u128::from(part.weight)).sum::<u128>().max(1);
-        let share = |part: &Part| (rest * u128::from(part.weight)).div_ceil(weight);
+        let share = |part: &Receiver| (rest * u128::from(part.weight)).div_ceil(weight);
         let over: u128 = free().map(|(part, _)| share(part).saturating_sub(part.high)).sum();
         let under: u128 = free().map(|(part, _)| part.low.saturating_sub(share(part))).sum();
         if over == 0 && under == 0 {

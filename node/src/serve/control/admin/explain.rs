@@ -16,7 +16,7 @@ use crate::serve::Context;
 use crate::serve::control::list;
 
 /// The requested shard.
-struct Wanted {
+struct WantedShard {
     id: ShardId,
     /// Its snapshot, if known.
     snapshot: Option<SnapshotId>,
@@ -68,7 +68,7 @@ fn with_facts(explanation: Explanation, dataset: &Dataset, index: u32) -> Explan
     }
 }
 
-fn find(context: &Context, request: &ExplainRequest) -> Result<Wanted, Error> {
+fn find(context: &Context, request: &ExplainRequest) -> Result<WantedShard, Error> {
     let catalog = &context.shared.catalog;
     let named = match &request.snapshot[..] {
         [] => None,
@@ -93,7 +93,7 @@ fn find(context: &Context, request: &ExplainRequest) -> Result<Wanted, Error> {
                 );
                 Error::new(ErrorKind::NotFound, message)
             })?;
-            Ok(Wanted {
+            Ok(WantedShard {
                 id: manifest.shard(index).id,
                 snapshot: named,
                 open: Some((dataset, index)),
@@ -111,13 +111,13 @@ fn find(context: &Context, request: &ExplainRequest) -> Result<Wanted, Error> {
             };
             let open = among.into_iter().find_map(index);
             let snapshot = named.or_else(|| Some(open.as_ref()?.0.snapshot()));
-            Ok(Wanted { id, snapshot, open })
+            Ok(WantedShard { id, snapshot, open })
         }
     }
 }
 
 /// Returns the names of the owners, exceptions included.
-fn owners(placements: &Placements, wanted: &Wanted) -> Vec<String> {
+fn owners(placements: &Placements, wanted: &WantedShard) -> Vec<String> {
     let owners = match wanted.snapshot {
         Some(snapshot) => placements.of(snapshot).owners(wanted.id),
         None => placements.ring().owners_at(place_of(wanted.id), 1),
@@ -126,7 +126,7 @@ fn owners(placements: &Placements, wanted: &Wanted) -> Vec<String> {
 }
 
 /// Returns the owners by the ring alone.
-fn walked(placements: &Placements, wanted: &Wanted) -> Owners {
+fn walked(placements: &Placements, wanted: &WantedShard) -> Owners {
     let replicas = wanted.snapshot.map_or(1, |snapshot| placements.of(snapshot).replicas());
     placements.ring().owners_at(place_of(wanted.id), replicas)
 }

@@ -87,7 +87,7 @@ fn count(placements: &Placements, open: &[Arc<Dataset>]) -> BTreeMap<String, u64
 
 #[cfg(test)]
 mod tests {
-    use larder_membership::record::Dataset as Known;
+    use larder_membership::record::DatasetRecord as Known;
 
     use super::*;
     use crate::testing::{CacheFixture, Folder, member, placed};

@@ -148,7 +148,7 @@ pub(super) async fn figures(
             let placements = led_to(record, &plan, planned.placement.as_deref())?;
             figures.owned_after(&owned.by(&context.shared, &placements));
         }
-        let known = |dataset: &&larder_membership::record::Dataset| {
+        let known = |dataset: &&larder_membership::record::DatasetRecord| {
             owned.snapshots.binary_search(&dataset.snapshot).is_ok()
         };
         let measured = record.datasets.iter().filter(known).count();

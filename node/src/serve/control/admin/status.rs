@@ -157,7 +157,7 @@ pub(super) fn edits(record: &Record, edits: &[Edit]) -> Vec<ChangeEdit> {
     edits.iter().map(edit).collect()
 }
 
-fn dataset(dataset: &larder_membership::record::Dataset) -> ClusterDataset {
+fn dataset(dataset: &larder_membership::record::DatasetRecord) -> ClusterDataset {
     ClusterDataset {
         snapshot: Bytes::copy_from_slice(dataset.snapshot.as_bytes()),
         uri: dataset.uri.clone(),

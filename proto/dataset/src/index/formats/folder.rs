@@ -102,7 +102,7 @@ pub(super) async fn tables(
     metadata: Vec<ObjectInfo>,
     left_out: &mut LeftOuts,
 ) -> Result<(Vec<(ObjectInfo, Table)>, String), DatasetError> {
-    let mut known = Known::default();
+    let mut known = KnownColumns::default();
     for file in metadata {
         let object = uri.join(&file.key)?;
         let (bytes, _) = origin.get(&object, METADATA_BYTES_MAX).await?;
@@ -167,13 +167,13 @@ fn inline(value: &[u8]) -> Rows {
 
 /// The columns of metadata files, and the row of each file in them.
 #[derive(Default)]
-struct Known {
+struct KnownColumns {
     files: Vec<(String, Metadata)>,
     /// By the key of a file that has not come yet: the number of its metadata, and its row there.
     rows: BTreeMap<String, (usize, usize)>,
 }
 
-impl Known {
+impl KnownColumns {
     /// Adds a metadata file, whose names count from `folder`.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use larder_formats::{
     mds::{CompressedScan, FileInfo, INDEX_BYTES_MAX, Index, MdsScan, ShardInfo},
 };
 
-use super::scan::{Begun, in_file, scan_all};
+use super::scan::{BegunScan, in_file, scan_all};
 use crate::{
     DatasetError, ObjectInfo, Origin, OriginUri,
     index::{LeftOuts, Progress, leave_out},
@@ -17,7 +17,7 @@ use crate::{
 const INDEX: &str = "index.json";
 
 /// A shard that an index lists, and the file of it.
-struct Listed {
+struct ListedShard {
     file: ObjectInfo,
     shard: ShardInfo,
     is_compressed: bool,
@@ -38,7 +38,7 @@ pub(super) async fn tables(
     indexes.sort_by_key(|file| file.key.matches('/').count());
     let mut rest: BTreeMap<String, ObjectInfo> =
         rest.into_iter().map(|file| (file.key.clone(), file)).collect();
-    let (mut listed, mut seen) = (Vec::<Listed>::new(), BTreeSet::new());
+    let (mut listed, mut seen) = (Vec::<ListedShard>::new(), BTreeSet::new());
     for index in indexes {
         let object = uri.join(&index.key)?;
         let (bytes, _) = origin.get(&object, INDEX_BYTES_MAX as u64).await?;
@@ -59,14 +59,14 @@ pub(super) async fn tables(
                 let why = "is not under the prefix: copy it there, or index again without it";
                 return Err(in_file(Fault::new(format!("shard '{key}'"), why), &object));
             };
-            listed.push(Listed { file, shard: shard.clone(), is_compressed });
+            listed.push(ListedShard { file, shard: shard.clone(), is_compressed });
         }
     }
     leave_out(rest.into_values().collect(), "is in no index.json", left_out);
     // Rows must be made in all files, or in none.
     let are_made = listed.iter().any(|listed| listed.is_compressed);
     let mut scans = Vec::with_capacity(listed.len());
-    for Listed { file, shard, is_compressed } in listed {
+    for ListedShard { file, shard, is_compressed } in listed {
         let bytes = file.size_bytes;
         let scan: Result<Box<dyn Scan + Send>, Fault> = match are_made {
             true => {
@@ -75,7 +75,7 @@ pub(super) async fn tables(
             false => MdsScan::new(&shard, bytes).map(|scan| Box::new(scan) as _),
         };
         let object = uri.join(&file.key)?;
-        scans.push(Begun { file, scan: scan.map_err(|fault| in_file(fault, &object))? });
+        scans.push(BegunScan { file, scan: scan.map_err(|fault| in_file(fault, &object))? });
     }
     scan_all(origin, uri, scans, columns, left_out, progress).await
 }

@@ -19,14 +19,14 @@ const STATE_BYTES_MAX: u64 = 16 << 20;
 #[derive(Deserialize)]
 struct State {
     #[serde(rename = "_data_files")]
-    data: Option<Vec<Named>>,
+    data: Option<Vec<NamedFile>>,
     /// Only `datasets` before version 2 wrote them.
     #[serde(rename = "_indices_data_files")]
-    indices: Option<Vec<Named>>,
+    indices: Option<Vec<NamedFile>>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct NamedFile {
     filename: String,
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn named_files(
         let folder = folder_of(&state.key);
         let mut there = folders.remove(folder).unwrap_or_default();
         let mut counted = Vec::with_capacity(named.len());
-        for Named { filename } in named {
+        for NamedFile { filename } in named {
             let at = there.iter().position(|file| file.key[folder.len()..] == *filename);
             let Some(at) = at else {
                 let why = "is not there: copy it, or save the dataset again";

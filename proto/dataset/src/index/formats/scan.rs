@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     DatasetError, ObjectInfo, Origin, OriginUri,
-    index::{IndexProgress, LeftOuts, Progress, headers::Fault},
+    index::{IndexProgress, LeftOuts, Progress, headers::FileFault},
     origin::Target,
 };
 
@@ -25,7 +25,7 @@ pub(super) fn begin(
     file: ObjectInfo,
     columns: Option<&[String]>,
     forms: &Forms,
-) -> Begun {
+) -> BegunScan {
     let bytes = file.size_bytes;
     let scan: Box<dyn Scan + Send> = match kind {
         Kind::WebDataset => Box::new(TarScan::new(bytes)),
@@ -33,11 +33,11 @@ pub(super) fn begin(
         Kind::Lines => Box::new(LinesScan::new(bytes)),
         Kind::Parquet => Box::new(ParquetScan::new(bytes, columns).with_forms(forms)),
     };
-    Begun { file, scan }
+    BegunScan { file, scan }
 }
 
 /// A file, and the scan of it.
-pub(super) struct Begun {
+pub(super) struct BegunScan {
     pub(super) file: ObjectInfo,
     pub(super) scan: Box<dyn Scan + Send>,
 }
@@ -47,7 +47,7 @@ pub(super) struct Begun {
 pub(super) async fn scan_all(
     origin: &Origin,
     uri: &OriginUri,
-    scans: Vec<Begun>,
+    scans: Vec<BegunScan>,
     columns: Option<&[String]>,
     left_out: &mut LeftOuts,
     progress: Progress<'_>,
@@ -55,7 +55,8 @@ pub(super) async fn scan_all(
     let total = scans.len() as u64;
     let mut tables = Vec::with_capacity(scans.len());
     progress(IndexProgress::Headers { done: 0, total });
-    let scan = async |begun: Begun| (begun.file.key.clone(), scan_one(origin, uri, begun).await);
+    let scan =
+        async |begun: BegunScan| (begun.file.key.clone(), scan_one(origin, uri, begun).await);
     let mut reads = stream::iter(scans).map(scan).buffered(limits::SCANS_IN_FLIGHT);
     let (mut places, mut done) = (0u64, 0);
     while let Some((key, scanned)) = reads.next().await {
@@ -73,7 +74,7 @@ pub(super) async fn scan_all(
 async fn scan_one(
     origin: &Origin,
     uri: &OriginUri,
-    Begun { mut file, mut scan }: Begun,
+    BegunScan { mut file, mut scan }: BegunScan,
 ) -> Result<(ObjectInfo, Table), DatasetError> {
     let object = uri.join(&file.key)?;
     if file.etag.is_none() {
@@ -92,5 +93,5 @@ async fn scan_one(
 
 /// Returns the error for a mistake in a file.
 pub(super) fn in_file(fault: FormatFault, object: &OriginUri) -> DatasetError {
-    Fault::new(fault.field, fault.why).of(object.clone())
+    FileFault::new(fault.field, fault.why).of(object.clone())
 }

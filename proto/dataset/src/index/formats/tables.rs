@@ -11,7 +11,7 @@ use crate::{
     TensorSpec,
     index::{
         LeftOut, LeftOuts,
-        group::{Plan, object},
+        group::{IndexPlan, object},
     },
 };
 
@@ -68,7 +68,7 @@ pub(super) fn plan(
     columns: Option<&[String]>,
     missing: Missing,
     left_out: &mut LeftOuts,
-) -> Result<Plan, DatasetError> {
+) -> Result<IndexPlan, DatasetError> {
     let typed = made_columns(&tables);
     let has_type = |name: &str| typed.contains(name);
     let mut unreadable = BTreeSet::new();
@@ -106,7 +106,7 @@ pub(super) fn plan(
     check_rows(uri, &tables, &agreed)?;
     let mut files = Vec::with_capacity(tables.len());
     for (file, table) in tables {
-        let mut found = Found::new(file, table, &agreed);
+        let mut found = AgreedColumns::new(file, table, &agreed);
         match missing {
             Missing::Error => found.check_complete(uri, &agreed)?,
             Missing::Empty => found.check_may_be_empty(uri, &agreed)?,
@@ -120,7 +120,7 @@ pub(super) fn plan(
         }
     }
     let groups = files.into_iter().map(|found| found.into_group(&agreed)).collect();
-    Ok(Plan { tensors: agreed.iter().map(Agreed::spec).collect(), groups })
+    Ok(IndexPlan { tensors: agreed.iter().map(Agreed::spec).collect(), groups })
 }
 
 /// Returns the names of the columns whose rows are made. A file without any value in such a column
@@ -364,7 +364,7 @@ impl Agreed {
 }
 
 /// The columns of one file, in the order that all files agree on.
-struct Found {
+struct AgreedColumns {
     file: ObjectInfo,
     rows: u64,
     columns: Vec<Column>,
@@ -372,7 +372,7 @@ struct Found {
     key: Option<Column>,
 }
 
-impl Found {
+impl AgreedColumns {
     fn new(file: ObjectInfo, table: Table, agreed: &[Agreed]) -> Self {
         let (rows, mut rest) = (table.rows, table.columns);
         let key = rest.iter().find(|column| column.name == KEY).cloned();

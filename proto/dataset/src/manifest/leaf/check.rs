@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use larder_base::limits;
 
-use super::{Inner, Leaf, Piece, RowTable};
+use super::{Leaf, LeafParts, Piece, RowTable};
 use crate::{
     manifest::{
         Layout, Manifest, ManifestError, RowLocator, Tensor,
@@ -51,7 +51,7 @@ impl Leaf {
         check(full, "leaf", number, "has tables that do not fill it")?;
         let (snapshot, uri) = (root.snapshot(), root.uri().clone());
         let columns = columns.into();
-        let inner = Inner { bytes, header, tables, number, snapshot, uri, columns };
+        let inner = LeafParts { bytes, header, tables, number, snapshot, uri, columns };
         let leaf = Self { inner: Arc::new(inner) };
         (0..header.object_count).try_for_each(|object| leaf.check_object(object))?;
         leaf.check_order()?;

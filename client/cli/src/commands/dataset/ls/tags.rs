@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     context::Context,
     error::{Exit, Failure},
-    output::{Page, Report, Table, units},
+    output::{Page, Report, TextTable, units},
 };
 
 /// The most tags that are read: each costs a request.
@@ -150,7 +150,7 @@ impl ManifestHome {
 
 impl Report for TagsReport {
     fn show(&self, page: &mut Page) {
-        let mut table = Table::new("TAG | SNAPSHOT | >MANIFEST | LIES");
+        let mut table = TextTable::new("TAG | SNAPSHOT | >MANIFEST | LIES");
         let size = |snapshot: &str, lies: ManifestHome| {
             let mut all = self.snapshots.iter();
             let found = all.find(|one| one.snapshot == snapshot && one.lies == lies);

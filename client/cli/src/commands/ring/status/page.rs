@@ -2,9 +2,9 @@
 
 use super::{
     super::{speed_words, words},
-    Change, Node, StatusReport,
+    Change, NodeRow, StatusReport,
 };
-use crate::output::{Ink, Page, Report, Table, units};
+use crate::output::{Ink, Page, Report, TextTable, units};
 
 const LEGEND: &str =
     "U up, D silent; A active, J joining, L leaving, O out until it is back, H held, C condemned";
@@ -61,8 +61,8 @@ impl StatusReport {
         }
     }
 
-    fn table(&self) -> Table {
-        let mut table = Table::new(
+    fn table(&self) -> TextTable {
+        let mut table = TextTable::new(
             "| NODE | STATE | >WEIGHT | >OWNS | >RESIDENT | >ORPHANED | >RING | CONTROL",
         );
         for node in &self.nodes {
@@ -91,7 +91,7 @@ impl StatusReport {
         fields.push(("plan", format!("{:x}", said.plan_id)));
         page.fields(&fields);
         page.line("");
-        let mut table = Table::new("NODE | >GETS | >LEFT |");
+        let mut table = TextTable::new("NODE | >GETS | >LEFT |");
         for node in &self.nodes {
             let Some(progress) =
                 node.progress.as_ref().filter(|progress| progress.to_come.shards > 0)
@@ -115,7 +115,7 @@ impl StatusReport {
     }
 }
 
-fn row(node: &Node) -> [String; 9] {
+fn row(node: &NodeRow) -> [String; 9] {
     let dash = || "-".to_owned();
     let in_ring = node.owns > 0.0;
     let (resident, orphaned) = match &node.memory {

@@ -34,17 +34,17 @@ fn cluster(nodes: Vec<ClusterNode>) -> ClusterStatus {
     status
 }
 
-fn seen(id: &str, ring_version: u64, ring_digest: u64) -> Seen {
+fn seen(id: &str, ring_version: u64, ring_digest: u64) -> NodeAnswers {
     let memory = MemoryUse { resident_bytes: 2 << 30, ..MemoryUse::default() };
     let description =
         NodeDescription { ring_version, ring_digest, memory: Some(memory), ..Default::default() };
     let standing = ClusterStatus { installed: ring_version, ring_version, ..Default::default() };
-    Seen { id: id.to_owned(), description: Ok(description), standing: Ok(standing) }
+    NodeAnswers { id: id.to_owned(), description: Ok(description), standing: Ok(standing) }
 }
 
-fn silent(id: &str) -> Seen {
+fn silent(id: &str) -> NodeAnswers {
     let error = || Error::new(ErrorKind::Unavailable, "it does not answer");
-    Seen { id: id.to_owned(), description: Err(error()), standing: Err(error()) }
+    NodeAnswers { id: id.to_owned(), description: Err(error()), standing: Err(error()) }
 }
 
 fn shown(report: &StatusReport) -> String {
