@@ -42,10 +42,22 @@ pub struct ChunkBlock {
     pub(crate) definition_max: u8,
     /// The level from which on a list has elements. 0 if the column has no lists.
     pub(crate) list_definition: u8,
+    /// The level from which on a list of lists has elements. 0 if lists hold no lists.
+    pub(crate) outer_definition: u8,
     /// Values, with nulls.
     pub(crate) values: u32,
     /// Bytes of all pages after decompression.
     pub(crate) decoded_bytes: u32,
+}
+
+impl ChunkBlock {
+    /// Returns the level from which on a row has elements. 0 if the column has no lists.
+    pub(crate) fn row_definition(&self) -> u8 {
+        match self.outer_definition {
+            0 => self.list_definition,
+            outer => outer,
+        }
+    }
 }
 
 /// Rows that are made by recipe.
@@ -148,6 +160,7 @@ impl Block {
                 bytes[1] = chunk.physical as u8;
                 bytes[2] = chunk.aspect as u8;
                 (bytes[3], bytes[4]) = (chunk.definition_max, chunk.list_definition);
+                bytes[7] = chunk.outer_definition;
                 if let Some(decimal) = chunk.decimal {
                     (bytes[5], bytes[6]) = (decimal.scale.saturating_add(1), decimal.bytes);
                 }
@@ -188,12 +201,16 @@ impl Block {
                 aspect: *Aspect::ALL.get(usize::from(aspect))?,
                 definition_max: bytes[3],
                 list_definition: bytes[4],
+                outer_definition: bytes[7],
                 values: number(8),
                 decoded_bytes: number(12),
             }),
         };
         let holds = match block {
-            Self::Chunk(chunk) => chunk.list_definition <= chunk.definition_max,
+            Self::Chunk(chunk) => {
+                let list = chunk.list_definition;
+                list <= chunk.definition_max && chunk.outer_definition <= list.saturating_sub(1)
+            }
             _ => true,
         };
         (holds && block.to_bytes() == bytes).then_some(block)
@@ -285,13 +302,14 @@ mod tests {
             aspect: Aspect::Validity,
             definition_max: 3,
             list_definition: 2,
+            outer_definition: 1,
             values: 7,
             decoded_bytes: 1 << 30,
         });
         for block in [block, Block::Zeros, Block::Ones] {
             assert_eq!(Block::from_bytes(block.to_bytes(), &[]), Some(block));
         }
-        for (at, bad) in [(0, 99), (1, 8), (2, 3), (2, 5), (4, 4), (5, 0), (7, 1)] {
+        for (at, bad) in [(0, 99), (1, 8), (2, 3), (2, 5), (4, 4), (5, 0), (7, 2)] {
             let mut bytes = block.to_bytes();
             bytes[at] = bad;
             assert_eq!(Block::from_bytes(bytes, &[]), None, "byte {at}");

@@ -37,8 +37,8 @@ pub(super) type Load<'l, 'a> = dyn FnMut(usize, &Buffer) -> Result<Cow<'a, [u8]>
 pub(super) enum Depth {
     /// Those that say which rows have a value: of so many structs and of the field in them.
     Validity(usize),
-    /// These, and those that tell the length of each row.
-    Lengths(usize),
+    /// These, and those that tell the length of each row, and of so many lists in it.
+    Lengths(usize, usize),
     /// Those that say which values are there, of all nodes.
     AllValidity,
     All,
@@ -69,11 +69,12 @@ impl<'a, 'l> Opening<'a, 'l> {
         let validity = Some(load(0)?).filter(|bits| !bits.is_empty());
         let below = match depth {
             Depth::Validity(path) => path.checked_sub(1).map(Depth::Validity),
-            Depth::Lengths(path) => path.checked_sub(1).map(Depth::Lengths),
+            Depth::Lengths(0, lists) => lists.checked_sub(1).map(|lists| Depth::Lengths(0, lists)),
+            Depth::Lengths(path, lists) => Some(Depth::Lengths(path - 1, lists)),
             Depth::All | Depth::AllValidity => Some(depth),
         };
         let (mut first, mut texts, mut children) = (Cow::Borrowed(&[][..]), Vec::new(), Vec::new());
-        if depth == Depth::All || depth == Depth::Lengths(0) {
+        if matches!(depth, Depth::All | Depth::Lengths(0, _)) {
             first = load(1)?;
         }
         if depth == Depth::All {
@@ -99,7 +100,7 @@ impl<'a> Array<'a> {
         }
         let length = self.length as u64;
         let needed = match self.node.kind {
-            _ if !matches!(depth, Depth::All | Depth::Lengths(0)) => 0,
+            _ if !matches!(depth, Depth::All | Depth::Lengths(0, _)) => 0,
             Kind::Null | Kind::Struct | Kind::FixedList(_) => 0,
             Kind::Bool => bits(self.length),
             Kind::Number(dtype, _) | Kind::Dictionary { index: dtype, .. } => {

@@ -111,7 +111,7 @@ impl ColumnBuilder {
             [(begin, _)] => Rows::Strided { begin, stride: bytes },
             _ => Rows::Spans(spans(self.spans, &self.runs, bytes)),
         };
-        let Flat { dtype, logical, shape, ragged } = flat;
+        let Flat { dtype, logical, shape, ragged, .. } = flat;
         Column { name, dtype, logical, shape, ragged, rows, absent: Vec::new() }
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct Flat {
     pub(super) logical: Logical,
     pub(super) shape: Vec<u64>,
     pub(super) ragged: bool,
+    /// Whether elements are lists, which must all have one length. It is no part of the shape.
+    pub(super) with_lists: bool,
 }
 
 /// The place of a field among the nodes and buffers of a batch.
@@ -221,6 +223,13 @@ impl Spec {
     }
 }
 
+impl Spec {
+    /// Returns the levels of lists in the lists of a column without JSON.
+    pub(super) fn inner_lists(&self) -> usize {
+        self.flat.as_ref().map_or(0, |flat| flat.with_lists.into())
+    }
+}
+
 impl Flat {
     /// Returns the bytes of a row, or of an element of a ragged one.
     pub(super) fn bytes(&self) -> u64 {
@@ -258,21 +267,32 @@ pub(super) fn put_nodes(
 
 /// Returns the values of a column without JSON. `None` if there are none.
 fn flat(field: &Field) -> Option<Flat> {
-    let text = |logical| Flat { dtype: Dtype::U8, logical, shape: Vec::new(), ragged: true };
+    let text = |logical| {
+        let (dtype, shape) = (Dtype::U8, Vec::new());
+        Flat { dtype, logical, shape, ragged: true, with_lists: false }
+    };
     match (field.kind, &field.values) {
         (Kind::Text { logical, .. } | Kind::View(logical), _) => Some(text(logical)),
         (Kind::Dictionary { .. }, Some(values)) => match values.kind {
             Kind::Text { logical, .. } | Kind::View(logical) => Some(text(logical)),
             _ => fixed(field),
         },
-        (Kind::List { .. }, _) => Some(Flat { ragged: true, ..fixed(&field.children[0])? }),
+        (Kind::List { .. }, _) => {
+            let element = &field.children[0];
+            let Kind::List { .. } = element.kind else {
+                return Some(Flat { ragged: true, ..fixed(element)? });
+            };
+            let number = fixed(&element.children[0]).filter(|inner| inner.shape.is_empty())?;
+            Some(Flat { ragged: true, with_lists: true, ..number })
+        }
         _ => fixed(field),
     }
 }
 
 /// Returns values of one length.
 fn fixed(field: &Field) -> Option<Flat> {
-    let flat = |dtype, logical, shape| Flat { dtype, logical, shape, ragged: false };
+    let (ragged, with_lists) = (false, false);
+    let flat = |dtype, logical, shape| Flat { dtype, logical, shape, ragged, with_lists };
     match (field.kind, &field.values) {
         (Kind::Bool, _) => Some(flat(Dtype::Bool, Logical::Boolean, Vec::new())),
         (Kind::Number(dtype, logical), _) => Some(flat(dtype, logical, Vec::new())),

@@ -9,7 +9,11 @@
 use std::ops::Range;
 
 use super::{
-    array::{Depth, Opening, fault, rows::Rows, text},
+    array::{
+        Depth, Opening, fault,
+        rows::{Rows, uneven},
+        text,
+    },
     batch::Batch,
     layout::Spec,
     pending::Pending,
@@ -35,6 +39,8 @@ pub(super) struct MadeBuilder {
     /// Whether a block has nulls, or only nulls.
     masks: Vec<Block>,
     lengths: Option<Vec<u32>>,
+    /// The length of lists in lists, if there are some.
+    inner: Option<u64>,
     recipes: Recipes,
     pending: Option<(Pending, bool)>,
     /// Bytes that its rows may still have.
@@ -53,6 +59,7 @@ impl MadeBuilder {
             blocks: Vec::new(),
             masks: Vec::new(),
             lengths: ragged.then(Vec::new),
+            inner: None,
             recipes: Recipes::default(),
             pending: None,
             left: file_bytes.saturating_mul(RATIO_MAX).max(RATIO_FREE_BYTES),
@@ -88,9 +95,9 @@ impl MadeBuilder {
         let (rows, elements) = nulls.split_at(spec.path.len() + 1);
         let has_nulls = rows.iter().any(|&nulls| nulls > 0);
         let with_elements = elements.iter().any(|&nulls| nulls > 0);
-        // The buffers of the structs around, and the first two of the field, tell the lengths.
+        // The buffers of the structs around, and the first two of the lists, tell the lengths.
         let (is_json, is_ragged) = (self.is_json, self.lengths.is_some());
-        let lengths = spec.path.len() + 2;
+        let lengths = spec.path.len() + 2 + 2 * spec.inner_lists();
         let asked = pending.ask(|number, is_validity| {
             is_json || (is_ragged && number < lengths) || (with_elements && is_validity)
         })?;
@@ -139,11 +146,17 @@ impl MadeBuilder {
         let tree = Tree::parse(fields)?;
         let depth = match (&self.lengths, self.is_json) {
             (_, true) => Depth::All,
-            (Some(_), false) => Depth::Lengths(tree.path),
+            (Some(_), false) => Depth::Lengths(tree.path, spec.inner_lists()),
             (None, false) => Depth::AllValidity,
         };
         let array = pending.open(&tree.root, depth)?;
         let rows = Rows::new(&array, tree.path)?;
+        if !self.is_json
+            && let Some(length) = rows.inner_length()?
+            && *self.inner.get_or_insert(length) != length
+        {
+            return Err(uneven());
+        }
         let Some(mut lengths) = self.lengths.take() else {
             return match rows.elements_are_there() {
                 true => Ok(()),
@@ -195,6 +208,9 @@ impl MadeBuilder {
         };
         let flat = spec.flat.filter(|_| !self.is_json);
         let (dtype, logical, shape) = match flat {
+            Some(flat) if flat.with_lists => {
+                (flat.dtype, flat.logical, vec![self.inner.unwrap_or(0)])
+            }
             Some(flat) => (flat.dtype, flat.logical, flat.shape),
             None => (Dtype::U8, Logical::Json, Vec::new()),
         };

@@ -40,6 +40,7 @@ pub(super) struct ChunkReader {
     nulls: u64,
     /// Elements of the row that may go on. `None` before the first row.
     open: Option<Open>,
+    inner: Inner,
     buffers: Buffers,
 }
 
@@ -48,6 +49,15 @@ pub(super) struct ChunkReader {
 struct Open {
     bytes: usize,
     is_null: bool,
+}
+
+/// Lists in lists, which must all have one length.
+#[derive(Debug, Default, Clone, Copy)]
+struct Inner {
+    /// Elements of the list that may go on.
+    now: u64,
+    /// Elements of each list before. `None` before the first.
+    each: Option<u64>,
 }
 
 /// Memory that is used again for each page.
@@ -90,6 +100,7 @@ impl ChunkReader {
             rows_left: wanted.rows,
             nulls: 0,
             open: None,
+            inner: Inner::default(),
             buffers: Buffers::default(),
         })
     }
@@ -97,6 +108,11 @@ impl ChunkReader {
     /// Returns the number of rows that are null so far.
     pub(super) fn nulls(&self) -> u64 {
         self.nulls
+    }
+
+    /// Returns the length of the lists in lists. `None` if there are none.
+    pub(super) fn inner_length(&self) -> Option<u64> {
+        self.inner.each
     }
 
     /// Returns the bytes of the pages so far, after decompression.
@@ -127,6 +143,7 @@ impl ChunkReader {
 
     /// Ends the last row, and compares the number of rows with those that are wanted.
     pub(super) fn finish(&mut self, put: &mut Put<'_>) -> Result<(), Fault> {
+        self.inner.end()?;
         if let Some(open) = self.open.take() {
             let mut lengths = Vec::new();
             if self.close(open, &mut lengths)? {
@@ -220,6 +237,8 @@ impl ChunkReader {
     ) -> Result<Body<'a>, Fault> {
         let (is_list, nullable) = (self.block.list_definition > 0, self.block.definition_max > 0);
         let width = u32::BITS - u32::from(self.block.definition_max).leading_zeros();
+        // One level of lists needs one bit, and two need two.
+        let lists = if self.block.outer_definition > 0 { 2 } else { 1 };
         if let Kind::DataV2 { repetition_bytes, definition_bytes, is_compressed } = header.kind {
             let repetitions = cut(&mut stored, repetition_bytes)?;
             let definitions = cut(&mut stored, definition_bytes)?;
@@ -233,7 +252,7 @@ impl ChunkReader {
                 false => self.decompressed(stored, decoded, page)?,
             };
             return Ok(Body {
-                repetitions: is_list.then(|| Runs::new(repetitions, 1)).transpose()?,
+                repetitions: is_list.then(|| Runs::new(repetitions, lists)).transpose()?,
                 definitions: nullable.then(|| Runs::new(definitions, width)).transpose()?,
                 values,
             });
@@ -244,7 +263,7 @@ impl ChunkReader {
             let length = u32::from_le_bytes(*length.first_chunk().expect("four bytes"));
             Runs::new(cut(&mut bytes, length as usize)?, width)
         };
-        let repetitions = is_list.then(|| levels(1)).transpose()?;
+        let repetitions = is_list.then(|| levels(lists)).transpose()?;
         let definitions = nullable.then(|| levels(width)).transpose()?;
         Ok(Body { repetitions, definitions, values: bytes })
     }
@@ -312,7 +331,7 @@ impl ChunkReader {
         buffers: &mut Buffers,
         put: &mut Put<'_>,
     ) -> Result<(), Fault> {
-        let least = match self.block.list_definition {
+        let least = match self.block.row_definition() {
             0 => self.block.definition_max,
             list => list - 1,
         };
@@ -411,10 +430,15 @@ impl ChunkReader {
         values.read_numbers(self.kind, present, scratch, out)?;
         let (bytes, list) = (self.kind.bytes, u32::from(self.block.list_definition));
         let max = u32::from(self.block.definition_max);
+        let row = u32::from(self.block.row_definition());
+        let is_nested = self.block.outer_definition > 0;
         // Bytes of `out` that belong to rows, and those that were handed over.
         let (mut taken, mut moved) = (0, 0);
         for (index, &repetition) in repetitions.iter().enumerate() {
             let level = definitions.get(index).copied().unwrap_or(max);
+            if is_nested && repetition < 2 {
+                self.inner.end()?;
+            }
             if repetition == 0 {
                 if let Some(open) = self.open.take()
                     && self.close(open, lengths)?
@@ -424,7 +448,7 @@ impl ChunkReader {
                     moved = taken;
                 }
                 self.rows_done(1)?;
-                let is_null = level + 1 < list;
+                let is_null = level + 1 < row;
                 self.nulls += u64::from(is_null);
                 self.open = Some(Open { bytes: 0, is_null });
             }
@@ -434,8 +458,11 @@ impl ChunkReader {
             if level == max {
                 taken += bytes;
                 open.bytes += bytes;
+                self.inner.now += u64::from(is_nested);
             } else if level >= list {
                 return Err(Fault::new("list", "has a null among its elements"));
+            } else if level >= row {
+                return Err(uneven());
             } else if repetition > 0 {
                 return Err(malformed("a list that goes on and is empty"));
             }
@@ -500,6 +527,22 @@ fn put_texts(
     let length = |&level: &u32| known.next_if(level == max).copied().unwrap_or(0);
     scratch.extend(definitions.iter().map(length));
     put(text, scratch)
+}
+
+impl Inner {
+    /// Ends the list that may go on.
+    fn end(&mut self) -> Result<(), Fault> {
+        match std::mem::take(&mut self.now) {
+            0 => Ok(()),
+            now if *self.each.get_or_insert(now) == now => Ok(()),
+            _ => Err(uneven()),
+        }
+    }
+}
+
+/// The fault of lists of lists that only JSON can hold.
+pub(super) fn uneven() -> Fault {
+    Fault::new("list", "has lists of several lengths")
 }
 
 /// Returns the bytes of a value in a row; of a decimal, those in the file. `None` if the column

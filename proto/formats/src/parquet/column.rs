@@ -13,7 +13,7 @@ use larder_base::limits;
 
 use super::{
     MAGIC, VALID,
-    chunk::ChunkReader,
+    chunk::{ChunkReader, uneven},
     column_named,
     footer::Chunk,
     schema::{Leaf, Shape},
@@ -113,6 +113,7 @@ impl ColumnScan {
             aspect: Aspect::Values,
             definition_max: self.leaf.definition_max,
             list_definition: self.leaf.list_definition,
+            outer_definition: self.leaf.outer_definition,
             values: small(chunk.values, "values")?,
             decoded_bytes: small(decoded_bytes, "bytes")?,
         };
@@ -206,7 +207,14 @@ impl ColumnScan {
         }
         reader.finish(&mut put)?;
         self.has_nulls |= reader.nulls() > 0;
-        let chunk = ChunkBlock { decoded_bytes: reader.decoded_bytes(), ..chunk };
+        let decoded_bytes = reader.decoded_bytes();
+        if let Some(length) = reader.inner_length() {
+            match &mut self.shape.shape[..] {
+                [known] if *known == 0 || *known == length => *known = length,
+                _ => return Err(uneven()),
+            }
+        }
+        let chunk = ChunkBlock { decoded_bytes, ..chunk };
         self.blocks[group].block = Block::Chunk(chunk);
         self.open = None;
         Ok(())

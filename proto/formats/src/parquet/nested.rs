@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use super::{
     footer::{Annotation, Element, Repetition},
-    schema,
+    schema::{self, Shape},
     values::Type,
 };
 use crate::{
@@ -212,6 +212,31 @@ impl Node {
     /// object.
     pub(super) fn has_whole_text_keys(&self) -> bool {
         self.children.first().is_some_and(|key| key.is_text() && key.definition == self.elements)
+    }
+
+    /// Returns the column of a list of lists of numbers, if these have one length.
+    pub(super) fn even_lists(&self, name: &str) -> Option<(schema::Leaf, Shape)> {
+        let [inner] = &self.children[..] else { return None };
+        let [value] = &inner.children[..] else { return None };
+        let (Kind::List, Kind::List, Kind::Leaf(of)) = (self.kind, inner.kind, value.kind) else {
+            return None;
+        };
+        if value.is_text() {
+            return None;
+        }
+        // The scan finds the length.
+        let (shape, ragged, decimal) = (vec![0], true, None);
+        let Leaf { values: Type { physical, .. }, dtype, logical } = of;
+        let shape = Shape { physical, decimal, dtype, logical, shape, ragged };
+        let leaf = schema::Leaf {
+            name: name.to_owned(),
+            column: Ok(shape.clone()),
+            is_null: false,
+            definition_max: value.definition,
+            list_definition: inner.elements,
+            outer_definition: self.elements,
+        };
+        Some((leaf, shape))
     }
 
     /// Returns the leaves with the highest levels of definition and repetition that they have.

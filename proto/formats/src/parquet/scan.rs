@@ -217,6 +217,11 @@ impl ParquetScan {
                 return Ok(());
             }
         };
+        let is_json = self.forms.get(name) == Some(&Form::Json);
+        if let Some((leaf, shape)) = root.even_lists(name).filter(|_| !is_json) {
+            let column = ColumnScan::new(leaves.start, leaf, shape);
+            return self.add_column(column, leaves.start, footer, end, pieces);
+        }
         let left = bytes_max(self.file_bytes);
         let mut column = NestedScan::new(name.into(), leaves.clone(), root, left);
         let own = pieces.len();

@@ -38,6 +38,8 @@ pub(super) struct Leaf {
     pub(super) definition_max: u8,
     /// The level from which on a list has elements. 0 if the column has no lists.
     pub(super) list_definition: u8,
+    /// The same of the list around these. 0 if there is none.
+    pub(super) outer_definition: u8,
 }
 
 /// The values of a column.
@@ -147,7 +149,14 @@ impl<'a> Walk<'a> {
         let (name, definition_max) = (place.name.clone(), place.definition);
         let list_definition = if place.lists > 0 { place.list_definition } else { 0 };
         let is_null = element.annotation == Annotation::Null && list_definition == 0;
-        self.leaves.push(Leaf { name, column, is_null, definition_max, list_definition });
+        self.leaves.push(Leaf {
+            name,
+            column,
+            is_null,
+            definition_max,
+            list_definition,
+            outer_definition: 0,
+        });
     }
 
     /// Returns the values of a column of lists of these elements.

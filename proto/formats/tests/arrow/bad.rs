@@ -1,6 +1,6 @@
 //! Bad input: each mistake is a fault that names its place.
 
-use larder_formats::Rows;
+use larder_formats::{Fault, Rows, RowsWanted, Table};
 
 use super::{
     File,
@@ -147,6 +147,51 @@ fn list_with_elements_past_its_buffer_is_a_fault() {
     }];
     let found = fault(&craft.stream());
     assert!(found.starts_with("batch 0 column 'l' values: have 8 bytes where"), "{found}");
+}
+
+#[test]
+fn lists_of_lists_past_their_buffers_are_a_fault() {
+    let craft = |outer: [i32; 2], inner: [i32; 3]| {
+        let mut craft = Craft::of(vec![list("l", list("item", int32("item")))]);
+        let numbers = [&outer[..], &inner, &[0], &[1, 2, 3, 4]].concat();
+        craft.batches = vec![Batch {
+            rows: 1,
+            nodes: vec![(1, 0), (2, 0), (4, 0)],
+            buffers: vec![(0, 0), (0, 8), (0, 0), (8, 12), (0, 0), (24, 16)],
+            body: numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
+            ..Batch::default()
+        }];
+        craft.stream()
+    };
+    let good = craft([0, 2], [0, 2, 4]);
+    let found = scan(&good).unwrap();
+    assert_eq!((&*found.columns[0].shape, found.columns[0].ragged), (&[2][..], true));
+    assert!(make(&found, &good).is_ok());
+    assert!(fault(&craft([0, 3], [0, 2, 4])).ends_with("offsets: lead past the values"));
+    assert!(fault(&craft([0, 2], [4, 2, 0])).ends_with("offsets: fall, or are negative"));
+    assert!(fault(&craft([0, 2], [-2, 0, 2])).ends_with("offsets: fall, or are negative"));
+    // The scan does not read the numbers.
+    for inner in [[1, 3, 5], [0, 1 << 20, 1 << 21], [i32::MAX - 2, i32::MAX - 1, i32::MAX]] {
+        let bad = craft([0, 2], inner);
+        let found = scan(&bad).and_then(|table| make(&table, &bad));
+        assert!(found.unwrap_err().why == "lead past the values", "{inner:?}");
+    }
+}
+
+/// Makes the rows of all blocks.
+fn make(table: &Table, bytes: &[u8]) -> Result<(), Fault> {
+    let at = |offset: u64| usize::try_from(offset).unwrap();
+    for column in &table.columns {
+        let Rows::Blocks(blocks) = &column.rows else { panic!("no blocks") };
+        let row_bytes = (!column.ragged).then_some(1);
+        for placed in &blocks.blocks {
+            let stored = &bytes[at(placed.range.start)..at(placed.range.end)];
+            let scalar_bytes = column.dtype.size_bytes();
+            let wanted = RowsWanted { rows: placed.rows.into(), row_bytes, scalar_bytes };
+            placed.block.make(wanted, stored, blocks.recipes.as_bytes(), &mut |_, _| Ok(()))?;
+        }
+    }
+    Ok(())
 }
 
 #[test]

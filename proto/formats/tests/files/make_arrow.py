@@ -275,6 +275,14 @@ def element(kind):
     return None
 
 
+def inner_length(column):
+    """The one length of lists in lists of numbers. None if there are several, nulls, or no lists at all."""
+    if not is_list(column.type.value_type) or has_nulls(column.flatten()):
+        return None
+    lengths = {len(inner) for row in column.to_pylist() for inner in row or []}
+    return lengths.pop() if len(lengths) == 1 and lengths != {0} else None
+
+
 def has_nulls(column):
     inside = is_list(column.type) or pa.types.is_fixed_size_list(column.type)
     return column.null_count > 0 or (inside and has_nulls(column.flatten()))
@@ -325,6 +333,10 @@ def expect(name, column, table):
         found, is_ragged = ("U8", None, []), True
     elif is_list(kind):
         found, is_ragged = element(kind.value_type), True
+        length = inner_length(column)
+        if length and element(kind.value_type.value_type):
+            dtype, code, shape = element(kind.value_type.value_type)
+            found = (dtype, code, [length]) if not shape else None
         found = None if has_nulls(column.flatten()) else found
     else:
         found = element(kind)

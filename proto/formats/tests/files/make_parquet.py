@@ -86,7 +86,7 @@ def raw(kind: pa.DataType, row: Any) -> bytes:
     if pa.types.is_fixed_size_list(kind):
         row = [0] * kind.list_size if row is None else row
         return b"".join(raw(kind.value_type, element) for element in row)
-    if pa.types.is_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return b"".join(raw(kind.value_type, element) for element in row or [])
     if pa.types.is_fixed_size_binary(kind):
         return row or bytes(kind.byte_width)
@@ -160,6 +160,29 @@ def decimals() -> pa.Table:
             return pa.array(list(scaled), pa.decimal128(digits, scale))
 
     return pa.table({"small": column(7, 2), "middle": column(18, 18), "large": column(38, 10)})
+
+
+def boxes() -> pa.Table:
+    """Lists of lists of numbers that all have one length, with rows that are null or empty."""
+    kinds = {
+        "boxes": (pa.list_(pa.list_(pa.float32())), lambda n: [n + 0.5, 2, n, -n]),
+        "points": (pa.large_list(pa.large_list(pa.int64())), lambda n: [n, -n]),
+        "fixed": (pa.list_(pa.list_(pa.float64(), 3)), lambda n: [n, 0.1, n * n]),
+        "flags": (pa.list_(pa.list_(pa.bool_())), lambda n: [n % 2 == 0]),
+        "times": (pa.list_(pa.list_(pa.timestamp("us"))), lambda n: [n, n + 1]),
+    }
+
+    def column(kind: pa.DataType, element: Any) -> pa.Array:
+        def row(number: int) -> Any:
+            return None if number % 7 == 3 else [element(number + n) for n in range(number % 4)]
+
+        return pa.array([row(number) for number in range(ROWS)], kind)
+
+    made = {name: column(*kind) for name, kind in kinds.items()}
+    inside = [pa.field("box", made["boxes"].type)]
+    missing = pa.array([row % 5 == 0 for row in range(ROWS)])
+    made["object"] = pa.StructArray.from_arrays([made["boxes"]], fields=inside, mask=missing)
+    return pa.table(made)
 
 
 def write_nested() -> None:
@@ -236,6 +259,11 @@ def main() -> None:
     pq.write_table(names, ROOT / "names.parquet")
     expected["brotli"] = write("brotli", table(["int64", "few"]), compression="brotli")
     expected["datasets"] = by_datasets()
+    pages = {"row_group_size": 25, "data_page_size": 64, "write_batch_size": 5}
+    expected["boxes"] = write("boxes", boxes(), **pages)
+    expected["boxes_v2"] = write(
+        "boxes_v2", boxes(), compression="none", data_page_version="2.0", **plain
+    )
     text = json.dumps(expected, separators=(",", ":"))
     (ROOT / "expected.json").write_text(text + "\n")
 

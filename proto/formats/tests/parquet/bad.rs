@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use larder_formats::{Rows, RowsWanted};
+use larder_formats::{Block, Rows, RowsWanted};
 
 use super::{ALLOCATOR, FILES, fixture, make, read, scan};
 
@@ -139,4 +139,36 @@ fn damaged_recipes_are_faults() {
         let _ = placed.block.make(wanted, stored, &recipes, &mut |_, _| Ok(()));
         ALLOCATOR.set_limit(usize::MAX).unwrap();
     }
+}
+
+#[test]
+fn damaged_blocks_are_faults() {
+    let file = fixture("boxes.parquet");
+    let table = scan(&file, None, 1).unwrap();
+    let (mut random, mut made, mut faults) = (fastrand::Rng::with_seed(12), 0, 0);
+    for _ in 0..20_000 {
+        let column = &table.columns[random.usize(0..table.columns.len())];
+        let Rows::Blocks(blocks) = &column.rows else { panic!("no blocks") };
+        let placed = &blocks.blocks[random.usize(0..blocks.blocks.len())];
+        let mut bytes = placed.block.to_bytes();
+        bytes[random.usize(0..8)] = random.u8(0..8);
+        let Some(block) = Block::from_bytes(bytes, &[]) else { continue };
+        let mut stored = file[usize::try_from(placed.range.start).unwrap()..].to_vec();
+        stored.truncate(usize::try_from(placed.range.end - placed.range.start).unwrap());
+        if random.bool() && !stored.is_empty() {
+            let at = random.usize(0..stored.len());
+            stored[at] = random.u8(..);
+        }
+        let scalar_bytes = column.dtype.size_bytes();
+        let row_bytes = (!column.ragged).then_some(scalar_bytes);
+        let wanted = RowsWanted { rows: placed.rows.into(), row_bytes, scalar_bytes };
+        let before = ALLOCATOR.allocated();
+        ALLOCATOR.set_limit(before + MEMORY_MAX).unwrap();
+        match block.make(wanted, &stored, &[], &mut |_, _| Ok(())) {
+            Ok(()) => made += 1,
+            Err(_) => faults += 1,
+        }
+        ALLOCATOR.set_limit(usize::MAX).unwrap();
+    }
+    assert!(made > 100 && faults > 100, "{made} made, {faults} faults");
 }

@@ -8,7 +8,7 @@ use std::{alloc::System, collections::BTreeMap};
 
 use cap::Cap;
 use larder_formats::{
-    Blocks, Column, Dtype, Fault, Form, Logical, ParquetScan, Rows, RowsWanted, Scan, Table,
+    Blocks, Column, Dtype, Fault, Form, Forms, Logical, ParquetScan, Rows, RowsWanted, Scan, Table,
     TimeUnit,
 };
 use serde_json::Value;
@@ -26,8 +26,11 @@ fn read(folder: &str, name: &str) -> Vec<u8> {
 
 /// Scans a file, with its bytes in pieces of random size.
 fn scan(file: &[u8], columns: Option<&[String]>, seed: u64) -> Result<Table, Fault> {
+    run(ParquetScan::new(file.len() as u64, columns), file, seed)
+}
+
+fn run(mut scan: ParquetScan, file: &[u8], seed: u64) -> Result<Table, Fault> {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut scan = ParquetScan::new(file.len() as u64, columns);
     while let Some(range) = scan.wants() {
         assert!(range.start < range.end && range.end <= file.len() as u64, "{range:?}");
         let at = |offset: u64| usize::try_from(offset).unwrap();
@@ -74,7 +77,7 @@ fn sha256(bytes: &[u8]) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-const FILES: [&str; 11] = [
+const FILES: [&str; 13] = [
     "snappy",
     "zstd",
     "gzip",
@@ -86,6 +89,8 @@ const FILES: [&str; 11] = [
     "int96",
     "decimals",
     "decimal_integers",
+    "boxes",
+    "boxes_v2",
 ];
 
 #[test]
@@ -164,6 +169,42 @@ fn lists_of_one_length_have_a_shape() {
 }
 
 #[test]
+fn lists_of_lists_of_one_length_are_ragged_with_a_shape() {
+    for name in ["boxes.parquet", "boxes_v2.parquet"] {
+        let table = scan(&fixture(name), None, 1).unwrap();
+        assert_eq!((&table.left_out, &table.forms), (&Vec::new(), &Forms::new()));
+        let found: Vec<_> = table.columns.iter().step_by(2).collect();
+        let types = found.iter().map(|column| (&*column.name, column.dtype, &*column.shape));
+        let wanted: [(_, _, &[u64]); 6] = [
+            ("boxes", Dtype::F32, &[4]),
+            ("points", Dtype::I64, &[2]),
+            ("fixed", Dtype::F64, &[3]),
+            ("flags", Dtype::Bool, &[1]),
+            ("times", Dtype::I64, &[2]),
+            ("object.box", Dtype::F32, &[4]),
+        ];
+        assert_eq!(types.collect::<Vec<_>>(), wanted);
+        assert!(found.iter().all(|column| column.ragged));
+        assert_eq!(found[4].logical, Logical::Timestamp(TimeUnit::Microsecond));
+    }
+}
+
+#[test]
+fn lists_of_lists_of_several_lengths_or_with_nulls_need_json() {
+    for name in ["nested.parquet", "nested_v2.parquet"] {
+        let table = scan(&fixture(name), None, 1).unwrap();
+        assert_eq!(table.forms, [("grid".to_owned(), Form::Json)].into());
+        let file = fixture(name);
+        let again = ParquetScan::new(file.len() as u64, None).with_forms(&table.forms);
+        let again = run(again, &file, 2).unwrap();
+        let grid = again.columns.iter().find(|column| column.name == "grid").unwrap();
+        assert_eq!((grid.logical, &again.forms), (Logical::Json, &Forms::new()));
+        let made = make(grid, &file).unwrap();
+        assert!(made.bytes.starts_with(b"[][[1,null]][[2,null],null][[3,null],null,[]][]"));
+    }
+}
+
+#[test]
 fn columns_that_share_a_name_or_have_none_are_left_out() {
     let table = scan(&fixture("names.parquet"), None, 8).unwrap();
     let names: Vec<&str> = table.columns.iter().map(|column| &*column.name).collect();
@@ -198,7 +239,10 @@ fn columns_that_cannot_be_rows_are_listed() {
     let with_masks = columns.map(|name| [name.to_owned(), format!("{name}.valid")]);
     assert_eq!(names, with_masks.concat());
     assert_eq!(table.columns[2].logical, Logical::Decimal);
-    assert!(table.columns[4..12].iter().step_by(2).all(|column| column.logical == Logical::Json));
+    let is_json: Vec<bool> =
+        table.columns.iter().step_by(2).map(|column| column.logical == Logical::Json).collect();
+    assert_eq!(is_json, [false, false, true, false, true, true, false, false]);
+    assert_eq!((table.columns[6].dtype, &*table.columns[6].shape), (Dtype::I64, &[1][..]));
     assert_eq!(table.metadata, [("note".into(), "kept".into())]);
     let left_out: Vec<(&str, &str)> =
         table.left_out.iter().map(|(name, why)| (&**name, &**why)).collect();

@@ -6,7 +6,10 @@
 
 use std::ops::Range;
 
-use super::{super::schema::Kind, Array, fault};
+use super::{
+    super::{schema::Kind, tree::Node},
+    Array, fault,
+};
 use crate::{Fault, block::Put};
 
 /// Rows that are handed over together.
@@ -93,6 +96,24 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
+    /// Returns the length that all lists in lists have. `None` if there are none.
+    pub(in crate::arrow) fn inner_length(&self) -> Result<Option<u64>, Fault> {
+        let (Kind::List { .. }, Some(inner)) = (self.field.node.kind, self.field.children.first())
+        else {
+            return Ok(None);
+        };
+        if !matches!(inner.node.kind, Kind::List { .. }) || inner.length == 0 {
+            return Ok(None);
+        }
+        let first = inner.range(0)?.len();
+        for index in 1..inner.length {
+            if inner.range(index)?.len() != first {
+                return Err(uneven());
+            }
+        }
+        if first == 0 { Err(uneven()) } else { Ok(Some(first as u64)) }
+    }
+
     /// Hands over rows of any length, or only their lengths.
     pub(in crate::arrow) fn ragged(
         &self,
@@ -105,30 +126,36 @@ impl<'a> Rows<'a> {
             Kind::Text { .. } | Kind::List { .. } => {}
             _ => return Err(fault("rows", "have one length")),
         }
-        let row = match self.field.node.children.first() {
-            Some(element) => element.value_bytes(),
-            None => Some(1),
-        };
+        let row = self.element_bytes()?;
         let row = row.filter(|row| scalar_bytes > 0 && row.is_multiple_of(scalar_bytes));
         let row = row.and_then(|row| usize::try_from(row).ok());
         let row = row.ok_or_else(|| fault("rows", "have another type"))?;
-        let (elements, each) = match self.field.children.first() {
+        let child = self.field.children.first();
+        let (elements, first, each) = match child {
             Some(child) if with_bytes && has_holes(child) => {
                 return Err(fault("list", "has a null among its elements"));
             }
-            Some(child) if with_bytes => Elements::of(child)?,
-            _ => (Elements::Texts(self.field), 1),
+            Some(child) if with_bytes => Elements::of_lists(child)?,
+            _ => (Elements::Texts(self.field), 0, 1),
+        };
+        let values = |run: &Range<usize>| {
+            let at = |index: usize| each.checked_mul(index)?.checked_add(first);
+            let found = at(run.start).zip(at(run.end)).map(|(start, end)| start..end);
+            found.ok_or_else(|| fault("offsets", "lead past the values"))
         };
         let (mut lengths, mut run) = (Vec::with_capacity(ROWS.min(self.field.length)), 0..0);
         for index in 0..self.field.length {
             let range =
                 if self.is_valid(index) { self.field.range(index)? } else { run.end..run.end };
+            if child.is_some_and(|child| range.end > child.length) {
+                return Err(fault("offsets", "lead past the values"));
+            }
             let bytes = range.len().checked_mul(row);
             let bytes = bytes.and_then(|bytes| u32::try_from(bytes).ok());
             let bytes = bytes.ok_or_else(|| fault("rows", "have more than 4 GiB"))?;
             if range.start != run.end || lengths.len() == ROWS {
                 if with_bytes {
-                    elements.put(each * run.start..each * run.end, put)?;
+                    elements.put(values(&run)?, put)?;
                 }
                 put(&[], &lengths)?;
                 lengths.clear();
@@ -138,9 +165,18 @@ impl<'a> Rows<'a> {
             lengths.push(bytes);
         }
         if with_bytes {
-            elements.put(each * run.start..each * run.end, put)?;
+            elements.put(values(&run)?, put)?;
         }
         put(&[], &lengths)
+    }
+
+    /// Returns the bytes of an element of a row. `None` if elements differ in length.
+    fn element_bytes(&self) -> Result<Option<u64>, Fault> {
+        let Some(element) = self.field.node.children.first() else { return Ok(Some(1)) };
+        let Kind::List { .. } = element.kind else { return Ok(element.value_bytes()) };
+        let length = self.inner_length()?.unwrap_or(1);
+        let number = element.children.first().and_then(Node::value_bytes);
+        Ok(number.and_then(|bytes| bytes.checked_mul(length)))
     }
 
     /// Hands over texts that do not lie side by side.
@@ -194,6 +230,20 @@ impl<'a> Elements<'a> {
             }
             _ => return Err(fault("rows", "have no one length")),
         })
+    }
+
+    /// Returns the values of these elements, which may be lists, the number of the first, and how
+    /// many each element has.
+    fn of_lists(array: &'a Array<'a>) -> Result<(Self, usize, usize), Fault> {
+        let Kind::List { .. } = array.node.kind else {
+            return Self::of(array).map(|(elements, each)| (elements, 0, each));
+        };
+        let child = array.children.first().ok_or_else(|| fault("list", "has no values"))?;
+        let (elements, each) = Self::of(child)?;
+        let lists = if array.length > 0 { array.range(0)? } else { 0..0 };
+        let places = lists.start.checked_mul(each).zip(lists.len().checked_mul(each));
+        let (first, each) = places.ok_or_else(|| fault("offsets", "lead past the values"))?;
+        Ok((elements, first, each))
     }
 
     fn bytes(&self) -> usize {
@@ -257,4 +307,9 @@ impl<'a> Elements<'a> {
 /// Returns whether a value, or an element of it, may be null.
 fn has_holes(array: &Array<'_>) -> bool {
     array.has_nulls() || array.children.iter().any(has_holes)
+}
+
+/// The fault of lists of lists that only JSON can hold.
+pub(in crate::arrow) fn uneven() -> Fault {
+    Fault::new("holes", "has lists of several lengths")
 }
