@@ -30,7 +30,7 @@ import larder
 
 import formats.cold
 from contest import Contender, Result, Subject, hold, hold_cold
-from formats import fill, indexing, members, photos, records
+from formats import export, fill, indexing, members, photos, records
 from formats.indexing import Cost
 from host import own_host
 from loaders import Fresh
@@ -40,7 +40,7 @@ from report import Report
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-KEYS = ("encoded", "decoded", "records", "fill", "cold", "index")
+KEYS = ("encoded", "decoded", "records", "fill", "export", "cold", "index")
 
 T = TypeVar("T")
 
@@ -55,13 +55,16 @@ class Sizes:
     photos: int = 4096
     records: int = 1_000_000
     fill: int = 800_000
+    chat: int = 1_000_000
     index_bytes: int = 10_000_000_000
     rounds: int = 5
 
     #: Sizes of `--quick`.
     @classmethod
     def quick(cls) -> Sizes:
-        return cls(photos=512, records=40_000, fill=16_000, index_bytes=50_000_000, rounds=2)
+        return cls(
+            photos=512, records=40_000, fill=16_000, chat=16_000, index_bytes=50_000_000, rounds=2
+        )
 
 
 class Run:
@@ -93,22 +96,30 @@ class Run:
             del dataset
 
     def fill(self) -> None:
-        """Nodes that fill themselves from Parquet."""
-        for codec in ("snappy", "zstd"):
-            files = self._folder / f"fill-{codec}"
-            fill.write(files, self._sizes.fill, codec)
+        """Nodes that fill themselves from Parquet and Arrow."""
+        rows = {False: self._sizes.fill, True: self._sizes.chat}
+        tables = {chat: fill.tables(rows[chat], chat=chat) for chat in rows}
+        for source in fill.SOURCES:
+            files = self._folder / source.name
+            fill.write(files, tables[source.chat], source)
+            begun = time.process_time()
             larder.index(f"file://{files}")
-            ways = {who: partial(_cpu_of_fill, who, files) for who in ("larder", "pyarrow")}
-            costs = self._in_turns(ways)
-            ratio = median(b / a for a, b in zip(costs["larder"], costs["pyarrow"], strict=True))
+            index_seconds = time.process_time() - begun
+            costs = self._in_turns({who: partial(_cpu_of_fill, who, files) for who in fill.WAYS})
+            ratios = {
+                who: round(median(b / a for a, b in zip(costs["larder"], of, strict=True)), 2)
+                for who, of in costs.items()
+                if who != "larder"
+            }
             medians = {who: round(median(seconds), 3) for who, seconds in costs.items()}
             self._report.note(
-                "fill",
-                codec=codec,
+                source.name,
                 cpu_seconds=medians,
-                ratio=round(ratio, 2),
-                goal=0.8,
+                index_cpu_seconds=round(index_seconds, 3),
+                ratios=ratios,
+                goal=source.goal,
             )
+            shutil.rmtree(files)
 
     def cold(self, store: Garage) -> None:
         """First epochs from garage."""
@@ -222,6 +233,8 @@ def main() -> None:
         run.warm()
         if "fill" in arguments.only:
             run.fill()
+        if "export" in arguments.only:
+            export.measure(report, Path(name) / "export", sizes.rounds)
         for key in {"cold", "index"} & set(arguments.only):
             with (
                 tempfile.TemporaryDirectory(dir=arguments.data) as place,
