@@ -12,6 +12,7 @@ mod bare;
 mod children;
 mod cold;
 mod larger;
+mod listing;
 mod matrix;
 mod measure;
 mod net;
@@ -63,6 +64,8 @@ enum Part {
     Policy,
     /// The manifest of a petabyte
     Manifest,
+    /// The rules of an index over a million keys; needs no node
+    Listing,
     /// What data larger than memory costs at the origin, counted
     Larger,
     /// Samples of 50 MB: warm, and with memory for half of them
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
     let done = match arguments.get(1..) {
         Some([first, folder, shape]) if first == BARE_ARGUMENT => serve_bare(folder, shape),
         Some([first, uri, node]) if first == petabyte::OPEN_ARGUMENT => petabyte::open(uri, node),
+        Some([first, rounds]) if first == listing::LIST_ARGUMENT => listing::list(rounds),
         _ => run(&Args::parse()),
     };
     match done {
@@ -110,6 +114,9 @@ fn run(args: &Args) -> Result<(), Error> {
     }
     if matches!(args.only, None | Some(Part::Manifest)) {
         petabyte::measure(&mut report)?;
+    }
+    if matches!(args.only, None | Some(Part::Listing)) {
+        listing::measure(&mut report)?;
     }
     if args.only == Some(Part::Larger) {
         larger::measure(&mut report)?;
