@@ -399,8 +399,10 @@ fn leave_out(files: Vec<ObjectInfo>, why: &str, left_out: &mut LeftOuts) {
 }
 
 fn extension(key: &str) -> &str {
-    let name = key.rsplit('/').next().unwrap_or(key);
-    name.rsplit_once('.').map_or("", |(_, extension)| extension)
+    match key.rsplit_once('.') {
+        Some((_, extension)) if !extension.contains('/') => extension,
+        _ => "",
+    }
 }
 
 /// Drops versions if the store gives some but does not let them be read (S3 has a separate

@@ -155,16 +155,22 @@ impl OriginUri {
     /// If `relative` has empty, `.` or `..` segments or control characters, or the result is too
     /// long.
     pub fn join(&self, relative: &str) -> Result<Self, UriError> {
-        check_path(relative).map_err(|why| refuse(relative, why))?;
-        if self.path.len() + relative.len() + 1 > URI_BYTES_MAX {
-            return Err(refuse(relative, "it is longer than 4,096 bytes"));
-        }
+        self.check_relative(relative).map_err(|why| refuse(relative, why))?;
         let path = if self.path.is_empty() {
             relative.into()
         } else {
             format!("{}/{relative}", self.path).into()
         };
         Ok(Self { scheme: self.scheme, bucket: Arc::clone(&self.bucket), path })
+    }
+
+    /// Checks that `relative` can be [joined](Self::join), without memory for the address.
+    pub(crate) fn check_relative(&self, relative: &str) -> Result<(), &'static str> {
+        check_path(relative)?;
+        match self.path.len() + relative.len() + 1 > URI_BYTES_MAX {
+            true => Err("it is longer than 4,096 bytes"),
+            false => Ok(()),
+        }
     }
 
     /// Returns whether this address is `prefix` or lies under it, in whole path segments.

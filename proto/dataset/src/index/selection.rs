@@ -66,7 +66,9 @@ pub(super) fn select(
     } else {
         refusals::check_table(uri, &objects)?;
     }
-    let listed = objects.iter().filter(|object| !is_of_larder(&object.key)).count();
+    let is_listed = |object: &&ObjectInfo| !is_of_larder(&object.key);
+    // Only the error about the patterns says it.
+    let listed = include.map_or(0, |_| objects.iter().filter(is_listed).count());
     let mut selection = Selection::default();
     let unreadable = unreadable.iter().map(|key| LeftOut::object(key, NO_ADDRESS));
     selection.left_out.extend(unreadable);
@@ -101,7 +103,7 @@ impl Selection {
             let why = match include {
                 _ if is_of_larder(key) => return false,
                 Some(include) if !include.takes(key) => return false,
-                _ if uri.join(key).is_err() => Some(NO_ADDRESS),
+                _ if uri.check_relative(key).is_err() => Some(NO_ADDRESS),
                 _ => rules::why_no_data(key, spells),
             };
             let why = why.or((file.size_bytes == 0).then_some("is empty"));
@@ -123,8 +125,9 @@ impl Selection {
             _ if options.file_samples => extension(key) == "npy",
             _ => format_of(key) == Some(format),
         };
-        let (data, others): (Vec<_>, Vec<_>) =
-            files.into_iter().partition(|file| is_data(&file.key));
+        let mut data = files;
+        // Most files are data, and stay where they are.
+        let others: Vec<_> = data.extract_if(.., |file| !is_data(&file.key)).collect();
         // Without data there is nothing that notes could describe.
         let is_note =
             |file: &ObjectInfo| !data.is_empty() && note_format(&file.key) == Some(format);
@@ -186,9 +189,13 @@ fn tensor_kinds(files: &[ObjectInfo], options: &IndexOptions) -> &'static [&'sta
     }
 }
 
+/// The folder of Larder's own objects.
+const HOME: &str = ".larder";
+
 /// Returns whether an object is Larder's own: a manifest, a tag or a table of checksums.
 pub(super) fn is_of_larder(key: &str) -> bool {
-    key.split('/').any(|segment| segment == ".larder")
+    // Few keys have the name in them, and an index looks at millions.
+    key.contains(HOME) && key.split('/').any(|segment| segment == HOME)
 }
 
 /// Returns whether an object may be data of a dataset that was indexed with this pattern, by its

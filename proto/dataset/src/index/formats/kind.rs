@@ -86,30 +86,33 @@ const MEDIA: &[&str] = &[
 
 /// Returns the format that a file is of, by its name. `None` if it is none of them.
 pub(crate) fn format_of(key: &str) -> Option<Format> {
-    let extension = extension(key).to_ascii_lowercase();
-    match extension.as_str() {
+    match extension(key) {
         "safetensors" | "npy" | "bin" => Some(Format::Tensors),
         "tar" => Some(Format::WebDataset),
         "mds" => Some(Format::Mds),
-        // A compressed shard. The error about it comes from its index.
-        _ if key.rsplit('/').next().unwrap_or(key).contains(".mds.") => Some(Format::Mds),
         "parquet" => Some(Format::Parquet),
         "arrow" | "feather" => Some(Format::Arrow),
         "jsonl" | "ndjson" => Some(Format::Lines),
         media if MEDIA.contains(&media) => Some(Format::Folder),
+        other if other.contains(|c: char| c.is_ascii_uppercase()) => {
+            format_of(&key.to_ascii_lowercase())
+        }
+        // A compressed shard. The error about it comes from its index.
+        _ if key.rsplit('/').next().unwrap_or(key).contains(".mds.") => Some(Format::Mds),
         _ => None,
     }
 }
 
 /// Returns the format with the most bytes. Of equals the first in the order of [`Format`].
 pub(in crate::index) fn most_bytes(files: &[ObjectInfo]) -> Format {
-    let bytes = |format: Format| {
-        let own = files.iter().filter(|file| format_of(&file.key) == Some(format));
-        own.fold(0u64, |sum, file| sum.saturating_add(file.size_bytes))
-    };
-    let formats = Format::NAMES.iter().map(|(_, format)| *format).rev();
-    formats
-        .max_by_key(|&format| bytes(format))
-        .filter(|&most| bytes(most) > 0)
-        .unwrap_or(Format::Tensors)
+    let mut bytes = [0_u64; Format::NAMES.len()];
+    for file in files {
+        if let Some(format) = format_of(&file.key) {
+            let sum = &mut bytes[format as usize];
+            *sum = sum.saturating_add(file.size_bytes);
+        }
+    }
+    let sums = Format::NAMES.iter().zip(bytes).filter(|(_, bytes)| *bytes > 0);
+    let most = sums.rev().max_by_key(|(_, bytes)| *bytes);
+    most.map_or(Format::Tensors, |((_, format), _)| *format)
 }
