@@ -97,7 +97,7 @@ pub mod admin {
         left_out_by_reason, open, open_with, resolve, shard_checksum, verdicts,
     };
     pub use larder_extent::{
-        PageSize,
+        MemoryLimit, PageSize, available_memory, memory_figure,
         pages::{PageReport, probe as probe_pages},
     };
     pub use larder_wire::control::{

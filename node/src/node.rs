@@ -4,6 +4,7 @@
 //! Thread rule: `start` and `shutdown` block, so call them from ordinary threads. A node creates
 //! its own runtime. One process may hold several nodes.
 
+mod budget;
 mod preflight;
 
 use std::net::{SocketAddr, TcpListener};
@@ -13,7 +14,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use larder_base::{Error, ErrorKind, Member, Ring, limits, root_cause};
-use larder_store::{Budget, BudgetError};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -24,7 +24,7 @@ use crate::background::replication::Copier;
 use crate::cache::{Cache, Counters};
 use crate::catalog::Catalog;
 use crate::catalog::leaves::Leaves;
-use crate::config::{Config, MemorySetting};
+use crate::config::Config;
 use crate::driver;
 use crate::fill::{Filler, Maker, Peers, ReadThrough, Reader, TransferThrottle};
 use crate::membership::{Cluster, Placements};
@@ -154,7 +154,7 @@ fn share(
     cluster: Option<Cluster>,
     runtime: &Runtime,
 ) -> Result<Shared, Error> {
-    let budget = budget(config.memory)
+    let budget = budget::budget(config.memory, Path::new("/"), limits::NODE_OVERHEAD_BYTES)
         .map_err(|why| Error::new(ErrorKind::InvalidArgument, format!("--memory: {why}")))?;
     let counters = Arc::new(Counters::default());
     let cache = Cache::start(budget, Arc::clone(&counters)).map_err(io_error("the reaper"))?;
@@ -188,15 +188,6 @@ fn share(
         runtime: handle,
         stopping,
     })
-}
-
-fn budget(asked: Option<MemorySetting>) -> Result<Budget, BudgetError> {
-    let (root, overhead) = (Path::new("/"), limits::NODE_OVERHEAD_BYTES);
-    match asked {
-        None => Budget::detect(None, root, overhead),
-        Some(MemorySetting::Bytes(bytes)) => Budget::detect(Some(bytes), root, overhead),
-        Some(MemorySetting::Share(percent)) => Budget::detect_share(percent, root, overhead),
-    }
 }
 
 /// Returns this node as a member, and the ring that it uses until it learns a newer one. That ring

@@ -14,14 +14,15 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fs, mem,
+    mem,
+    path::Path,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
     thread,
     time::Duration,
 };
 
 use larder_base::limits;
-use larder_extent::{Attached, Companion, fork_count};
+use larder_extent::{Attached, Companion, MemoryLimit, fork_count};
 
 use super::Driver;
 use crate::{Error, ErrorKind, deadline::CancelToken, process};
@@ -256,16 +257,10 @@ fn over_budget(bytes_max: u64) -> Error {
         .hint("shuffle in windows, which use fewer shards at a time")
 }
 
-/// The most bytes that are registered at once.
+/// The most bytes that are registered at once: a part of the memory that this process may use.
 fn budget() -> u64 {
-    limits::REGISTERED_BYTES_MAX.min(memory_bytes() / 4)
-}
-
-fn memory_bytes() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
-    kib.map_or(0, |kib| kib << 10)
+    let memory = MemoryLimit::read(Path::new("/")).map_or(0, |limit| limit.bytes());
+    limits::REGISTERED_BYTES_MAX.min(memory / 4)
 }
 
 #[cfg(test)]

@@ -12,11 +12,6 @@
 //! A cgroup answers an over-large allocation with SIGKILL, not with an error. So the store takes
 //! bytes here before it allocates, and they return only when the kernel has let go of them.
 
-mod available;
-mod detect;
-
-pub use detect::{BudgetError, MemoryLimit};
-
 /// Shards in one state, and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {

@@ -63,7 +63,7 @@ mod orphan;
 mod store;
 mod token;
 
-pub use budget::{Budget, BudgetError, MemoryLimit, Tally};
+pub use budget::{Budget, Tally};
 pub use evict::{Candidate, Foreseen, GroupUse, KeepWhatYouHave};
 pub use holder::HolderId;
 pub use orphan::{Evicted, LEAVING_FOR, Orphan};

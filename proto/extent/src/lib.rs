@@ -39,6 +39,7 @@ pub mod crc;
 mod layout;
 
 mod memfd;
+mod memory_limit;
 mod sys;
 
 mod attached;
@@ -57,6 +58,7 @@ pub use error::{CorruptRow, ExtentError};
 pub use filling::{CopyOutcome, Filling, Part, PartSpec};
 pub use layout::{EXTENT_BYTES_MAX, ExtentLayout, REGIONS_MAX, Region};
 pub use memfd::map::PagePreference;
+pub use memory_limit::{MemoryLimit, MemoryLimitError, available_memory, memory_figure};
 pub use pages::{AnonymousMap, PageSize};
 pub use rows::{RowCopy, RowSource, copy_rows, copy_rows_verified};
 pub use sealed::{Retired, Sealed};

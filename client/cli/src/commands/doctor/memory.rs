@@ -1,11 +1,13 @@
 //! Memory: its size, its pages, and whether it can be locked.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
-use larder_client::admin::{PageReport, PageSize, probe_pages};
+use larder_client::admin::{
+    MemoryLimit, PageReport, PageSize, available_memory, memory_figure, probe_pages,
+};
 use nix::sys::statvfs::statvfs;
 
-use super::{Check, host::number};
+use super::Check;
 use crate::output::units;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -53,7 +55,7 @@ fn locked(report: &PageReport) -> Check {
     let Some(limit) = report.lock_bytes_max else {
         return Check::ok(NAME, "no limit", WHY);
     };
-    let swap = meminfo("SwapTotal:").unwrap_or(0);
+    let swap = memory_figure(Path::new("/"), "SwapTotal").unwrap_or(0);
     let found = format!("at most {}, {} of swap", units::bytes(limit), units::bytes(swap));
     if swap == 0 {
         return Check::ok(NAME, found, WHY);
@@ -66,27 +68,24 @@ fn budget() -> Check {
     const NAME: &str = "memory";
     const WHY: &str = "a node's --memory, and what clients map of it, is charged to its memory cgroup: \
                        beyond the limit the kernel kills it";
-    let available = meminfo("MemAvailable:").unwrap_or(0);
-    let total = meminfo("MemTotal:").unwrap_or(0);
+    let root = Path::new("/");
+    let available = available_memory(root).unwrap_or(0);
+    let total = memory_figure(root, "MemTotal").unwrap_or(0);
     let host = format!("{} available of {}", units::bytes(available), units::bytes(total));
-    match cgroup_limit() {
-        Some(limit) if limit < total => {
-            Check::ok(NAME, format!("{host}, cgroup limit {}", units::bytes(limit)), WHY)
+    match MemoryLimit::read(root) {
+        Ok(limit) if limit.is_of_machine() => {
+            Check::ok(NAME, format!("{host}, no cgroup limit"), WHY)
         }
-        _ => Check::ok(NAME, format!("{host}, no cgroup limit"), WHY),
+        Ok(limit) => {
+            Check::ok(NAME, format!("{host}, cgroup limit {}", units::bytes(limit.bytes())), WHY)
+        }
+        Err(why) => Check::warn(
+            NAME,
+            format!("{host}, {why}"),
+            WHY,
+            "a node can't start without its limit: let this process read /proc and /sys/fs/cgroup",
+        ),
     }
-}
-
-/// The lowest memory limit of this process's cgroup and its ancestors, in bytes.
-fn cgroup_limit() -> Option<u64> {
-    let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let path = Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'));
-    let limit = |folder: &Path| number(folder.join("memory.max").to_str()?);
-    path.ancestors()
-        .take_while(|folder| folder.starts_with("/sys/fs/cgroup"))
-        .filter_map(limit)
-        .min()
 }
 
 fn shm() -> Check {
@@ -101,14 +100,6 @@ fn shm() -> Check {
     Check::ok(NAME, found, WHY)
 }
 
-/// A line of /proc/meminfo, in bytes.
-fn meminfo(name: &str) -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,10 +108,5 @@ mod tests {
     fn chosen_setting_is_read_from_the_brackets() {
         assert_eq!(chosen("always within_size advise [never] deny force"), Some("never"));
         assert_eq!(chosen("nonsense"), None);
-    }
-
-    #[test]
-    fn meminfo_reports_the_total_memory() {
-        assert!(meminfo("MemTotal:").is_some_and(|bytes| bytes > 1 << 20));
     }
 }

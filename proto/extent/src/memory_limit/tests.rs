@@ -9,7 +9,7 @@ const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsd
 const V1: &str = "34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset\n\
                   35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
 
-pub(in crate::budget) fn host(files: &[(&str, &str)]) -> TempDir {
+fn host(files: &[(&str, &str)]) -> TempDir {
     let root = TempDir::new().unwrap();
     for (path, text) in [("proc/meminfo", MEMINFO)].iter().chain(files) {
         let path = root.path().join(path);
@@ -82,33 +82,6 @@ fn limit_of_the_mount_applies_outside_of_the_namespace() {
 }
 
 #[test]
-fn error_for_too_large_a_size_names_limit_file_and_remedy() {
-    let root = host(&[
-        ("proc/self/mountinfo", V2),
-        ("proc/self/cgroup", "0::/larder\n"),
-        ("sys/fs/cgroup/larder/memory.max", "1073741824\n"),
-    ]);
-    let detect = |requested| Budget::detect(requested, root.path(), 64 << 20);
-    let most = GIB - (64 << 20);
-    assert_eq!(detect(Some(most)).unwrap(), Budget::new(most));
-    assert_eq!(detect(None).unwrap(), Budget::new(most));
-    let message = detect(Some(most + 1)).unwrap_err().to_string();
-    for part in ["960 MiB", "allows 1.0 GiB", "larder/memory.max", "64 MiB", "at most 960MiB"] {
-        assert!(message.contains(part), "{part} is not in {message:?}");
-    }
-    assert!(matches!(detect(Some(0)), Err(BudgetError::Zero)));
-    let nothing = Budget::detect(None, root.path(), GIB);
-    assert!(matches!(nothing, Err(BudgetError::NothingLeft { .. })));
-}
-
-#[test]
-fn default_budget_is_half_of_a_shared_machine() {
-    let root = host(&[]);
-    assert_eq!(Budget::detect(None, root.path(), 64 << 20).unwrap(), Budget::new(8 * GIB));
-    assert_eq!(Budget::detect(None, root.path(), 15 * GIB).unwrap(), Budget::new(GIB));
-}
-
-#[test]
 fn malformed_limit_file_is_an_error_that_names_it() {
     for text in ["", "lots", "-1", "99999999999999999999"] {
         let root = host(&[
@@ -120,7 +93,7 @@ fn malformed_limit_file_is_an_error_that_names_it() {
         assert!(message.contains("sys/fs/cgroup/memory.max"), "{message}");
     }
     let root = host(&[("proc/meminfo", "MemTotal: 18446744073709551615 kB\n")]);
-    assert!(matches!(MemoryLimit::read(root.path()), Err(BudgetError::Malformed { .. })));
+    assert!(matches!(MemoryLimit::read(root.path()), Err(MemoryLimitError::Malformed { .. })));
 }
 
 #[test]
