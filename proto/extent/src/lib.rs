@@ -39,7 +39,6 @@ pub mod crc;
 mod layout;
 
 mod memfd;
-mod memory_limit;
 mod sys;
 
 mod attached;
@@ -58,8 +57,10 @@ pub use error::{CorruptRow, ExtentError};
 pub use filling::{CopyOutcome, Filling, Part, PartSpec};
 pub use layout::{EXTENT_BYTES_MAX, ExtentLayout, REGIONS_MAX, Region};
 pub use memfd::map::PagePreference;
-pub use memory_limit::{MemoryLimit, MemoryLimitError, available_memory, memory_figure};
-pub use pages::{AnonymousMap, PageSize};
+pub use pages::{
+    AnonymousMap, PageSize,
+    limit::{MemoryLimit, MemoryLimitError, available_memory, memory_figure},
+};
 pub use rows::{RowCopy, RowSource, copy_rows, copy_rows_verified};
 pub use sealed::{Retired, Sealed};
 pub use view::ExtentView;

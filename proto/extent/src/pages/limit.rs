@@ -75,8 +75,8 @@ impl MemoryLimit {
 /// Returns the memory that is free now: the least of the machine's available memory and the
 /// cgroups' free memory.
 ///
-/// Page cache in a cgroup counts as free: the kernel reclaims it before it kills. Shared memory does
-/// not, so it is not subtracted here with the page cache.
+/// Page cache in a cgroup counts as free: the kernel reclaims it before it kills. Shared memory
+/// does not, so it is not subtracted here with the page cache.
 ///
 /// # Errors
 /// A file can't be read, or has no number.
