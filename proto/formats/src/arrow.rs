@@ -39,8 +39,8 @@ use std::{collections::HashMap, ops::Range, vec};
 use larder_base::limits;
 
 use self::{
-    message::{Block, Footer, Header, Message},
-    table::{Part as BodyPart, TableBuilder, Target, Wanted},
+    message::{Footer, Message, MessageHeader, MessagePlace},
+    table::{Part as BodyPart, TableBuilder, Target, WantedColumns},
 };
 use crate::{Fault, Forms, Scan, Table, scan::Reads, shown};
 
@@ -66,7 +66,7 @@ const OFFSETS_PIECE_BYTES: u64 = 1 << 20;
 pub(crate) fn fixed_lists(message: &[u8]) -> Result<HashMap<String, u64>, Fault> {
     let metadata = message.strip_prefix(CONTINUATION).unwrap_or(message);
     match Message::parse(metadata.get(4..).unwrap_or(&[]))?.header {
-        Header::Schema(schema) => Ok(schema::fixed_lists(&schema::fields(schema)?)),
+        MessageHeader::Schema(schema) => Ok(schema::fixed_lists(&schema::fields(schema)?)),
         _ => Err(Fault::new("schema", "is missing")),
     }
 }
@@ -75,11 +75,11 @@ pub(crate) fn fixed_lists(message: &[u8]) -> Result<HashMap<String, u64>, Fault>
 #[derive(Debug)]
 pub struct ArrowScan {
     file_bytes: u64,
-    reads: Reads<Part>,
+    reads: Reads<ReadPart>,
     message: Frame,
     /// The batches to come, if this is a file.
-    blocks: Option<vec::IntoIter<Block>>,
-    wanted: Wanted,
+    blocks: Option<vec::IntoIter<MessagePlace>>,
+    wanted: WantedColumns,
     /// `None` before the schema.
     table: Option<TableBuilder>,
     /// What each part of a body is read for, by the place of its begin.
@@ -88,7 +88,7 @@ pub struct ArrowScan {
 
 /// A range that the scan asks for.
 #[derive(Debug, Clone, Copy)]
-enum Part {
+enum ReadPart {
     /// The first word of a message.
     Mark,
     /// The word behind a continuation.
@@ -118,11 +118,11 @@ impl ArrowScan {
     pub fn new(file_bytes: u64) -> Self {
         let mut reads = Reads::new(file_bytes);
         if file_bytes >= WORD_BYTES {
-            reads.push(0..WORD_BYTES, Part::Mark);
+            reads.push(0..WORD_BYTES, ReadPart::Mark);
             reads.plan();
         }
         let message = Frame { begin: 0, body_begin: None, limit: file_bytes };
-        let (wanted, targets) = (Wanted::default(), HashMap::new());
+        let (wanted, targets) = (WantedColumns::default(), HashMap::new());
         Self { file_bytes, reads, message, blocks: None, wanted, table: None, targets }
     }
 
@@ -130,24 +130,24 @@ impl ArrowScan {
     #[must_use]
     pub fn with(mut self, columns: Option<&[String]>, forms: &Forms) -> Self {
         let columns = columns.map(<[String]>::to_vec);
-        self.wanted = Wanted { columns, forms: forms.clone() };
+        self.wanted = WantedColumns { columns, forms: forms.clone() };
         self
     }
 
-    fn take_part(&mut self, part: Part, range: Range<u64>, bytes: &[u8]) -> Result<(), Fault> {
+    fn take_part(&mut self, part: ReadPart, range: Range<u64>, bytes: &[u8]) -> Result<(), Fault> {
         match part {
-            Part::Mark if range.start == 0 && MAGIC.starts_with(bytes) => {
+            ReadPart::Mark if range.start == 0 && MAGIC.starts_with(bytes) => {
                 let begin = self.file_bytes.saturating_sub(limits::HEADER_PROBE_BYTES);
-                self.reads.push(begin..self.file_bytes, Part::End);
+                self.reads.push(begin..self.file_bytes, ReadPart::End);
                 Ok(())
             }
-            Part::Mark if bytes == CONTINUATION => self.ask_word(range.end, Part::Length),
-            Part::Mark | Part::Length => self.take_length(range.end, bytes),
-            Part::Metadata => self.take_message(range.end, bytes),
-            Part::End => self.take_end(range.start, bytes),
-            Part::Footer => self.take_footer(range.start, bytes),
-            Part::Offsets(index) => self.take_body(Target::Offsets(index), bytes),
-            Part::Body => {
+            ReadPart::Mark if bytes == CONTINUATION => self.ask_word(range.end, ReadPart::Length),
+            ReadPart::Mark | ReadPart::Length => self.take_length(range.end, bytes),
+            ReadPart::Metadata => self.take_message(range.end, bytes),
+            ReadPart::End => self.take_end(range.start, bytes),
+            ReadPart::Footer => self.take_footer(range.start, bytes),
+            ReadPart::Offsets(index) => self.take_body(Target::Offsets(index), bytes),
+            ReadPart::Body => {
                 let targets = self.targets.remove(&range.start).unwrap_or_default();
                 targets.into_iter().try_for_each(|target| self.take_body(target, bytes))
             }
@@ -180,7 +180,7 @@ impl ArrowScan {
         match footer.checked_sub(begin).map(usize::try_from) {
             Some(Ok(at)) => self.take_footer(footer, &rest[at..]),
             _ => {
-                self.reads.push(footer..end, Part::Footer);
+                self.reads.push(footer..end, ReadPart::Footer);
                 Ok(())
             }
         }
@@ -202,14 +202,16 @@ impl ArrowScan {
             None if begin == self.file_bytes => return Ok(()),
             None => Frame { begin, body_begin: None, limit: self.file_bytes },
             Some(blocks) => {
-                let Some(Block { begin, body_begin, end }) = blocks.next() else { return Ok(()) };
+                let Some(MessagePlace { begin, body_begin, end }) = blocks.next() else {
+                    return Ok(());
+                };
                 Frame { begin, body_begin: Some(body_begin), limit: end }
             }
         };
-        self.ask_word(self.message.begin, Part::Mark)
+        self.ask_word(self.message.begin, ReadPart::Mark)
     }
 
-    fn ask_word(&mut self, begin: u64, part: Part) -> Result<(), Fault> {
+    fn ask_word(&mut self, begin: u64, part: ReadPart) -> Result<(), Fault> {
         let end = begin.saturating_add(WORD_BYTES);
         if end > self.message.limit {
             return Err(self.fault("is cut off"));
@@ -240,7 +242,7 @@ impl ArrowScan {
                 format!("has {length} bytes of metadata from byte {begin}, past byte {limit}");
             return Err(self.fault(why));
         }
-        self.reads.push(begin..end, Part::Metadata);
+        self.reads.push(begin..end, ReadPart::Metadata);
         Ok(())
     }
 
@@ -265,16 +267,16 @@ impl ArrowScan {
             return Err(self.fault("has a body at another place than in the footer"));
         }
         match (message.header, &mut self.table) {
-            (Header::Schema(schema), None) => {
+            (MessageHeader::Schema(schema), None) => {
                 self.table = Some(TableBuilder::new(schema, &self.wanted, self.file_bytes)?);
             }
-            (Header::Schema(_), Some(_)) => return Err(self.fault("is a second schema")),
+            (MessageHeader::Schema(_), Some(_)) => return Err(self.fault("is a second schema")),
             (_, None) => return Err(self.fault("comes before the schema")),
-            (Header::Dictionary(dictionary), Some(table)) => {
+            (MessageHeader::Dictionary(dictionary), Some(table)) => {
                 let parts = table.add_dictionary(dictionary, begin..end)?;
                 self.ask_parts(parts);
             }
-            (Header::Batch(batch), Some(table)) => {
+            (MessageHeader::Batch(batch), Some(table)) => {
                 let parts = table.add(batch, message.version, begin..end)?;
                 if table.batches > BATCHES_MAX {
                     return Err(self.fault(format!("is one more than {BATCHES_MAX} batches")));
@@ -289,12 +291,12 @@ impl ArrowScan {
         for (mut range, targets) in parts {
             let [Target::Offsets(column)] = targets[..] else {
                 self.targets.insert(range.start, targets);
-                self.reads.push(range, Part::Body);
+                self.reads.push(range, ReadPart::Body);
                 continue;
             };
             while !range.is_empty() {
                 let end = range.end.min(range.start + OFFSETS_PIECE_BYTES);
-                self.reads.push(range.start..end, Part::Offsets(column));
+                self.reads.push(range.start..end, ReadPart::Offsets(column));
                 range.start = end;
             }
         }
@@ -331,7 +333,7 @@ impl Scan for ArrowScan {
 }
 
 /// Checks that the blocks of a footer, which begins at `limit`, lie one after the other before it.
-fn check_blocks(noun: &str, blocks: &[Block], limit: u64) -> Result<(), Fault> {
+fn check_blocks(noun: &str, blocks: &[MessagePlace], limit: u64) -> Result<(), Fault> {
     let mut end = MAGIC.len() as u64;
     for (index, block) in blocks.iter().enumerate() {
         if block.begin < end || block.end > limit {

@@ -59,7 +59,7 @@ pub struct MdsScan {
     /// Bytes of a sample with empty values in its variable columns.
     sample_bytes_min: u64,
 
-    step: Step,
+    step: ShardPart,
     /// The rest of the range that is being read. Empty after the last.
     range: Range<u64>,
     word: Word,
@@ -75,7 +75,7 @@ pub struct MdsScan {
 
 /// The part of the file that comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum ShardPart {
     Count,
     Offsets,
     Config,
@@ -108,7 +108,7 @@ impl MdsScan {
             file_bytes,
             variable_columns,
             sample_bytes_min: 4 * variable_columns as u64 + fixed_bytes,
-            step: Step::Count,
+            step: ShardPart::Count,
             range: 0..0,
             word: Word::default(),
             offsets: Vec::new(),
@@ -133,10 +133,10 @@ impl MdsScan {
     fn next_range(&self) -> Range<u64> {
         let at = self.range.start;
         let end = match self.step {
-            Step::Count | Step::Offsets => self.table_end() + CONFIG_BYTES_USUAL,
-            Step::Config => self.offsets[0].into(),
-            Step::Sizes => return self.next_sizes(),
-            Step::End => at,
+            ShardPart::Count | ShardPart::Offsets => self.table_end() + CONFIG_BYTES_USUAL,
+            ShardPart::Config => self.offsets[0].into(),
+            ShardPart::Sizes => return self.next_sizes(),
+            ShardPart::End => at,
         };
         at..end.min(at + READ_BYTES_MAX).min(self.file_bytes)
     }
@@ -162,7 +162,7 @@ impl MdsScan {
             let why = format!("has {count} samples, in the index it has {}", self.samples);
             return Err(Fault::new("file", why));
         }
-        self.step = Step::Offsets;
+        self.step = ShardPart::Offsets;
         Ok(())
     }
 
@@ -175,7 +175,7 @@ impl MdsScan {
                     let why = format!("end at byte {offset}, the file at {}", self.file_bytes);
                     return Err(Fault::new("samples", why));
                 }
-                self.step = Step::Config;
+                self.step = ShardPart::Config;
                 break;
             }
         }
@@ -223,7 +223,7 @@ impl MdsScan {
             self.place_by_offsets()?;
         }
         let reads_sizes = self.variable_columns > 1 && self.samples > 0;
-        self.step = if reads_sizes { Step::Sizes } else { Step::End };
+        self.step = if reads_sizes { ShardPart::Sizes } else { ShardPart::End };
         Ok(())
     }
 
@@ -252,7 +252,7 @@ impl MdsScan {
             self.sizes = sizes;
             self.sample += 1;
             if self.sample == self.samples {
-                self.step = Step::End;
+                self.step = ShardPart::End;
             }
         }
         Ok(())
@@ -292,14 +292,14 @@ impl Scan for MdsScan {
         while !bytes.is_empty() {
             let before = bytes.len();
             match self.step {
-                Step::Count => self.take_count(&mut bytes)?,
-                Step::Offsets => self.take_offsets(&mut bytes)?,
-                Step::Config => self.take_config(&mut bytes)?,
-                Step::Sizes if self.range.start < self.offsets[self.sample].into() => {
+                ShardPart::Count => self.take_count(&mut bytes)?,
+                ShardPart::Offsets => self.take_offsets(&mut bytes)?,
+                ShardPart::Config => self.take_config(&mut bytes)?,
+                ShardPart::Sizes if self.range.start < self.offsets[self.sample].into() => {
                     split(&mut bytes, u64::from(self.offsets[self.sample]) - self.range.start);
                 }
-                Step::Sizes => self.take_sizes(&mut bytes)?,
-                Step::End => bytes = &[],
+                ShardPart::Sizes => self.take_sizes(&mut bytes)?,
+                ShardPart::End => bytes = &[],
             }
             self.range.start += (before - bytes.len()) as u64;
         }
@@ -310,7 +310,7 @@ impl Scan for MdsScan {
     }
 
     fn finish(self: Box<Self>) -> Result<Table, Fault> {
-        if self.step != Step::End {
+        if self.step != ShardPart::End {
             return Err(Fault::new("file", "was not read to its end"));
         }
         let mut table = Table { rows: self.samples as u64, ..Table::default() };

@@ -29,7 +29,7 @@ mod schema;
 mod thrift;
 mod values;
 
-use self::{chunk::ChunkReader, page::Header};
+use self::{chunk::ChunkReader, page::PageHeader};
 use crate::{
     Fault, RowsWanted,
     block::{ChunkBlock, Put},
@@ -68,14 +68,14 @@ pub(crate) fn make(
 
 /// A page, and the bytes behind it.
 struct Page<'a> {
-    header: Header,
+    header: PageHeader,
     body: &'a [u8],
     rest: &'a [u8],
 }
 
 /// Returns the first page. `None` if it goes on behind these bytes.
 fn whole_page(bytes: &[u8]) -> Result<Option<Page<'_>>, Fault> {
-    let Some((header, begin)) = Header::parse(bytes)? else { return Ok(None) };
+    let Some((header, begin)) = PageHeader::parse(bytes)? else { return Ok(None) };
     let page = bytes[begin..].split_at_checked(header.stored_bytes);
     Ok(page.map(|(body, rest)| Page { header, body, rest }))
 }

@@ -55,7 +55,7 @@ pub struct TarScan {
     /// The part of `needed` that has come.
     carry: Vec<u8>,
     /// `None` after the end of the tar.
-    step: Option<Step>,
+    step: Option<TarStep>,
     /// Fields for the next member, from headers before it.
     extension: Option<Extension>,
     members: u64,
@@ -64,7 +64,7 @@ pub struct TarScan {
 
 /// The meaning of the bytes that the scan needs next.
 #[derive(Clone, Copy)]
-enum Step {
+enum TarStep {
     Header,
     /// The body of a GNU header: the next member's path.
     LongPath,
@@ -79,7 +79,7 @@ enum Step {
     },
 }
 
-impl Step {
+impl TarStep {
     /// Returns the most bytes that a step takes, and their name.
     fn most(&self) -> (u64, &'static str) {
         match self {
@@ -137,7 +137,7 @@ impl TarScan {
             hop_bytes_min: HOP_BYTES_MIN,
             needed: 0..BLOCK_BYTES.min(file_bytes),
             carry: Vec::new(),
-            step: Some(Step::Header),
+            step: Some(TarStep::Header),
             extension: None,
             members: 0,
             samples: Samples::default(),
@@ -171,18 +171,18 @@ impl TarScan {
         Ok(())
     }
 
-    fn perform(&mut self, step: Step, bytes: &[u8]) -> Result<(), Fault> {
+    fn perform(&mut self, step: TarStep, bytes: &[u8]) -> Result<(), Fault> {
         let Range { start, end } = self.needed;
         match step {
-            Step::Header => return self.take_header(bytes),
-            Step::LongPath => {
+            TarStep::Header => return self.take_header(bytes),
+            TarStep::LongPath => {
                 self.extend(Extension { path: Some(until_zero(bytes).to_vec()), size: None });
             }
-            Step::Records { global } => {
+            TarStep::Records { global } => {
                 let place = format!("PAX header at offset {}", start - BLOCK_BYTES);
                 self.take_records(bytes, global).map_err(|why| Fault::new(place, why))?;
             }
-            Step::Integer { column } => self.samples.push_integer(column, start, bytes),
+            TarStep::Integer { column } => self.samples.push_integer(column, start, bytes),
         }
         self.await_header(end.next_multiple_of(BLOCK_BYTES));
         Ok(())
@@ -202,9 +202,9 @@ impl TarScan {
             return Ok(());
         };
         match kind {
-            Kind::LongPath => self.collect(Step::LongPath, size).map_err(fault),
+            Kind::LongPath => self.collect(TarStep::LongPath, size).map_err(fault),
             Kind::Records | Kind::GlobalRecords => {
-                let step = Step::Records { global: kind == Kind::GlobalRecords };
+                let step = TarStep::Records { global: kind == Kind::GlobalRecords };
                 self.collect(step, size).map_err(fault)
             }
             Kind::LongLink => self.skip(size).map_err(fault),
@@ -257,7 +257,7 @@ impl TarScan {
         }
         let Some(column) = self.samples.place(path)? else { return self.skip(size) };
         if self.samples.may_be_integer(column, size) {
-            return self.collect(Step::Integer { column }, size);
+            return self.collect(TarStep::Integer { column }, size);
         }
         let row_bytes = u32::try_from(size).map_err(|_| {
             format!("has {size} bytes: a row has at most {}", limits::ROW_BYTES_MAX)
@@ -276,7 +276,7 @@ impl TarScan {
     }
 
     /// Goes on with the body of the current header. Returns a mistake as a clause.
-    fn collect(&mut self, step: Step, size: u64) -> Result<(), String> {
+    fn collect(&mut self, step: TarStep, size: u64) -> Result<(), String> {
         let (size_max, what) = step.most();
         if size > size_max {
             return Err(format!("has a body of {size} bytes: {what} has at most {size_max}"));
@@ -309,7 +309,7 @@ impl TarScan {
     /// Goes on with the header at `at`. A tar may end there, without blocks of zeros.
     fn await_header(&mut self, at: u64) {
         self.needed = at..self.file_bytes.min(at.saturating_add(BLOCK_BYTES));
-        self.step = (at < self.file_bytes).then_some(Step::Header);
+        self.step = (at < self.file_bytes).then_some(TarStep::Header);
     }
 }
 

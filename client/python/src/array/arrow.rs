@@ -1,7 +1,7 @@
 //! Columns of numpy exported by the Arrow C data interface, without a copy of their values.
 //!
 //! ```text
-//! ArrowBatch ──▶ Node, one for each column ──▶ a schema and an array in two capsules
+//! ArrowBatch ──▶ ArrayNode, one for each column ──▶ a schema and an array in two capsules
 //!     └ Held: buffers of numpy, bits ◀── each array of the tree has a share, until it is released
 //! ```
 //!
@@ -29,7 +29,7 @@ use interface::capsule;
 
 /// A column as the package gives it.
 #[derive(FromPyObject)]
-struct Given {
+struct GivenColumn {
     name: String,
     /// Arrow's format of an element.
     format: String,
@@ -46,13 +46,13 @@ struct Given {
 }
 
 /// The memory of all columns.
-struct Held {
-    _columns: Vec<Given>,
+struct HeldColumns {
+    _columns: Vec<GivenColumn>,
     _bits: Vec<Box<[u8]>>,
 }
 
 /// One array of the tree, and its type.
-struct Node {
+struct ArrayNode {
     format: CString,
     name: CString,
     metadata: Option<Box<[u8]>>,
@@ -60,25 +60,25 @@ struct Node {
     null_count: i64,
     /// Addresses; 0 is Arrow's null pointer.
     buffers: Vec<usize>,
-    children: Vec<Node>,
+    children: Vec<ArrayNode>,
 }
 
 /// Columns of equal length for pyarrow, polars, pandas, DuckDB and others.
 #[pyclass(frozen, module = "larder")]
 pub(crate) struct ArrowBatch {
-    root: Node,
-    held: Arc<Held>,
+    root: ArrayNode,
+    held: Arc<HeldColumns>,
 }
 
 #[pymethods]
 impl ArrowBatch {
     #[new]
-    fn new(py: Python<'_>, rows: i64, columns: Vec<Given>) -> PyResult<Self> {
+    fn new(py: Python<'_>, rows: i64, columns: Vec<GivenColumn>) -> PyResult<Self> {
         let mut bits = Vec::new();
         let children = columns.iter().map(|column| column.node(py, rows, &mut bits));
         let children = children.collect::<PyResult<Vec<_>>>()?;
-        let root = Node { children, ..Node::new("+s", rows, vec![0]).or_raise(py)? };
-        Ok(Self { root, held: Arc::new(Held { _columns: columns, _bits: bits }) })
+        let root = ArrayNode { children, ..ArrayNode::new("+s", rows, vec![0]).or_raise(py)? };
+        Ok(Self { root, held: Arc::new(HeldColumns { _columns: columns, _bits: bits }) })
     }
 
     fn __len__(&self) -> usize {
@@ -108,9 +108,9 @@ impl ArrowBatch {
     }
 }
 
-impl Given {
+impl GivenColumn {
     /// The column as an array of `rows` rows. Bits are added to `bits`.
-    fn node(&self, py: Python<'_>, rows: i64, bits: &mut Vec<Box<[u8]>>) -> PyResult<Node> {
+    fn node(&self, py: Python<'_>, rows: i64, bits: &mut Vec<Box<[u8]>>) -> PyResult<ArrayNode> {
         let offsets = self.offsets.as_ref().map(integers);
         let valid = self.valid.as_ref().map(bytes);
         if !self.fits(rows, offsets, valid) {
@@ -161,23 +161,23 @@ impl Given {
     }
 
     /// Rows of different lengths.
-    fn lists(&self, offsets: &[i64], data: usize) -> Result<Node, Error> {
+    fn lists(&self, offsets: &[i64], data: usize) -> Result<ArrayNode, Error> {
         let (rows, elements) = (count(offsets.len()) - 1, offsets[offsets.len() - 1]);
         let at = offsets.as_ptr().expose_provenance();
         if matches!(&*self.format, "U" | "Z") {
-            return Node::new(&self.format, rows, vec![0, at, data]);
+            return ArrayNode::new(&self.format, rows, vec![0, at, data]);
         }
         let children = vec![self.values(&self.sides, elements, data)?];
-        Ok(Node { children, ..Node::new("+L", rows, vec![0, at])? })
+        Ok(ArrayNode { children, ..ArrayNode::new("+L", rows, vec![0, at])? })
     }
 
     /// `rows` rows with these sides: lists of fixed length around the values.
-    fn values(&self, sides: &[i64], rows: i64, data: usize) -> Result<Node, Error> {
+    fn values(&self, sides: &[i64], rows: i64, data: usize) -> Result<ArrayNode, Error> {
         let Some((&side, within)) = sides.split_first() else {
-            return Node::new(&self.format, rows, vec![0, data]);
+            return ArrayNode::new(&self.format, rows, vec![0, data]);
         };
         let children = vec![self.values(within, rows * side, data)?];
-        Ok(Node { children, ..Node::new(&format!("+w:{side}"), rows, vec![0])? })
+        Ok(ArrayNode { children, ..ArrayNode::new(&format!("+w:{side}"), rows, vec![0])? })
     }
 
     /// Checks that each row is UTF-8.
@@ -263,7 +263,7 @@ fn extension_metadata(extension: &str) -> Box<[u8]> {
     number(pairs.len()).into_iter().chain(words).collect()
 }
 
-impl Node {
+impl ArrayNode {
     fn new(format: &str, length: i64, buffers: Vec<usize>) -> Result<Self, Error> {
         Ok(Self {
             format: c_string(format)?,

@@ -11,14 +11,14 @@ use std::{borrow::Cow, ops::Range};
 use super::{
     places::{Buffer, Place, Places},
     schema::Kind,
-    tree::Node,
+    tree::TypeNode,
 };
 use crate::Fault;
 
 /// The values of a node in one batch.
 #[derive(Debug)]
 pub(super) struct Array<'a> {
-    pub(super) node: &'a Node<'a>,
+    pub(super) node: &'a TypeNode<'a>,
     pub(super) length: usize,
     /// One bit each. `None` if all values are there.
     validity: Option<Cow<'a, [u8]>>,
@@ -57,7 +57,11 @@ impl<'a, 'l> Opening<'a, 'l> {
     }
 
     /// Opens a node and the nodes below.
-    pub(super) fn open(&mut self, node: &'a Node<'a>, depth: Depth) -> Result<Array<'a>, Fault> {
+    pub(super) fn open(
+        &mut self,
+        node: &'a TypeNode<'a>,
+        depth: Depth,
+    ) -> Result<Array<'a>, Fault> {
         let place = self.places.next().ok_or_else(|| fault("nodes", "are too few"))?;
         let length = u32::try_from(place.length).map_err(|_| fault("length", "is too large"))?;
         let number = self.buffer;

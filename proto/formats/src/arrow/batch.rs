@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{flat::Table, layout::Counts, message::unsigned, places::Compression};
+use super::{flat::FlatTable, layout::Counts, message::unsigned, places::Compression};
 use crate::Fault;
 
 mod in_batch {
@@ -20,7 +20,7 @@ mod in_batch {
 /// Nodes (length, nulls) and buffers (offset, length) are both pairs of signed 64-bit numbers.
 const PAIR_BYTES: usize = 16;
 
-pub(super) struct Batch<'a> {
+pub(super) struct RecordBatch<'a> {
     pub(super) rows: u64,
     pub(super) compression: Compression,
     nodes: &'a [u8],
@@ -31,14 +31,18 @@ pub(super) struct Batch<'a> {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Node {
+pub(super) struct FieldNode {
     pub(super) length: u64,
     pub(super) nulls: u64,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> RecordBatch<'a> {
     /// Reads a batch of a schema with `counts` nodes and buffers. `body` is its range in the file.
-    pub(super) fn parse(table: Table<'a>, counts: Counts, body: Range<u64>) -> Result<Self, Fault> {
+    pub(super) fn parse(
+        table: FlatTable<'a>,
+        counts: Counts,
+        body: Range<u64>,
+    ) -> Result<Self, Fault> {
         let compression = match table.table(in_batch::COMPRESSION)? {
             None => Compression::None,
             Some(compression) => match compression.u8(0)? {
@@ -61,9 +65,10 @@ impl<'a> Batch<'a> {
     }
 
     /// Returns a node, which must have `length` entries if that is known.
-    pub(super) fn node(&self, index: usize, length: Option<u64>) -> Result<Node, Fault> {
+    pub(super) fn node(&self, index: usize, length: Option<u64>) -> Result<FieldNode, Fault> {
         let (found, nulls) = pair(self.nodes, index);
-        let node = Node { length: unsigned(found, "length")?, nulls: unsigned(nulls, "nulls")? };
+        let node =
+            FieldNode { length: unsigned(found, "length")?, nulls: unsigned(nulls, "nulls")? };
         if length.is_some_and(|length| length != node.length) {
             let why = format!("is {found} where the batch needs {}", length.unwrap_or(0));
             return Err(Fault::new("length", why));
@@ -102,14 +107,14 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl Batch<'_> {
+impl RecordBatch<'_> {
     /// Returns the number of further buffers of the field with so many views before it.
     pub(super) fn further(&self, views: usize) -> usize {
         self.views[views + 1] - self.views[views]
     }
 }
 
-fn views(table: Table<'_>, count: usize) -> Result<Vec<usize>, Fault> {
+fn views(table: FlatTable<'_>, count: usize) -> Result<Vec<usize>, Fault> {
     let counts = table.vector(in_batch::VIEWS, 8)?;
     at_least(counts.len() / 8, count, "counts of further buffers")?;
     let mut before = vec![0];

@@ -8,15 +8,15 @@
 use std::ops::Range;
 
 use super::{
-    batch::Batch,
-    layout::{Flat, Source},
+    batch::RecordBatch,
+    layout::{ColumnSource, Flat},
     message::unsigned,
 };
 use crate::{Column, Fault, Rows, Spans};
 
 #[derive(Debug)]
 pub(super) struct ColumnBuilder {
-    source: Source,
+    source: ColumnSource,
     /// Rows of one length: the place of the first in each batch, and their number.
     runs: Vec<(u64, u64)>,
     /// Rows of different lengths.
@@ -35,7 +35,7 @@ struct Cursor {
 }
 
 impl ColumnBuilder {
-    pub(super) fn new(source: Source) -> Self {
+    pub(super) fn new(source: ColumnSource) -> Self {
         let (runs, spans, cursor) = (Vec::new(), Spans::default(), Cursor::default());
         Self { source, runs, spans, cursor }
     }
@@ -47,8 +47,8 @@ impl ColumnBuilder {
 
     /// Adds the rows of a batch that is not empty, not compressed and has no nulls. Returns the
     /// range of its offsets to read.
-    pub(super) fn add(&mut self, batch: &Batch<'_>) -> Result<Option<Range<u64>>, Fault> {
-        let Source { values, offsets, views } = &self.source;
+    pub(super) fn add(&mut self, batch: &RecordBatch<'_>) -> Result<Option<Range<u64>>, Fault> {
+        let ColumnSource { values, offsets, views } = &self.source;
         let count = match (offsets, values.node) {
             (None, _) => Some(batch.rows),
             (Some(_), Some(node)) => Some(batch.node(node, None)?.length),

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::{
     array::{Depth, rows::Rows},
-    batch::Batch,
-    flat::Table,
+    batch::RecordBatch,
+    flat::FlatTable,
     layout::{Counts, NodeAt, put_nodes},
     pending::Pending,
     schema::{Field, Kind},
@@ -35,12 +35,12 @@ pub(super) struct DictionaryBuilder {
 /// The header of a batch of a dictionary.
 pub(super) struct DictionaryBatch<'a> {
     pub(super) id: i64,
-    data: Table<'a>,
+    data: FlatTable<'a>,
     is_delta: bool,
 }
 
 impl<'a> DictionaryBatch<'a> {
-    pub(super) fn parse(table: Table<'a>) -> Result<Self, Fault> {
+    pub(super) fn parse(table: FlatTable<'a>) -> Result<Self, Fault> {
         let data = table.table(1)?.ok_or_else(|| Fault::new("dictionary", "has no values"))?;
         Ok(Self { id: table.i64(0)?, data, is_delta: table.u8(2)? != 0 })
     }
@@ -79,7 +79,7 @@ impl DictionaryBuilder {
         if !batch.is_delta {
             self.values = Ok(Values::default());
         }
-        let batch = Batch::parse(batch.data, self.counts, body)?;
+        let batch = RecordBatch::parse(batch.data, self.counts, body)?;
         let (mut pending, nulls) = Pending::new(&batch, &self.nodes)?;
         if nulls.iter().any(|&nulls| nulls > 0) {
             self.values = Err("has a null in its dictionary: not yet".into());

@@ -13,13 +13,13 @@ use crate::Fault;
 const VTABLE_HEAD: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Table<'a> {
+pub(super) struct FlatTable<'a> {
     bytes: &'a [u8],
     at: usize,
     vtable: &'a [u8],
 }
 
-impl<'a> Table<'a> {
+impl<'a> FlatTable<'a> {
     /// Returns the outermost table of a flatbuffer.
     pub(super) fn root(bytes: &'a [u8]) -> Result<Self, Fault> {
         Self::at(bytes, follow(bytes, 0)?)

@@ -16,7 +16,7 @@ use super::{
 use crate::{Dtype, Fault, Logical, table::SHARED_NAME};
 
 #[derive(Debug, Default)]
-pub(super) struct Layout {
+pub(super) struct ColumnLayout {
     pub(super) columns: Vec<Spec>,
     pub(super) left_out: Vec<(String, String)>,
     /// Columns of a type that has only nulls.
@@ -41,7 +41,7 @@ pub(super) struct Spec {
     /// The values, unless only JSON can hold them.
     pub(super) flat: Option<Flat>,
     /// The parts of a batch that are the rows, if it is not compressed and has no nulls.
-    pub(super) plain: Option<Source>,
+    pub(super) plain: Option<ColumnSource>,
     /// Why rows can't be JSON.
     pub(super) no_json: Option<String>,
     /// The names of the structs around the field, and the field.
@@ -75,7 +75,7 @@ pub(super) struct NodeAt {
 
 /// The parts of each batch that a column takes its rows from.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct ColumnSource {
     pub(super) values: Values,
     /// The index of the buffer of offsets, if rows differ in length.
     pub(super) offsets: Option<Offsets>,
@@ -120,7 +120,7 @@ impl Counts {
 /// The structs around a field: their names and places.
 type Around<'a> = [(&'a str, Counts)];
 
-impl Layout {
+impl ColumnLayout {
     pub(super) fn of(fields: &[Field]) -> Result<Self, Fault> {
         let mut layout = Self::default();
         let mut names = HashSet::new();
@@ -328,7 +328,7 @@ fn json(field: &Field) -> Result<(), String> {
 }
 
 /// Returns where the rows of a field come from, if they lie in a batch.
-fn source(field: &Field, at: Counts) -> Option<Source> {
+fn source(field: &Field, at: Counts) -> Option<ColumnSource> {
     let (values, large) = match field.kind {
         Kind::Text { large, .. } => {
             (Values { bytes: 1, buffer: at.buffers + 2, node: None }, Some(large))
@@ -338,7 +338,7 @@ fn source(field: &Field, at: Counts) -> Option<Source> {
     };
     let offsets =
         large.map(|large| Offsets { buffer: at.buffers + 1, width: if large { 8 } else { 4 } });
-    Some(Source { values, offsets, views: at.views })
+    Some(ColumnSource { values, offsets, views: at.views })
 }
 
 /// Returns the values of a field if all have one length and lie in a batch.

@@ -14,7 +14,7 @@ use super::{
         rows::{Rows, uneven},
         text,
     },
-    batch::Batch,
+    batch::RecordBatch,
     layout::Spec,
     pending::Pending,
     places::{Buffer, Places, decompress},
@@ -84,7 +84,7 @@ impl MadeBuilder {
     pub(super) fn add(
         &mut self,
         spec: &Spec,
-        batch: &Batch<'_>,
+        batch: &RecordBatch<'_>,
         values: &Dictionaries<'_>,
     ) -> Result<Asked, Fault> {
         if self.shared.is_none() {

@@ -5,7 +5,7 @@
 //! Thread rule: plain values over borrowed bytes. Non-goals: fields of a schema (`schema`), nodes
 //! and buffers of a batch (`batch`).
 
-use super::flat::Table;
+use super::flat::FlatTable;
 use crate::Fault;
 
 mod in_message {
@@ -47,25 +47,25 @@ impl Version {
 
 pub(super) struct Message<'a> {
     pub(super) version: Version,
-    pub(super) header: Header<'a>,
+    pub(super) header: MessageHeader<'a>,
     pub(super) body_bytes: u64,
 }
 
-pub(super) enum Header<'a> {
-    Schema(Table<'a>),
-    Dictionary(Table<'a>),
-    Batch(Table<'a>),
+pub(super) enum MessageHeader<'a> {
+    Schema(FlatTable<'a>),
+    Dictionary(FlatTable<'a>),
+    Batch(FlatTable<'a>),
 }
 
 impl<'a> Message<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Fault> {
-        let table = Table::root(bytes)?;
+        let table = FlatTable::root(bytes)?;
         let version = Version::of(table.i16(in_message::VERSION, 0)?)?;
         let inner = table.table(in_message::HEADER)?;
         let header = match (table.u8(in_message::HEADER_TYPE)?, inner) {
-            (1, Some(inner)) => Header::Schema(inner),
-            (2, Some(inner)) => Header::Dictionary(inner),
-            (3, Some(inner)) => Header::Batch(inner),
+            (1, Some(inner)) => MessageHeader::Schema(inner),
+            (2, Some(inner)) => MessageHeader::Dictionary(inner),
+            (3, Some(inner)) => MessageHeader::Batch(inner),
             (other, _) => {
                 let why = format!("has type {other}: neither schema, dictionary nor batch");
                 return Err(Fault::new("header", why));
@@ -77,14 +77,14 @@ impl<'a> Message<'a> {
 }
 
 pub(super) struct Footer<'a> {
-    pub(super) schema: Table<'a>,
-    pub(super) dictionaries: Vec<Block>,
-    pub(super) batches: Vec<Block>,
+    pub(super) schema: FlatTable<'a>,
+    pub(super) dictionaries: Vec<MessagePlace>,
+    pub(super) batches: Vec<MessagePlace>,
 }
 
 /// The place of a batch of rows or of a dictionary in a file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Block {
+pub(super) struct MessagePlace {
     pub(super) begin: u64,
     pub(super) body_begin: u64,
     pub(super) end: u64,
@@ -92,7 +92,7 @@ pub(super) struct Block {
 
 impl<'a> Footer<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Fault> {
-        let table = Table::root(bytes)?;
+        let table = FlatTable::root(bytes)?;
         let schema = table.table(in_footer::SCHEMA)?;
         let blocks = |field, noun: &str| {
             let found = table.vector(field, BLOCK_BYTES)?.chunks_exact(BLOCK_BYTES);
@@ -111,14 +111,14 @@ impl<'a> Footer<'a> {
 }
 
 /// Reads a block. `None` if one of its numbers is negative or the sum overflows.
-fn block(bytes: &[u8]) -> Option<Block> {
+fn block(bytes: &[u8]) -> Option<MessagePlace> {
     let (begin, rest) = bytes.split_first_chunk()?;
     let (metadata, rest) = rest.split_first_chunk()?;
     let body = rest[4..].first_chunk()?;
     let begin = u64::try_from(i64::from_le_bytes(*begin)).ok()?;
     let body_begin = begin.checked_add(u64::try_from(i32::from_le_bytes(*metadata)).ok()?)?;
     let end = body_begin.checked_add(u64::try_from(i64::from_le_bytes(*body)).ok()?)?;
-    Some(Block { begin, body_begin, end })
+    Some(MessagePlace { begin, body_begin, end })
 }
 
 /// Returns a length or offset of the metadata. The format has them signed.

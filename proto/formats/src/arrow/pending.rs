@@ -6,11 +6,11 @@ use std::{borrow::Cow, ops::Range};
 
 use super::{
     array::{Array, Depth, Opening},
-    batch::Batch,
+    batch::RecordBatch,
     layout::NodeAt,
     places::{Buffer, Compression, Place, Places, SIZE_BYTES, decoded_bytes, decompress},
     schema::Kind,
-    tree::Node,
+    tree::TypeNode,
 };
 use crate::Fault;
 
@@ -29,7 +29,10 @@ pub(super) struct Pending {
 
 impl Pending {
     /// Takes the nodes and buffers of a batch. Returns the nodes' counts of nulls too.
-    pub(super) fn new(batch: &Batch<'_>, nodes: &[NodeAt]) -> Result<(Self, Vec<u64>), Fault> {
+    pub(super) fn new(
+        batch: &RecordBatch<'_>,
+        nodes: &[NodeAt],
+    ) -> Result<(Self, Vec<u64>), Fault> {
         let (mut places, mut nulls) = (Vec::<Place>::new(), Vec::new());
         for at in nodes {
             let expected = match at.parent {
@@ -141,7 +144,11 @@ impl Pending {
     }
 
     /// Returns the batch, as far as its buffers were read.
-    pub(super) fn open<'a>(&'a self, root: &'a Node<'a>, depth: Depth) -> Result<Array<'a>, Fault> {
+    pub(super) fn open<'a>(
+        &'a self,
+        root: &'a TypeNode<'a>,
+        depth: Depth,
+    ) -> Result<Array<'a>, Fault> {
         let mut left = BYTES_MAX;
         let mut load = |number: usize, buffer: &Buffer| {
             let part = self.parts[number].as_deref().unwrap_or(&[]);

@@ -14,7 +14,7 @@ use std::{borrow::Cow, ops::Range};
 
 use larder_base::limits;
 
-use super::{schema::Kind, tree::Node};
+use super::{schema::Kind, tree::TypeNode};
 use crate::{
     Fault,
     block::{Codec, Decompressor, Fields, lz4, malformed, put_integer},
@@ -86,7 +86,7 @@ impl Places {
     }
 
     /// Reads the places of all nodes of a tree.
-    pub(super) fn parse(recipe: &[u8], root: &Node<'_>) -> Result<Self, Fault> {
+    pub(super) fn parse(recipe: &[u8], root: &TypeNode<'_>) -> Result<Self, Fault> {
         if recipe.len() > RECIPE_BYTES_MAX {
             return Err(malformed("is too long"));
         }
@@ -106,7 +106,7 @@ impl Places {
 
 fn parse_node(
     fields: &mut Fields<'_>,
-    node: &Node<'_>,
+    node: &TypeNode<'_>,
     nodes: &mut Vec<Place>,
 ) -> Result<(), Fault> {
     let (length, count) = (fields.integer()?, fields.small::<usize>()?);

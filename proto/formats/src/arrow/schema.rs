@@ -128,7 +128,7 @@ impl Kind {
 }
 
 /// Returns the fields of a schema.
-pub(super) fn fields(schema: flat::Table<'_>) -> Result<Vec<Field>, Fault> {
+pub(super) fn fields(schema: flat::FlatTable<'_>) -> Result<Vec<Field>, Fault> {
     if schema.i16(in_schema::ENDIANNESS, 0)? != 0 {
         return Err(Fault::new("schema", "is big-endian: only little-endian files are read"));
     }
@@ -138,7 +138,7 @@ pub(super) fn fields(schema: flat::Table<'_>) -> Result<Vec<Field>, Fault> {
 
 /// Copies the schema's pairs of key and value to the table, as far as there is room. The pairs of a
 /// hostile file may share their texts, so a pair takes room before its texts are checked.
-pub(super) fn add_metadata(schema: flat::Table<'_>, table: &mut Table) -> Result<(), Fault> {
+pub(super) fn add_metadata(schema: flat::FlatTable<'_>, table: &mut Table) -> Result<(), Fault> {
     let (mut room, mut left_out) = (METADATA_BYTES_MAX, 0);
     for pair in schema.tables(in_schema::METADATA)? {
         let pair = pair?;
@@ -185,7 +185,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn field(&mut self, table: flat::Table<'_>, depth: usize) -> Result<Field, Fault> {
+    fn field(&mut self, table: flat::FlatTable<'_>, depth: usize) -> Result<Field, Fault> {
         let name = table.text(in_field::NAME)?;
         let fault = |why: String| Err(Fault::new(column_named(name), why));
         self.fields += 1;
@@ -220,14 +220,14 @@ impl Reader {
 }
 
 /// Returns the type of places in a dictionary.
-fn index(dictionary: flat::Table<'_>) -> Result<Dtype, Fault> {
+fn index(dictionary: flat::FlatTable<'_>) -> Result<Dtype, Fault> {
     match dictionary.table(1)? {
         Some(table) => integer(table.i32(0, 0)?, table.u8(1)? != 0),
         None => Ok(Dtype::I32),
     }
 }
 
-fn kind(field: flat::Table<'_>) -> Result<Kind, Fault> {
+fn kind(field: flat::FlatTable<'_>) -> Result<Kind, Fault> {
     let number = field.u8(in_field::TYPE_TYPE)?;
     let Some(table) = field.table(in_field::TYPE)? else {
         return Err(Fault::new("type", "is missing"));
@@ -297,6 +297,6 @@ fn float(precision: i16) -> Result<Dtype, Fault> {
 }
 
 /// Returns the size of fixed lists or bytes, field 0 of both types.
-fn size(table: flat::Table<'_>) -> Result<u64, Fault> {
+fn size(table: flat::FlatTable<'_>) -> Result<u64, Fault> {
     unsigned(table.i32(0, 0)?.into(), "size")
 }

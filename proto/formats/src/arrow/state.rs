@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use super::{
-    batch::Batch,
+    batch::RecordBatch,
     column::ColumnBuilder,
     layout::Spec,
     made::{MadeBuilder, holes},
@@ -84,7 +84,7 @@ impl ColumnState {
     /// Adds the rows of a batch that is not empty. Returns the ranges to read of it.
     pub(super) fn add(
         &mut self,
-        batch: &Batch<'_>,
+        batch: &RecordBatch<'_>,
         values: &Dictionaries<'_>,
     ) -> Result<Vec<Asked>, Fault> {
         let (rows_null, elements_null) = self.nulls(batch)?;
@@ -119,7 +119,7 @@ impl ColumnState {
     }
 
     /// Returns how many rows are null for sure, and how many elements are. Checks all lengths.
-    fn nulls(&self, batch: &Batch<'_>) -> Result<(u64, u64), Fault> {
+    fn nulls(&self, batch: &RecordBatch<'_>) -> Result<(u64, u64), Fault> {
         let (mut lengths, mut rows_null, mut elements_null) = (Vec::new(), 0, 0);
         for (index, at) in self.spec.nodes.iter().enumerate() {
             let expected = match at.parent {
@@ -142,7 +142,7 @@ impl ColumnState {
     }
 
     /// Returns the form that a batch needs.
-    fn form(&self, batch: &Batch<'_>, rows_null: bool, elements_null: bool) -> Form {
+    fn form(&self, batch: &RecordBatch<'_>, rows_null: bool, elements_null: bool) -> Form {
         let is_list = matches!(self.spec.field.kind, Kind::List { .. });
         let is_made = rows_null || elements_null || batch.compression != Compression::None;
         let may_be_stored = self.spec.plain.is_some() || matches!(self.builder, Builder::Stored(_));

@@ -13,11 +13,11 @@ use std::{
 use larder_base::limits;
 
 use super::{
-    batch::Batch,
+    batch::RecordBatch,
     column_named,
     dictionary::{DictionaryBatch, DictionaryBuilder},
     flat,
-    layout::{Counts, Layout},
+    layout::{ColumnLayout, Counts},
     message::Version,
     schema::{self, Field, Kind},
     state::{ColumnState, Finished},
@@ -35,7 +35,7 @@ pub(super) struct TableBuilder {
 
 /// The columns to keep, or all, and the forms that they must have.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct WantedColumns {
     pub(super) columns: Option<Vec<String>>,
     pub(super) forms: Forms,
 }
@@ -54,7 +54,7 @@ pub(super) enum Target {
 /// A range of a body, and all that it is read for.
 pub(super) type Part = (Range<u64>, Vec<Target>);
 
-impl Wanted {
+impl WantedColumns {
     /// Returns whether a column is wanted, by itself or by its mask.
     fn has(&self, name: &str) -> bool {
         let is_own =
@@ -65,12 +65,12 @@ impl Wanted {
 
 impl TableBuilder {
     pub(super) fn new(
-        schema: flat::Table<'_>,
-        wanted: &Wanted,
+        schema: flat::FlatTable<'_>,
+        wanted: &WantedColumns,
         file_bytes: u64,
     ) -> Result<Self, Fault> {
-        let layout = Layout::of(&schema::fields(schema)?)?;
-        let Layout { mut left_out, mut nulls, columns, counts } = layout;
+        let layout = ColumnLayout::of(&schema::fields(schema)?)?;
+        let ColumnLayout { mut left_out, mut nulls, columns, counts } = layout;
         left_out.retain(|(name, _)| wanted.has(name));
         nulls.retain(|name| wanted.has(name));
         let mut table = Table { left_out, nulls, ..Table::default() };
@@ -94,7 +94,7 @@ impl TableBuilder {
     /// Adds a batch of a dictionary. Returns the parts to read, in ascending order.
     pub(super) fn add_dictionary(
         &mut self,
-        header: flat::Table<'_>,
+        header: flat::FlatTable<'_>,
         body: Range<u64>,
     ) -> Result<Vec<Part>, Fault> {
         let batch = DictionaryBatch::parse(header)?;
@@ -109,7 +109,7 @@ impl TableBuilder {
     /// Adds a batch with this header and body. Returns the parts to read, in ascending order.
     pub(super) fn add(
         &mut self,
-        header: flat::Table<'_>,
+        header: flat::FlatTable<'_>,
         version: Version,
         body: Range<u64>,
     ) -> Result<Vec<Part>, Fault> {
@@ -120,7 +120,7 @@ impl TableBuilder {
 
     fn add_batch(
         &mut self,
-        header: flat::Table<'_>,
+        header: flat::FlatTable<'_>,
         version: Version,
         body: Range<u64>,
     ) -> Result<Vec<Part>, Fault> {
@@ -128,7 +128,7 @@ impl TableBuilder {
             let why = "is V4, where unions have other buffers: not yet";
             return Err(Fault::new("metadata version", why));
         }
-        let batch = Batch::parse(header, self.counts, body)?;
+        let batch = RecordBatch::parse(header, self.counts, body)?;
         if batch.rows == 0 {
             return Ok(Vec::new());
         }

@@ -29,11 +29,11 @@ pub(super) struct Tree<'a> {
     pub(super) is_json: bool,
     /// Number of structs around the field.
     pub(super) path: usize,
-    pub(super) root: Node<'a>,
+    pub(super) root: TypeNode<'a>,
 }
 
 #[derive(Debug)]
-pub(super) struct Node<'a> {
+pub(super) struct TypeNode<'a> {
     pub(super) kind: Kind,
     /// Its name as the key of an object in JSON, with the colon.
     pub(super) key: Vec<u8>,
@@ -84,7 +84,7 @@ impl<'a> Tree<'a> {
     /// Reads a recipe behind its first number.
     pub(super) fn parse(mut fields: Fields<'a>) -> Result<Self, Fault> {
         let (is_json, path) = (fields.integer()? != 0, fields.small()?);
-        let root = Node::parse(&mut fields, 0, &mut 0)?;
+        let root = TypeNode::parse(&mut fields, 0, &mut 0)?;
         fields.finish()?;
         let tree = Self { is_json, path, root };
         let mut node = &tree.root;
@@ -98,7 +98,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-impl<'a> Node<'a> {
+impl<'a> TypeNode<'a> {
     /// Returns the bytes of a value as a row holds it. `None` if values differ in length.
     pub(super) fn value_bytes(&self) -> Option<u64> {
         match self.kind {

@@ -12,7 +12,7 @@
 
 use super::{
     levels::{Runs, cut, malformed},
-    page::{Header, Kind, PAGE_BYTES_MAX},
+    page::{Kind, PAGE_BYTES_MAX, PageHeader},
     values::{Collected, Dictionary, Type, Values},
 };
 use crate::{
@@ -124,7 +124,7 @@ impl ChunkReader {
     /// Takes the next page.
     pub(super) fn take_page(
         &mut self,
-        header: &Header,
+        header: &PageHeader,
         stored: &[u8],
         put: &mut Put<'_>,
     ) -> Result<(), Fault> {
@@ -160,7 +160,7 @@ impl ChunkReader {
 
     fn take_dictionary(
         &mut self,
-        header: &Header,
+        header: &PageHeader,
         stored: &[u8],
         page: &mut Vec<u8>,
     ) -> Result<(), Fault> {
@@ -198,7 +198,7 @@ impl ChunkReader {
 
     fn take_data(
         &mut self,
-        header: &Header,
+        header: &PageHeader,
         stored: &[u8],
         page: &mut Vec<u8>,
         put: &mut Put<'_>,
@@ -231,7 +231,7 @@ impl ChunkReader {
     /// Takes the body of a page apart.
     fn body<'a>(
         &mut self,
-        header: &Header,
+        header: &PageHeader,
         mut stored: &'a [u8],
         page: &'a mut Vec<u8>,
     ) -> Result<Body<'a>, Fault> {

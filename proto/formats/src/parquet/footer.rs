@@ -19,7 +19,7 @@ const METADATA_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Footer {
     pub(super) schema: Vec<Element>,
     pub(super) rows: u64,
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<RowGroup>,
     pub(super) metadata: Vec<(String, String)>,
     is_encrypted: bool,
 }
@@ -68,7 +68,7 @@ pub(super) enum Annotation {
 
 /// A run of rows.
 #[derive(Debug, Default)]
-pub(super) struct Group {
+pub(super) struct RowGroup {
     pub(super) rows: u64,
     pub(super) chunks: Vec<Chunk>,
 }
@@ -97,7 +97,7 @@ impl Footer {
             }),
             3 => reader.count(kind).map(|rows| footer.rows = rows),
             4 => reader.list(kind, |reader, _| {
-                let group = Group::parse(reader, &mut chunks)?;
+                let group = RowGroup::parse(reader, &mut chunks)?;
                 footer.groups.push(group);
                 at_most(footer.groups.len(), CHUNKS_MAX, "row groups")
             }),
@@ -267,7 +267,7 @@ fn time_unit(reader: &mut Reader<'_>, kind: Kind) -> Result<Option<TimeUnit>, Fa
     Ok(unit)
 }
 
-impl Group {
+impl RowGroup {
     /// Reads a row group. `chunks` counts those of all groups.
     fn parse(reader: &mut Reader<'_>, chunks: &mut usize) -> Result<Self, Fault> {
         let mut group = Self::default();

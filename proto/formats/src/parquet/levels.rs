@@ -14,13 +14,13 @@ use crate::Fault;
 pub(super) struct Runs<'a> {
     bytes: &'a [u8],
     width: u32,
-    now: Run<'a>,
+    now: LevelRun<'a>,
     /// Values of the run that are to come.
     left: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Run<'a> {
+enum LevelRun<'a> {
     Same(u32),
     /// The bits, and the number of the next value in them.
     Packed(&'a [u8], usize),
@@ -32,7 +32,7 @@ impl<'a> Runs<'a> {
         if width > 32 {
             return Err(malformed(&format!("values of {width} bits")));
         }
-        Ok(Self { bytes, width, now: Run::Same(0), left: 0 })
+        Ok(Self { bytes, width, now: LevelRun::Same(0), left: 0 })
     }
 
     /// Appends the next `count` values.
@@ -43,8 +43,8 @@ impl<'a> Runs<'a> {
             }
             let now = usize::try_from(self.left).unwrap_or(usize::MAX).min(count);
             match &mut self.now {
-                Run::Same(value) => out.resize(out.len() + now, *value),
-                Run::Packed(bits, at) => {
+                LevelRun::Same(value) => out.resize(out.len() + now, *value),
+                LevelRun::Packed(bits, at) => {
                     unpack(bits, *at, self.width, now, out)?;
                     *at += now;
                 }
@@ -61,7 +61,7 @@ impl<'a> Runs<'a> {
             self.begin_run()?;
         }
         match self.now {
-            Run::Same(value) if self.left >= count as u64 => {
+            LevelRun::Same(value) if self.left >= count as u64 => {
                 self.left -= count as u64;
                 Ok(Some(value))
             }
@@ -77,13 +77,13 @@ impl<'a> Runs<'a> {
             let value = cut(&mut self.bytes, width_bytes)?;
             let mut word = [0; 4];
             word[..width_bytes].copy_from_slice(value);
-            self.now = Run::Same(u32::from_le_bytes(word));
+            self.now = LevelRun::Same(u32::from_le_bytes(word));
         } else {
             let bytes = self.left.saturating_mul(self.width.into());
             // Some writers cut the bits behind the last value.
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(self.bytes.len());
             self.left = self.left.saturating_mul(8);
-            self.now = Run::Packed(cut(&mut self.bytes, bytes)?, 0);
+            self.now = LevelRun::Packed(cut(&mut self.bytes, bytes)?, 0);
         }
         match self.left {
             0 => Err(malformed("a run of no values")),

@@ -38,7 +38,7 @@ const NODES_MAX: usize = 1 << 14;
 
 /// A node of a field.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
+pub(super) struct FieldTree {
     pub(super) kind: Kind,
     name: String,
     /// Its name as the key of an object, with the colon.
@@ -74,7 +74,7 @@ pub(super) struct Leaf {
 
 /// Returns the tree of the field that has exactly these leaves of the schema, or why it has no
 /// texts in JSON.
-pub(super) fn field(schema: &[Element], leaves: &Range<usize>) -> Result<Node, String> {
+pub(super) fn field(schema: &[Element], leaves: &Range<usize>) -> Result<FieldTree, String> {
     let mut walk = Walk { rest: schema.iter(), leaf: 0, wanted: leaves.clone() };
     let found = walk.find(Levels::default(), 0);
     found.ok_or_else(|| "has no place in the schema".to_owned())?
@@ -95,7 +95,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// Looks for the field below the structs that come next.
-    fn find(&mut self, above: Levels, depth: usize) -> Option<Result<Node, String>> {
+    fn find(&mut self, above: Levels, depth: usize) -> Option<Result<FieldTree, String>> {
         let before = self.rest.clone();
         let element = self.rest.next()?;
         let own = self.leaf..self.leaf + leaves_of(&mut before.clone(), 0)?;
@@ -116,14 +116,20 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads the tree of the next element.
-    fn node(&mut self, above: Levels, depth: usize) -> Result<Node, String> {
+    fn node(&mut self, above: Levels, depth: usize) -> Result<FieldTree, String> {
         let element = self.rest.next().ok_or("has no element")?;
         if element.repetition == Repetition::Repeated {
             // A list without a group around it.
             let item =
                 Levels { definition: above.definition + 1, repetition: above.repetition + 1 };
             let child = self.value(element, item, depth + 1)?;
-            return Ok(Node::list(Kind::List, &element.name, above.definition, item, vec![child]));
+            return Ok(FieldTree::list(
+                Kind::List,
+                &element.name,
+                above.definition,
+                item,
+                vec![child],
+            ));
         }
         let own = Levels {
             definition: above.definition + u8::from(element.repetition == Repetition::Optional),
@@ -133,7 +139,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads the tree of an element whose own levels these are.
-    fn value(&mut self, element: &'a Element, own: Levels, depth: usize) -> Result<Node, String> {
+    fn value(
+        &mut self,
+        element: &'a Element,
+        own: Levels,
+        depth: usize,
+    ) -> Result<FieldTree, String> {
         if depth > DEPTH_MAX {
             return Err(format!("lies more than {DEPTH_MAX} levels deep"));
         }
@@ -141,7 +152,7 @@ impl<'a> Walk<'a> {
             let leaf = leaf(element)?;
             self.leaf += 1;
             let at = self.leaf - 1 - self.wanted.start;
-            return Ok(Node::new(Kind::Leaf(leaf), &element.name, own.definition, at..at + 1));
+            return Ok(FieldTree::new(Kind::Leaf(leaf), &element.name, own.definition, at..at + 1));
         }
         if is_list(element) {
             return self.list(element, own, depth);
@@ -151,12 +162,17 @@ impl<'a> Walk<'a> {
             children.push(self.node(own, depth + 1)?);
         }
         let leaves = begin..self.leaf - self.wanted.start;
-        let node = Node::new(Kind::Struct, &element.name, own.definition, leaves);
-        Ok(Node { children, ..node })
+        let node = FieldTree::new(Kind::Struct, &element.name, own.definition, leaves);
+        Ok(FieldTree { children, ..node })
     }
 
     /// Reads a list or map below the element with the annotation.
-    fn list(&mut self, element: &'a Element, own: Levels, depth: usize) -> Result<Node, String> {
+    fn list(
+        &mut self,
+        element: &'a Element,
+        own: Levels,
+        depth: usize,
+    ) -> Result<FieldTree, String> {
         let Some(repeated) = self.rest.as_slice().first() else {
             return Err("is a list of nothing".into());
         };
@@ -184,11 +200,11 @@ impl<'a> Walk<'a> {
             false => children.push(self.value(repeated, item, depth + 1)?),
         }
         let kind = if is_map { Kind::Map } else { Kind::List };
-        Ok(Node::list(kind, &element.name, own.definition, item, children))
+        Ok(FieldTree::list(kind, &element.name, own.definition, item, children))
     }
 }
 
-impl Node {
+impl FieldTree {
     fn new(kind: Kind, name: &str, definition: u8, leaves: Range<usize>) -> Self {
         let (key, name) = (json::key(name), name.to_owned());
         let (elements, repetition, children) = (0, 0, Vec::new());
@@ -241,7 +257,7 @@ impl Node {
 
     /// Returns the leaves with the highest levels of definition and repetition that they have.
     pub(super) fn leaf_levels(&self) -> Vec<(Leaf, u8, u8)> {
-        fn visit(node: &Node, repetition: u8, found: &mut Vec<(Leaf, u8, u8)>) {
+        fn visit(node: &FieldTree, repetition: u8, found: &mut Vec<(Leaf, u8, u8)>) {
             let repetition = repetition.max(node.repetition);
             if let Kind::Leaf(leaf) = node.kind {
                 found.push((leaf, node.definition, repetition));

@@ -27,7 +27,7 @@ pub(super) enum Kind {
 
 /// The header of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct PageHeader {
     pub(super) kind: Kind,
     pub(super) values: u64,
     pub(super) encoding: i64,
@@ -37,7 +37,7 @@ pub(super) struct Header {
     crc: Option<u32>,
 }
 
-impl Header {
+impl PageHeader {
     /// Reads the header at the beginning of these bytes. Returns it and its length. `None` if it
     /// goes on behind them.
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, Fault> {

@@ -39,7 +39,7 @@ pub struct ParquetScan {
     file_bytes: u64,
     /// The columns to keep, or all.
     wanted: Option<Vec<String>>,
-    reads: Reads<Part>,
+    reads: Reads<ReadPart>,
     table: Table,
     columns: Vec<ColumnScan>,
     nested: Vec<NestedScan>,
@@ -48,7 +48,7 @@ pub struct ParquetScan {
 
 /// A range that the scan asks for.
 #[derive(Debug, Clone, Copy)]
-enum Part {
+enum ReadPart {
     End,
     Footer,
     /// Bytes of a chunk: the numbers of the column and of the row group.
@@ -63,7 +63,7 @@ impl ParquetScan {
         let mut reads = Reads::new(file_bytes);
         let begin = file_bytes.saturating_sub(limits::HEADER_PROBE_BYTES);
         if begin < file_bytes {
-            reads.push(begin..file_bytes, Part::End);
+            reads.push(begin..file_bytes, ReadPart::End);
             reads.plan();
         }
         let (wanted, table) = (columns.map(<[String]>::to_vec), Table::default());
@@ -77,12 +77,16 @@ impl ParquetScan {
         Self { forms: forms.clone(), ..self }
     }
 
-    fn take_part(&mut self, part: Part, range: Range<u64>, bytes: &[u8]) -> Result<(), Fault> {
+    fn take_part(&mut self, part: ReadPart, range: Range<u64>, bytes: &[u8]) -> Result<(), Fault> {
         match part {
-            Part::End => self.take_end(range.start, bytes),
-            Part::Footer => self.take_footer(range.start, bytes),
-            Part::Piece(column, group) => self.columns[column].take_piece(group, range.end, bytes),
-            Part::Nested(column, group) => self.nested[column].take_piece(group, range.end, bytes),
+            ReadPart::End => self.take_end(range.start, bytes),
+            ReadPart::Footer => self.take_footer(range.start, bytes),
+            ReadPart::Piece(column, group) => {
+                self.columns[column].take_piece(group, range.end, bytes)
+            }
+            ReadPart::Nested(column, group) => {
+                self.nested[column].take_piece(group, range.end, bytes)
+            }
         }
     }
 
@@ -110,7 +114,7 @@ impl ParquetScan {
         match footer.checked_sub(begin).map(usize::try_from) {
             Some(Ok(at)) => self.take_footer(footer, &rest[at..]),
             _ => {
-                self.reads.push(footer..end, Part::Footer);
+                self.reads.push(footer..end, ReadPart::Footer);
                 Ok(())
             }
         }
@@ -175,7 +179,7 @@ impl ParquetScan {
         index: usize,
         footer: &Footer,
         end: u64,
-        pieces: &mut Vec<(Range<u64>, Part)>,
+        pieces: &mut Vec<(Range<u64>, ReadPart)>,
     ) -> Result<(), Fault> {
         let own = pieces.len();
         let name = column.leaf.name.clone();
@@ -188,7 +192,7 @@ impl ParquetScan {
             let added = column.add(chunk, group.rows, end);
             let range = added.map_err(|fault| fault.within(place()))?;
             if let (None, Some(range)) = (&column.refused, range) {
-                pieces.push((range, Part::Piece(self.columns.len(), column.blocks.len() - 1)));
+                pieces.push((range, ReadPart::Piece(self.columns.len(), column.blocks.len() - 1)));
             }
         }
         match column.refused.take() {
@@ -207,7 +211,7 @@ impl ParquetScan {
         (name, leaves, why): (&str, &Range<usize>, &str),
         footer: &Footer,
         end: u64,
-        pieces: &mut Vec<(Range<u64>, Part)>,
+        pieces: &mut Vec<(Range<u64>, ReadPart)>,
     ) -> Result<(), Fault> {
         let root = match nested::field(&footer.schema, leaves) {
             Ok(root) => root,
@@ -229,7 +233,7 @@ impl ParquetScan {
         for (number, group) in groups.enumerate() {
             let place = || format!("row group {number} {}", column_named(name));
             let range = column.add(group, end).map_err(|fault| fault.within(place()))?;
-            let part = Part::Nested(self.nested.len(), number);
+            let part = ReadPart::Nested(self.nested.len(), number);
             pieces.extend(range.map(|range| (range, part)));
         }
         match column.refused.take() {
@@ -256,15 +260,15 @@ impl ParquetScan {
     }
 
     /// Asks for the chunks to decode, in the order in which they lie.
-    fn ask(&mut self, mut chunks: Vec<(Range<u64>, Part)>) -> Result<(), Fault> {
+    fn ask(&mut self, mut chunks: Vec<(Range<u64>, ReadPart)>) -> Result<(), Fault> {
         chunks.sort_by_key(|(range, _)| range.start);
         let mut end = 0;
         for (mut range, part) in chunks {
             if range.start < end {
                 let name = match part {
-                    Part::Piece(column, _) => &self.columns[column].leaf.name,
-                    Part::Nested(column, _) => &self.nested[column].name,
-                    Part::End | Part::Footer => "",
+                    ReadPart::Piece(column, _) => &self.columns[column].leaf.name,
+                    ReadPart::Nested(column, _) => &self.nested[column].name,
+                    ReadPart::End | ReadPart::Footer => "",
                 };
                 let name = column_named(name);
                 return Err(Fault::new(name, "has a chunk that overlaps another"));

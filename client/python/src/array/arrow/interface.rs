@@ -16,7 +16,7 @@ use std::{
 
 use pyo3::{ffi, prelude::*, types::PyCapsule};
 
-use super::{Held, Node};
+use super::{ArrayNode, HeldColumns};
 
 /// `ArrowSchema` of the C data interface.
 #[repr(C)]
@@ -84,7 +84,7 @@ struct Private<T: Exported, O> {
     children: Box<[*mut T]>,
 }
 
-impl Node {
+impl ArrayNode {
     pub(super) fn schema(&self) -> ArrowSchema {
         let owner = (self.format.clone(), self.name.clone(), self.metadata.clone());
         let (format, name) = (owner.0.as_ptr(), owner.1.as_ptr());
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    pub(super) fn array(&self, held: &Arc<Held>) -> ArrowArray {
+    pub(super) fn array(&self, held: &Arc<HeldColumns>) -> ArrowArray {
         let buffers = self.buffers.iter().map(|&at| ptr::with_exposed_provenance(at));
         let mut buffers: Box<[*const c_void]> = buffers.collect();
         let (at, buffer_count) = (buffers.as_mut_ptr(), buffers.len() as i64);
@@ -134,9 +134,9 @@ fn private<T: Exported, O>(children: Box<[*mut T]>, owner: O) -> (*mut *mut T, i
 }
 
 /// # Safety
-/// The structure is live: made by [`Node::schema`] and not released.
+/// The structure is live: made by [`ArrayNode::schema`] and not released.
 unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
-    // SAFETY: by contract, and the type of the owner is the one of `Node::schema`.
+    // SAFETY: by contract, and the type of the owner is the one of `ArrayNode::schema`.
     unsafe {
         release::<ArrowSchema, (CString, CString, Option<Box<[u8]>>)>((*schema).private_data);
         (*schema).release = None;
@@ -144,11 +144,11 @@ unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
 }
 
 /// # Safety
-/// The structure is live: made by [`Node::array`] and not released.
+/// The structure is live: made by [`ArrayNode::array`] and not released.
 unsafe extern "C" fn release_array(array: *mut ArrowArray) {
-    // SAFETY: by contract, and the type of the owner is the one of `Node::array`.
+    // SAFETY: by contract, and the type of the owner is the one of `ArrayNode::array`.
     unsafe {
-        release::<ArrowArray, (Box<[*const c_void]>, Arc<Held>)>((*array).private_data);
+        release::<ArrowArray, (Box<[*const c_void]>, Arc<HeldColumns>)>((*array).private_data);
         (*array).release = None;
     }
 }

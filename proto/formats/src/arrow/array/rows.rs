@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::{
-    super::{schema::Kind, tree::Node},
+    super::{schema::Kind, tree::TypeNode},
     Array, fault,
 };
 use crate::{Fault, block::Put};
@@ -175,7 +175,7 @@ impl<'a> Rows<'a> {
         let Some(element) = self.field.node.children.first() else { return Ok(Some(1)) };
         let Kind::List { .. } = element.kind else { return Ok(element.value_bytes()) };
         let length = self.inner_length()?.unwrap_or(1);
-        let number = element.children.first().and_then(Node::value_bytes);
+        let number = element.children.first().and_then(TypeNode::value_bytes);
         Ok(number.and_then(|bytes| bytes.checked_mul(length)))
     }
 

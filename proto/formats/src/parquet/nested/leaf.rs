@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use super::{
     super::{
         levels::{Runs, cut, malformed},
-        page::{Header, Kind},
+        page::{Kind, PageHeader},
         values::{Dictionary, Values},
         whole_page,
     },
@@ -114,7 +114,7 @@ impl<'a> Pages<'a> {
 
 impl<'a> Page<'a> {
     fn open(
-        header: &Header,
+        header: &PageHeader,
         mut stored: &'a [u8],
         mut open: impl FnMut(&'a [u8], usize) -> Result<Cow<'a, [u8]>, Fault>,
     ) -> Result<Self, Fault> {

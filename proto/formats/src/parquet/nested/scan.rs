@@ -9,8 +9,8 @@ use std::ops::Range;
 use larder_base::limits;
 
 use super::{
-    super::{MAGIC, VALID, column::codec, column_named, footer::Group},
-    Node,
+    super::{MAGIC, VALID, column::codec, column_named, footer::RowGroup},
+    FieldTree,
     text::{LeafChunk, encode_chunks, nulls, open, texts},
 };
 use crate::{
@@ -27,7 +27,7 @@ pub(in crate::parquet) struct NestedScan {
     pub(in crate::parquet) name: String,
     /// The leaves of the schema.
     pub(in crate::parquet) leaves: Range<usize>,
-    root: Node,
+    root: FieldTree,
     groups: Vec<(PlacedBlock, Vec<LeafChunk>, bool)>,
     recipes: Recipes,
     lengths: Vec<u32>,
@@ -42,7 +42,7 @@ impl NestedScan {
     pub(in crate::parquet) fn new(
         name: String,
         leaves: Range<usize>,
-        root: Node,
+        root: FieldTree,
         left: u64,
     ) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl NestedScan {
     /// Adds the chunks of the next row group, before the footer at `end`. Returns their range.
     pub(in crate::parquet) fn add(
         &mut self,
-        group: &Group,
+        group: &RowGroup,
         end: u64,
     ) -> Result<Option<Range<u64>>, Fault> {
         let own = group.chunks.get(self.leaves.clone());

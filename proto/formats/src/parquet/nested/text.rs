@@ -12,7 +12,7 @@
 
 use super::{
     super::levels::malformed,
-    Kind, Node,
+    FieldTree, Kind,
     leaf::{Cursor, Levels, Pages},
 };
 use crate::{
@@ -38,7 +38,7 @@ pub(crate) fn make(
     stored: &[u8],
     put: &mut Put<'_>,
 ) -> Result<(), Fault> {
-    let root = Node::parse(shared)?;
+    let root = FieldTree::parse(shared)?;
     let chunks = parse_chunks(own, root.leaves.len())?;
     let mut left = block.decoded_bytes.into();
     match block.aspect {
@@ -76,7 +76,7 @@ fn parse_chunks(recipe: &[u8], leaves: usize) -> Result<Vec<LeafChunk>, Fault> {
 
 /// Opens the chunks of the first leaves. `left` bounds the memory.
 pub(in crate::parquet) fn open<'a>(
-    root: &Node,
+    root: &FieldTree,
     chunks: &[LeafChunk],
     stored: &'a [u8],
     left: &mut u64,
@@ -94,7 +94,7 @@ pub(in crate::parquet) fn open<'a>(
 
 /// Appends the texts of all rows.
 pub(in crate::parquet) fn texts(
-    root: &Node,
+    root: &FieldTree,
     pages: &[Pages<'_>],
     rows: u64,
     texts: &mut Texts<'_, '_>,
@@ -120,7 +120,12 @@ pub(in crate::parquet) fn texts(
 }
 
 /// Hands over which rows have a value.
-fn validity(root: &Node, pages: &Pages<'_>, rows: u64, put: &mut Put<'_>) -> Result<(), Fault> {
+fn validity(
+    root: &FieldTree,
+    pages: &Pages<'_>,
+    rows: u64,
+    put: &mut Put<'_>,
+) -> Result<(), Fault> {
     let (mut leaf, mut out, mut found) = (pages.cursor(), Vec::new(), 0);
     while let Some((definition, repetition)) = leaf.peek()? {
         if repetition == 0 {
@@ -140,7 +145,7 @@ fn validity(root: &Node, pages: &Pages<'_>, rows: u64, put: &mut Put<'_>) -> Res
 }
 
 /// Returns the number of rows without a value.
-pub(in crate::parquet) fn nulls(root: &Node, pages: &Pages<'_>) -> Result<u64, Fault> {
+pub(in crate::parquet) fn nulls(root: &FieldTree, pages: &Pages<'_>) -> Result<u64, Fault> {
     let (mut leaf, mut nulls) = (pages.cursor(), 0);
     while let Some((definition, repetition)) = leaf.peek()? {
         nulls += u64::from(repetition == 0 && definition < root.definition.into());
@@ -155,14 +160,18 @@ fn next(leaves: &mut [Cursor<'_>], leaf: usize) -> Result<(u32, u32), Fault> {
     leaf.peek()?.ok_or_else(|| malformed("fewer values than rows"))
 }
 
-fn skip(node: &Node, leaves: &mut [Cursor<'_>]) -> Result<(), Fault> {
+fn skip(node: &FieldTree, leaves: &mut [Cursor<'_>]) -> Result<(), Fault> {
     let leaves = leaves.get_mut(node.leaves.clone());
     let leaves = leaves.ok_or_else(|| malformed("a value without a leaf"))?;
     leaves.iter_mut().try_for_each(Cursor::skip)
 }
 
 /// Appends a value.
-fn value(node: &Node, leaves: &mut [Cursor<'_>], texts: &mut Texts<'_, '_>) -> Result<(), Fault> {
+fn value(
+    node: &FieldTree,
+    leaves: &mut [Cursor<'_>],
+    texts: &mut Texts<'_, '_>,
+) -> Result<(), Fault> {
     let (definition, _) = next(leaves, node.leaves.start)?;
     if definition < node.definition.into() {
         texts.null()?;
@@ -187,7 +196,7 @@ fn value(node: &Node, leaves: &mut [Cursor<'_>], texts: &mut Texts<'_, '_>) -> R
 
 /// Appends the elements of a list or map between these brackets.
 fn elements(
-    node: &Node,
+    node: &FieldTree,
     leaves: &mut [Cursor<'_>],
     texts: &mut Texts<'_, '_>,
     [open, close]: [&[u8]; 2],
