@@ -157,3 +157,75 @@ fn refuses_to_mix_different_tensors_and_names_the_difference() {
     fails(sound, ErrorKind::NotFound, "no tensor 'sound'");
     refused(with(other(9, &[3, 5], "b")).samples(0..5), "range of samples of a mixture");
 }
+
+/// State, digest, expected digest and samples after two batches of rank 1 of 2.
+fn trace(builder: LoaderBuilder, mode: &str) -> [String; 4] {
+    let builder = builder.batch_size(3).seed(11).rank(1, 2).shuffle(shuffle(mode));
+    let mut loader = builder.build().unwrap();
+    let batches: Vec<Batch> = loader.epoch(2).unwrap().take(2).map(Result::unwrap).collect();
+    let rows: Vec<&[u64]> = batches.iter().map(Batch::samples).collect();
+    let datasets: Vec<_> = batches.iter().filter_map(Batch::datasets).collect();
+    let passes: Vec<_> = batches.iter().filter_map(Batch::passes).collect();
+    let (digest, expected) = (loader.digest().sum(), loader.expected_digest().sum());
+    [
+        loader.state().to_string(),
+        format!("{digest:032x}"),
+        format!("{expected:032x}"),
+        format!("{rows:?} {datasets:?} {passes:?}"),
+    ]
+}
+
+/// Pinned: running jobs continue by them.
+#[test]
+fn orders_states_and_digests_of_jobs_never_change() {
+    let alone = || {
+        let mut sources = sources();
+        sources.truncate(1);
+        mixed(sources, &[1.0], Stop::First)
+    };
+    for (mode, pinned) in [("global", GLOBAL), ("window:3", WINDOWS)] {
+        let found = [super::builder(), alone(), builder()].map(|builder| trace(builder, mode));
+        assert_eq!(found, pinned, "{mode}: {found:#?}");
+    }
+}
+
+const GLOBAL: [[&str; 4]; 3] = [
+    [
+        "larder-state/1/e14d71e85dfd83667e7ef9320567e48a/11/2/global/1/12",
+        "cb0b2d2209f54e2497d3ebaf24ee3ef1",
+        "5bca34108c5f5c4a702b50ba1c4253d8",
+        "[[100, 120, 191], [55, 82, 149]] [] []",
+    ],
+    [
+        "larder-state/1/302e9c03fc14dbcfc540ecb9a119b43d/11/2/global/1/12",
+        "7a8d8649cb90fff9874e9c43339c7826",
+        "dda74cb15b30da1af47bbf60e41defb8",
+        "[[91, 63, 11], [26, 146, 196]] [[0, 0, 0], [0, 0, 0]] [[2, 2, 2], [2, 2, 2]]",
+    ],
+    [
+        "larder-state/1/bbd571d44b95c6d4664555d38507b0dc/11/2/global/1/12",
+        "73c9e82b7ca4107f301598bbaa34c6c3",
+        "217240bc7dc8ee8fc0b7ed45aa911a04",
+        "[[4, 100, 96], [66, 89, 19]] [[1, 0, 1], [1, 0, 2]] [[2, 2, 2], [2, 2, 5]]",
+    ],
+];
+const WINDOWS: [[&str; 4]; 3] = [
+    [
+        "larder-state/1/e14d71e85dfd83667e7ef9320567e48a/11/2/window:3/1/12",
+        "432a01e52d71ed55214b932159faa416",
+        "dbb5fb0da704fca082ad6501f7e1316f",
+        "[[91, 186, 188], [173, 189, 86]] [] []",
+    ],
+    [
+        "larder-state/1/302e9c03fc14dbcfc540ecb9a119b43d/11/2/window:3/1/12",
+        "583cd96d3436d379a16c4b930231d0d3",
+        "a60e0e1f8559bc66a5d1370412f2e0ee",
+        "[[50, 12, 57], [8, 47, 52]] [[0, 0, 0], [0, 0, 0]] [[2, 2, 2], [2, 2, 2]]",
+    ],
+    [
+        "larder-state/1/bbd571d44b95c6d4664555d38507b0dc/11/2/window:3/1/12",
+        "ff17f73a60c31ad0f49f86491755e2dd",
+        "9c6df9e3c9e0d7f8e106f1ac0b76c05c",
+        "[[24, 69, 43], [6, 81, 51]] [[2, 0, 1], [2, 0, 1]] [[5, 2, 2], [5, 2, 2]]",
+    ],
+];
