@@ -10,9 +10,8 @@ use larder_dataset::{Manifest, Snapshot, Tensor};
 
 use crate::{
     CancelToken, Cluster, DatasetName, Error, ErrorKind, Fetcher, HostTensor, LoaderBuilder,
-    Locality, RowRef, Take,
-    fetch::{self, Asking},
-    loader::{self, Gather, Look, Mapped, Source, tensor_index},
+    Locality, RowRef, Take, fetch,
+    loader::{self, Source, tensor_index},
     memory::{BufferPool, no_memory},
     sampler::{self, DatasetShape, Selection, View},
 };
@@ -295,9 +294,7 @@ impl Dataset {
         };
         let rows: Vec<RowRef> = samples.map(located).collect();
         let tensors = tensors.or(self.columns.as_deref());
-        let is_mapped = |rows: &[RowRef]| self.fetcher.has_mapped(rows);
-        let means = (self.gather(), Arc::clone(&self.buffers));
-        Take::new(self.fetcher.leaves(), rows, tensors, means, is_mapped)
+        Take::new(Arc::clone(&self.fetcher), rows, tensors, Arc::clone(&self.buffers))
     }
 
     /// Reads consecutive samples of the view, for these tensors or its columns. Views them in place
@@ -342,8 +339,7 @@ impl Dataset {
         let Some((shard, rows)) = self.in_one_shard(samples) else {
             return Ok(None);
         };
-        let look = |tensor| self.fetcher.look(shard, &rows, tensor, Asking::Node(cancel));
-        loader::private_views(self.fetcher.leaves(), look, (shard, &rows), tensors)
+        loader::private_views(&self.fetcher, (shard, &rows), tensors, cancel)
     }
 
     /// The rows of these samples, if they are consecutive in one shard.
@@ -367,20 +363,11 @@ impl Dataset {
 
     /// The source that a loader reads.
     pub(crate) fn source(&self) -> Source {
-        let fetcher = Arc::clone(&self.fetcher);
-        let look: Arc<Look> =
-            Arc::new(move |shard, rows, tensor| fetcher.look(shard, rows, tensor, Asking::Nobody));
-        let fetcher = Arc::clone(&self.fetcher);
-        let mapped: Arc<Mapped> = Arc::new(move |shard, cancel| {
-            fetcher.mapped(shard, cancel.map_or(Asking::Nobody, Asking::Node))
-        });
         Source {
             leaves: Arc::clone(self.fetcher.leaves()),
             view: self.view.clone(),
             columns: self.columns.clone(),
-            gather: self.gather(),
-            look: Some(look),
-            mapped: Some(mapped),
+            rows: Arc::<Fetcher>::clone(&self.fetcher),
             cluster: self.cluster().cloned(),
         }
     }
@@ -403,13 +390,6 @@ impl Dataset {
     /// every node for its socket, and waits at most two seconds.
     pub fn nodes_here(&self) -> Vec<String> {
         self.cluster().map_or_else(Vec::new, |cluster| cluster.nodes_here())
-    }
-
-    fn gather(&self) -> Arc<Gather> {
-        let fetcher = Arc::clone(&self.fetcher);
-        Arc::new(move |rows, tensors, out, cancel| {
-            fetcher.gather_unless(rows, tensors, out, cancel)
-        })
     }
 
     fn locate(&self, index: u64) -> Option<RowRef> {

@@ -26,35 +26,29 @@ mod mapped;
 mod node;
 mod origin;
 mod route;
+mod row_source;
 mod session;
 mod sources;
 mod view;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
 use larder_base::Placement;
-use larder_dataset::{Leaf, Manifest, RowPlaces, Tensor};
+use larder_dataset::{Leaf, Manifest};
 use larder_wire::data::{DistinctShards, RowRef};
 
 use crate::{
-    Cluster, CopyStats, DatasetName, Error,
-    deadline::{CancelToken, Deadline},
-    directory::OwnerDirectory,
-    process,
-    process::PerProcess,
-    remote::{Batch, Placed, Wanted},
-    runtime,
+    Cluster, CopyStats, DatasetName, Error, deadline::CancelToken, directory::OwnerDirectory,
+    process, process::PerProcess, remote::Placed, runtime,
 };
-use gather::{Gathering, Means};
-use mapped::copy_mapped;
 use origin::Fallback;
 use session::Session;
 
 pub(crate) use check::begins;
 pub(crate) use leaves::Leaves;
+pub(crate) use row_source::RowSource;
 pub(crate) use sources::Gathered;
 pub use sources::{Hop, LongestWait, Sources};
-pub(crate) use view::Asking;
 pub use view::RowsView;
 
 /// A shard with damaged mapped bytes is not mapped again for this long.
@@ -180,8 +174,8 @@ impl Fetcher {
         let begins = self.begins(rows, tensors)?;
         let begins: Vec<Option<&[usize]>> = begins.iter().map(Option::as_deref).collect();
         let placed = Placed::all(rows).beginning(&begins);
-        self.gather_unless(placed, tensors, out, &CancelToken::never())
-            .map(|gathered| gathered.sources)
+        let gathered = RowSource::gather(self, placed, tensors, out, &CancelToken::never());
+        gathered.map(|gathered| gathered.sources)
     }
 
     /// For each ragged tensor, the offsets of rows that lie back to back.
@@ -204,62 +198,25 @@ impl Fetcher {
         tensors.iter().map(of).collect()
     }
 
-    /// As [`gather`](Self::gather), but also reports the longest wait, and fails soon after it is
-    /// cancelled. Rows with places go there, and the remaining bytes of the buffers are left alone.
-    pub(crate) fn gather_unless(
-        &self,
-        placed: Placed<'_>,
-        tensors: &[usize],
-        out: &mut [&mut [u8]],
-        cancel: &CancelToken,
-    ) -> Result<Gathered, Error> {
-        let begun = process::now();
-        let (rows, manifest) = (placed.rows, &self.target.manifest);
-        let shards = DistinctShards::of(rows);
-        check::check_rows(manifest, rows, &shards)?;
-        let places = self.places_of(rows, tensors)?;
-        let checked = check::check(&places, placed, tensors, out)?;
-        let session = self.session();
-        let mut batch = Batch { out, lengths: &checked.lengths };
-        let means = mapped::Means { places: &places, slots: &session.slots };
-        let rest = copy_mapped(means, placed, &shards, &checked.tensors, &mut batch);
-        let wait_local = process::now() - begun;
-        let bytes = checked.bytes(rows.len());
-        let bytes_local = bytes - checked.bytes_at(&rest.missing) - checked.bytes_at(&rest.damaged);
-        let left = rest.missing.len() + rest.damaged.len();
-        let rows_local = rows.len() - left;
-        let mut gathered = Gathered::default();
-        if rows_local < rows.len() {
-            let snapshot = self.target.manifest.snapshot();
-            let (rows, tensors) = (&*placed.by_place(), &checked.tensors);
-            let copies = CopyStats::default();
-            let wanted = Wanted { snapshot, ring_version: 0, rows, tensors, batch, copies };
-            let (target, fallback, leaves) = (&self.target, &self.fallback, &self.leaves);
-            let means = Means { target, session: &session, fallback, leaves };
-            let deadline = Deadline::new(target.options.patience, cancel);
-            let mut gathering = Gathering::new(means, wanted, deadline);
-            gathering.want(rest.missing, false);
-            gathering.want(rest.damaged, true);
-            let ended = gathering.run();
-            gathered = ended.map_err(|error| error.hint_at_reading(manifest.uri()))?;
-        }
-        let sources = &mut gathered.sources;
-        sources.rows_local = rows_local as u64;
-        sources.bytes = bytes;
-        sources.wait_local = if rows_local > 0 { wait_local } else { Duration::ZERO };
-        sources.copies += CopyStats::local(bytes_local);
-        sources.copies.count();
-        Ok(gathered)
+    /// Views a row in place, if its shard is mapped or the node on this host hands it out at once.
+    /// The checksum was compared. `None` means that the row must be gathered.
+    pub fn view(&self, row: RowRef, tensor: usize) -> Option<RowsView> {
+        self.view_rows(row.shard, row.row..row.row.checked_add(1)?, tensor)
     }
 
-    /// The places of these rows, with leaves if one of the tensors is ragged.
-    fn places_of(&self, rows: &[RowRef], tensors: &[usize]) -> Result<RowPlaces, Error> {
-        let known = self.target.manifest.tensors();
-        let is_ragged = |&tensor: &usize| known.get(tensor).is_some_and(Tensor::is_ragged);
-        match tensors.iter().any(is_ragged) {
-            true => self.leaves.places(rows),
-            false => Ok(RowPlaces::even(&self.target.manifest)),
-        }
+    /// Views consecutive rows of a shard in place, as [`view`](Self::view). Also `None` for no
+    /// rows, and for rows that do not lie back to back, such as overlapping windows. Ragged rows
+    /// always do.
+    pub fn view_rows(&self, shard: u32, rows: Range<u32>, tensor: usize) -> Option<RowsView> {
+        let view = self.look(shard, &rows, tensor, Some(&CancelToken::never()))?;
+        CopyStats::viewed(view.len() as u64).count();
+        Some(view)
+    }
+
+    /// Whether the shards of all these rows are mapped.
+    pub(crate) fn has_mapped(&self, rows: &[RowRef]) -> bool {
+        let (session, shards) = (self.session(), DistinctShards::of(rows));
+        shards.shards().iter().all(|&shard| session.slots.get(shard).is_some())
     }
 
     /// Learns the owners of all shards, so that the first requests go to the right nodes. If this

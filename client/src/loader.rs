@@ -14,8 +14,7 @@
 //!
 //! Thread rule: a [`Loader`] owns no thread. An [`Epoch`] owns one thread for each batch that it
 //! fetches at once. After a fork a loader works on both sides, and an epoch only in the process
-//! that began it. Non-goals: the source of rows (the loader gets a function that reads them),
-//! devices and frameworks.
+//! that began it. Non-goals: reading rows (see `RowSource`), devices and frameworks.
 
 mod batch;
 mod builder;
@@ -46,9 +45,8 @@ use pass::{Job, Pass};
 
 pub use batch::{Batch, BatchTensor, OnHost};
 pub use builder::LoaderBuilder;
-pub(crate) use builder::Source;
 pub use epoch::{Epoch, PreparedEpoch};
-pub(crate) use fetch::{Gather, Look, Mapped, private_views};
+pub(crate) use fetch::{Source, private_views};
 pub use layout::Decode;
 pub(crate) use layout::{check_columns, common_tensors, tensor_index};
 pub use locality::Locality;

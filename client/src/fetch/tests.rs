@@ -22,7 +22,7 @@ use larder_base::{ErrorKind, limits};
 use larder_dataset::DatasetRef;
 use larder_wire::data::{DataRun, FRAME_HEADER_BYTES, RowRef};
 
-use super::{FetchOptions, Fetcher, Placed, Sources};
+use super::{FetchOptions, Fetcher, Placed, RowSource, Sources};
 use crate::{Cluster, DatasetName, Error, deadline::CancelToken, process};
 use fake::{Act, FRAME_ROWS, FakeNode, chunks, cluster};
 use fixture::{Fixture, IMAGE_BYTES, LABEL_BYTES, SAMPLES};
@@ -88,7 +88,7 @@ fn writes_rows_at_their_indices_and_no_other_bytes() {
                 (vec![0xee; room * LABEL_BYTES], vec![0xee; room * IMAGE_BYTES]);
             let out = &mut [&mut labels[..], &mut images[..]];
             let placed = Placed::at(&rows, &places);
-            fetcher.gather_unless(placed, &[1, 0], out, &CancelToken::never()).unwrap();
+            RowSource::gather(&*fetcher, placed, &[1, 0], out, &CancelToken::never()).unwrap();
             for place in 0..room {
                 let index = places.iter().position(|&other| other as usize == place);
                 let label = &labels[place * LABEL_BYTES..][..LABEL_BYTES];
@@ -104,7 +104,8 @@ fn writes_rows_at_their_indices_and_no_other_bytes() {
         }
         let out = &mut [&mut [0; LABEL_BYTES * 4][..]];
         let placed = Placed::at(&rows[..2], &[1, 4]);
-        let error = fetcher.gather_unless(placed, &[1], out, &CancelToken::never()).unwrap_err();
+        let error =
+            RowSource::gather(&*fetcher, placed, &[1], out, &CancelToken::never()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     }
 }

@@ -5,109 +5,22 @@ use std::{
     sync::Arc,
 };
 
-use larder_dataset::RowPlaces;
 use larder_extent::{Attached, CorruptRow};
-use larder_wire::data::{DistinctShards, RowRef};
 
-use super::{ASK_AGAIN_CORRUPT, Fetcher};
-use crate::{CancelToken, CopyStats, Error, Memory, process};
-
-/// The node to ask for a shard that is not mapped.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Asking<'a> {
-    /// The owner on this host: one exchange over its socket, until the token is cancelled.
-    Node(&'a CancelToken),
-    /// No node. Only mapped shards can be viewed.
-    Nobody,
-}
-
-impl Fetcher {
-    /// Views a row in place, if its shard is mapped or the node on this host hands it out at once.
-    /// The checksum was compared. `None` means that the row must be gathered.
-    pub fn view(&self, row: RowRef, tensor: usize) -> Option<RowsView> {
-        self.view_rows(row.shard, row.row..row.row.checked_add(1)?, tensor)
-    }
-
-    /// Views consecutive rows of a shard in place, as [`view`](Self::view). Also `None` for no
-    /// rows, and for rows that do not lie back to back, such as overlapping windows. Ragged rows
-    /// always do.
-    pub fn view_rows(&self, shard: u32, rows: Range<u32>, tensor: usize) -> Option<RowsView> {
-        let view = self.look(shard, &rows, tensor, Asking::Node(&CancelToken::never()))?;
-        CopyStats::viewed(view.len() as u64).count();
-        Some(view)
-    }
-
-    /// Whether the shards of all these rows are mapped.
-    pub(crate) fn has_mapped(&self, rows: &[RowRef]) -> bool {
-        let (session, shards) = (self.session(), DistinctShards::of(rows));
-        shards.shards().iter().all(|&shard| session.slots.get(shard).is_some())
-    }
-
-    /// As [`view_rows`](Self::view_rows), without counting.
-    pub(crate) fn look(
-        &self,
-        shard: u32,
-        rows: &Range<u32>,
-        tensor: usize,
-        asking: Asking<'_>,
-    ) -> Option<RowsView> {
-        let manifest = &self.target.manifest;
-        let known = shard < manifest.shard_count() && rows.end <= manifest.shard(shard).rows;
-        let found = manifest.tensors().get(tensor).filter(|_| known && !rows.is_empty())?;
-        let wanted = match found.is_ragged() {
-            false => Stretch::Rows(rows.start.into()..rows.end.into()),
-            true => {
-                let places = self.places_to_look(shard, asking)?;
-                let begin = |row| places.row(shard, row, tensor);
-                let (last, bytes) = begin(rows.end - 1);
-                Stretch::Bytes(begin(rows.start).0..last + bytes)
-            }
-        };
-        let extent = self.mapped(shard, asking)?;
-        match wanted.verified(&extent, tensor) {
-            Ok(bytes) => {
-                bytes?;
-                Some(RowsView { extent, region: tensor, stretch: wanted })
-            }
-            Err(corrupt) => {
-                tracing::warn!(shard, %corrupt, "a mapped row is damaged: it is fetched anew");
-                self.session().slots.take(shard, process::uptime() + ASK_AGAIN_CORRUPT);
-                None
-            }
-        }
-    }
-
-    /// The places of a shard's rows. Without a node to ask, only if they are known.
-    fn places_to_look(&self, shard: u32, asking: Asking<'_>) -> Option<RowPlaces> {
-        let here = self.leaves.places_here(shard);
-        here.or_else(|| match asking {
-            Asking::Node(_) => self.leaves.of_shards([shard].into_iter()).ok(),
-            Asking::Nobody => None,
-        })
-    }
-
-    /// The mapped extent of a shard.
-    pub(crate) fn mapped(&self, shard: u32, asking: Asking<'_>) -> Option<Arc<Attached>> {
-        let session = self.session();
-        session.slots.get(shard).or_else(|| match asking {
-            Asking::Node(cancel) => session.attach(&self.target, shard, cancel),
-            Asking::Nobody => None,
-        })
-    }
-}
+use crate::{CopyStats, Error, Memory};
 
 /// Consecutive rows of one tensor in a mapped extent, which this keeps mapped. Derefs to their
 /// bytes.
 #[derive(Debug, Clone)]
 pub struct RowsView {
-    extent: Arc<Attached>,
-    region: usize,
-    stretch: Stretch,
+    pub(super) extent: Arc<Attached>,
+    pub(super) region: usize,
+    pub(super) stretch: Stretch,
 }
 
 /// The viewed part of a region.
 #[derive(Debug, Clone)]
-enum Stretch {
+pub(super) enum Stretch {
     Rows(Range<u64>),
     /// A part of a ragged tensor.
     Bytes(Range<u64>),
@@ -115,7 +28,7 @@ enum Stretch {
 
 impl Stretch {
     /// The verified bytes. `None` if they do not lie back to back.
-    fn verified<'a>(
+    pub(super) fn verified<'a>(
         &self,
         extent: &'a Attached,
         region: usize,

@@ -3,47 +3,24 @@
 use std::{fmt, num::NonZeroU32, ops::Range, sync::Arc};
 
 use larder_base::limits;
-use larder_dataset::Manifest;
 
 use super::{
     Loader, ShuffleMode,
     content::Content,
     epoch::{Ahead, Announced},
-    fetch::{BatchFetcher, Decoding, Gather, Look, Mapped, SnapshotRows},
+    fetch::{BatchFetcher, Decoding, SnapshotRows, Source},
     layout::{self, Decode, Layout, invalid},
     locality::Divider,
     pass::{Job, Lane},
     shuffle::{self, Extent, Pool, RankHosts},
 };
 use crate::{
-    Cluster, Error, Locality,
-    fetch::Leaves,
+    Error, Locality,
     memory::BufferPool,
-    sampler::{Last, LoaderState, Mixture, Shuffle, View},
+    sampler::{Last, LoaderState, Mixture, Shuffle},
 };
 
 const BATCH_SIZE_DEFAULT: u32 = 256;
-
-/// A dataset, in the form that a loader needs.
-#[derive(Clone)]
-pub(crate) struct Source {
-    pub(crate) leaves: Arc<Leaves>,
-    pub(crate) view: View,
-    /// The columns of a batch, unless the loader names its own. `None`: all.
-    pub(crate) columns: Option<Arc<[String]>>,
-    pub(crate) gather: Arc<Gather>,
-    /// Absent if all rows are to be gathered.
-    pub(crate) look: Option<Arc<Look>>,
-    /// Absent if no rows are to be read in place.
-    pub(crate) mapped: Option<Arc<Mapped>>,
-    pub(crate) cluster: Option<Arc<Cluster>>,
-}
-
-impl Source {
-    pub(crate) fn manifest(&self) -> &Manifest {
-        self.leaves.manifest()
-    }
-}
 
 /// Settings of a [`Loader`], all with defaults. Created by
 /// [`Dataset::loader`](crate::Dataset::loader) and [`Mixture::loader`](crate::Mixture::loader).
@@ -250,11 +227,9 @@ impl LoaderBuilder {
         // One for each batch fetched ahead, and one in use.
         let buffers = BufferPool::new(ahead.threads + ahead.ready + 1);
         let decoding = self.decoding(&layout, ahead.threads)?;
-        let snapshot = |Source { leaves, gather, look, mapped, .. }: Source| {
-            SnapshotRows::new(leaves, gather, look, mapped, &layout)
-        };
         let sources = self.sources;
-        let snapshots = sources.iter().cloned().map(snapshot).collect::<Result<_, _>>()?;
+        let snapshot = |source| SnapshotRows::new(source, &layout);
+        let snapshots = sources.iter().map(snapshot).collect::<Result<_, _>>()?;
         let fetcher = Arc::new(BatchFetcher { snapshots, layout, buffers, decoding });
         let announced = |pass: &_| {
             let announces = !self.unannounced;
@@ -315,9 +290,7 @@ impl LoaderBuilder {
         let names: Vec<String> = encoded.map(|column| column.name.to_string()).collect();
         let manifest = self.sources[0].manifest();
         let layout = Layout::new(manifest, Some(&names), self.batch_size)?;
-        let snapshot = |Source { leaves, gather, .. }: &Source| {
-            SnapshotRows::new(Arc::clone(leaves), Arc::clone(gather), None, None, &layout)
-        };
+        let snapshot = |source| SnapshotRows::new(source, &layout);
         let snapshots = self.sources.iter().map(snapshot).collect::<Result<_, _>>()?;
         let buffers = BufferPool::new(threads);
         let encoded = BatchFetcher { snapshots, layout, buffers, decoding: None };

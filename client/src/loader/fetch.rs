@@ -4,7 +4,7 @@ mod decoding;
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
-use larder_dataset::RowPlaces;
+use larder_dataset::{Manifest, RowPlaces};
 use larder_extent::Attached;
 
 use super::{
@@ -14,37 +14,39 @@ use super::{
     pass::Pass,
 };
 use crate::{
-    CallerMemory, CopyStats, Error, HostTensor, RowRef, RowsView, Sources,
+    CallerMemory, Cluster, CopyStats, Error, Fetcher, HostTensor, RowRef, RowsView, Sources,
     deadline::CancelToken,
-    fetch::{Gathered, Leaves},
+    fetch::{Gathered, Leaves, RowSource},
     memory::{Buffer, BufferPool},
     process,
     remote::Placed,
+    sampler::View,
 };
 
 pub(super) use decoding::Decoding;
 
-/// Reads rows until the token is cancelled: `out[k]` gets tensor `tensors[k]` of all rows, at their
-/// places. A dataset passes its [`Fetcher::gather`](crate::Fetcher::gather).
-pub(crate) type Gather = dyn Fn(Placed<'_>, &[usize], &mut [&mut [u8]], &CancelToken) -> Result<Gathered, Error>
-    + Send
-    + Sync;
+/// A dataset, in the form that a loader needs.
+pub(crate) struct Source {
+    pub(crate) leaves: Arc<Leaves>,
+    pub(crate) view: View,
+    /// The columns of a batch, unless the loader names its own. `None`: all.
+    pub(crate) columns: Option<Arc<[String]>>,
+    pub(crate) rows: Arc<dyn RowSource>,
+    pub(crate) cluster: Option<Arc<Cluster>>,
+}
 
-/// Views consecutive rows of one tensor of a shard in place, if no node need be asked.
-pub(crate) type Look = dyn Fn(u32, &Range<u32>, usize) -> Option<RowsView> + Send + Sync;
+impl Source {
+    pub(crate) fn manifest(&self) -> &Manifest {
+        self.leaves.manifest()
+    }
+}
 
-/// The mapped extent of a shard. With a token it asks the node of this host for the extent, until
-/// the token is cancelled.
-pub(crate) type Mapped = dyn Fn(u32, Option<&CancelToken>) -> Option<Arc<Attached>> + Send + Sync;
-
+/// The rows of one dataset of a loader, and its tensors.
 pub(super) struct SnapshotRows {
     leaves: Arc<Leaves>,
     /// The tensors of a batch, by their index in this snapshot.
     tensors: Box<[usize]>,
-    gather: Arc<Gather>,
-    /// Absent if all rows are to be gathered.
-    look: Option<Arc<Look>>,
-    mapped: Option<Arc<Mapped>>,
+    rows: Arc<dyn RowSource>,
 }
 
 /// Fetches batches. Shared by the threads that fetch ahead.
@@ -61,19 +63,14 @@ impl SnapshotRows {
     ///
     /// # Errors
     /// As [`Layout::tensors_in`].
-    pub(super) fn new(
-        leaves: Arc<Leaves>,
-        gather: Arc<Gather>,
-        look: Option<Arc<Look>>,
-        mapped: Option<Arc<Mapped>>,
-        layout: &Layout,
-    ) -> Result<Self, Error> {
-        Ok(Self { tensors: layout.tensors_in(leaves.manifest())?, leaves, gather, look, mapped })
+    pub(super) fn new(source: &Source, layout: &Layout) -> Result<Self, Error> {
+        let (leaves, rows) = (Arc::clone(&source.leaves), Arc::clone(&source.rows));
+        Ok(Self { tensors: layout.tensors_in(leaves.manifest())?, leaves, rows })
     }
 
-    /// The extent of a shard: see [`Mapped`].
+    /// The extent of a shard: see [`RowSource::mapped`].
     pub(super) fn mapped(&self, shard: u32, ask: Option<&CancelToken>) -> Option<Arc<Attached>> {
-        self.mapped.as_ref()?(shard, ask)
+        self.rows.mapped(shard, ask)
     }
 
     pub(super) fn tensor(&self, column: usize) -> usize {
@@ -96,7 +93,7 @@ impl SnapshotRows {
     /// Views these samples in place, if they are consecutive rows of a mapped shard. Also returns
     /// the first row.
     fn see(&self, samples: &[u64]) -> Option<(Vec<RowsView>, RowRef)> {
-        let (look, (&first, &last)) = (self.look.as_ref()?, samples.first().zip(samples.last())?);
+        let (&first, &last) = samples.first().zip(samples.last())?;
         if !samples.is_sorted_by(|before, after| before + 1 == *after) {
             return None;
         }
@@ -105,9 +102,8 @@ impl SnapshotRows {
             return None;
         }
         let rows = begin.row..end.row + 1;
-        let views: Option<Vec<RowsView>> =
-            self.tensors.iter().map(|&tensor| look(begin.shard, &rows, tensor)).collect();
-        let views = views?;
+        let look = |&tensor| self.rows.look(begin.shard, &rows, tensor, None);
+        let views = self.tensors.iter().map(look).collect::<Option<Vec<RowsView>>>()?;
         // All views are of one extent.
         views.first().into_iter().for_each(RowsView::settle_views);
         Some((views, begin))
@@ -325,7 +321,7 @@ impl BatchFetcher {
         match &*self.snapshots {
             [snapshot] => {
                 let placed = Placed::all(rows).beginning(&begins);
-                (snapshot.gather)(placed, &snapshot.tensors_of(&columns), &mut parts, cancel)
+                snapshot.rows.gather(placed, &snapshot.tensors_of(&columns), &mut parts, cancel)
             }
             _ => self.gather_mixed(rows, &samples.datasets, wanted, &mut parts, cancel),
         }
@@ -396,7 +392,7 @@ impl BatchFetcher {
             let rows: Vec<RowRef> = places.iter().map(|&place| rows[place as usize]).collect();
             let placed = Placed::at(&rows, &places).beginning(wanted.begins);
             let tensors = snapshot.tensors_of(wanted.columns);
-            gathered += (snapshot.gather)(placed, &tensors, parts, cancel)?;
+            gathered += snapshot.rows.gather(placed, &tensors, parts, cancel)?;
         }
         Ok(gathered)
     }
@@ -411,24 +407,24 @@ fn seen(views: &[RowsView], rows: usize) -> Gathered {
     Gathered { sources, ..Gathered::default() }
 }
 
-/// Views consecutive rows of a shard in place, for `tensors` or all tensors. `None` if a tensor
-/// can't be viewed.
+/// Views consecutive rows of a shard in place, for the named tensors or all, until `cancel` is
+/// cancelled. `None` if a tensor can't be viewed.
 ///
 /// # Errors
 /// As [`Layout::new`], and `ResourceExhausted` if the ragged rows exceed the limit of a batch.
 pub(crate) fn private_views(
-    leaves: &Leaves,
-    look: impl Fn(usize) -> Option<RowsView>,
+    fetcher: &Fetcher,
     (shard, rows): (u32, &Range<u32>),
-    tensors: Option<&[String]>,
+    names: Option<&[String]>,
+    cancel: &CancelToken,
 ) -> Result<Option<Vec<HostTensor>>, Error> {
-    let layout = Layout::new(leaves.manifest(), tensors, 1)?;
-    let tensors = layout.tensors_in(leaves.manifest())?;
-    let views: Option<Vec<RowsView>> = tensors.iter().map(|&tensor| look(tensor)).collect();
-    let Some(views) = views else {
+    let layout = Layout::new(fetcher.manifest(), names, 1)?;
+    let tensors = layout.tensors_in(fetcher.manifest())?;
+    let look = |&tensor| fetcher.look(shard, rows, tensor, Some(cancel));
+    let Some(views) = tensors.iter().map(look).collect::<Option<Vec<RowsView>>>() else {
         return Ok(None);
     };
-    let places = leaves.places(&[RowRef { shard, row: rows.start }])?;
+    let places = fetcher.leaves().places(&[RowRef { shard, row: rows.start }])?;
     let row_at = |row: usize| {
         let row = rows.start + u32::try_from(row).expect("rows of one shard");
         (&places, &*tensors, RowRef { shard, row })

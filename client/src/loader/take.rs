@@ -23,13 +23,10 @@ use std::{
 use larder_base::limits;
 use larder_dataset::RowPlaces;
 
-use super::{
-    fetch::Gather,
-    layout::{Layout, Ragged, invalid},
-};
+use super::layout::{Layout, Ragged, invalid};
 use crate::{
-    CancelToken, Error, ErrorKind, HostTensor, Memory, RowRef, fetch::Leaves, memory::BufferPool,
-    remote::Placed,
+    CancelToken, Error, ErrorKind, Fetcher, HostTensor, Memory, RowRef, fetch::RowSource,
+    memory::BufferPool, remote::Placed,
 };
 
 /// A read that must ask nodes is cut in two from this size on: below, the second thread costs more
@@ -43,7 +40,7 @@ pub struct Take {
     tensors: Box<[usize]>,
     rows: Vec<RowRef>,
     ragged: Ragged,
-    gather: Arc<Gather>,
+    fetcher: Arc<Fetcher>,
     buffers: Arc<BufferPool>,
     in_halves: bool,
 }
@@ -52,28 +49,27 @@ impl Take {
     /// Prepares to read these rows of the named tensors, or of all.
     ///
     /// # Errors
-    /// As [`Layout::new`], [`Leaves::places`] and [`Ragged::new`].
+    /// As [`Layout::new`] and [`Ragged::new`], and if a leaf of the manifest can't be read.
     pub(crate) fn new(
-        leaves: &Leaves,
+        fetcher: Arc<Fetcher>,
         rows: Vec<RowRef>,
         names: Option<&[String]>,
-        (gather, buffers): (Arc<Gather>, Arc<BufferPool>),
-        is_mapped: impl FnOnce(&[RowRef]) -> bool,
+        buffers: Arc<BufferPool>,
     ) -> Result<Self, Error> {
         let count = u32::try_from(rows.len()).map_err(|_| {
             invalid(format!("{} rows can't be read at once", rows.len())).hint("take fewer")
         })?;
-        let manifest = leaves.manifest();
+        let manifest = fetcher.manifest();
         let layout = Layout::new(manifest, names, count)?;
         let tensors = layout.tensors_in(manifest)?;
         let places = match layout.is_ragged() {
-            true => leaves.places(&rows)?,
+            true => fetcher.leaves().places(&rows)?,
             false => RowPlaces::even(manifest),
         };
         let ragged = Ragged::new(&layout, rows.len(), |place| (&places, &*tensors, rows[place]))?;
         let is_large = rows.len() > 1 && ragged.buffer_bytes(&layout) >= HALVES_FROM_BYTES;
-        let in_halves = is_large && !is_mapped(&rows);
-        Ok(Self { layout, tensors, rows, ragged, gather, buffers, in_halves })
+        let in_halves = is_large && !fetcher.has_mapped(&rows);
+        Ok(Self { layout, tensors, rows, ragged, fetcher, buffers, in_halves })
     }
 
     /// The bytes of each tensor, in the order of the names or of the dataset.
@@ -189,7 +185,8 @@ impl Take {
         out: &mut [&mut [u8]],
         cancel: &CancelToken,
     ) -> Result<(), Error> {
-        (self.gather)(Placed::all(rows).beginning(begins), &self.tensors, out, cancel).map(drop)
+        let placed = Placed::all(rows).beginning(begins);
+        RowSource::gather(&*self.fetcher, placed, &self.tensors, out, cancel).map(drop)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{
         Condvar, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -13,13 +14,15 @@ use larder_dataset::{
     ColumnSpec, DatasetRef, Dtype, GroupSpec, Manifest, ManifestBuilder, ObjectSpec, OriginUri,
     RowLocator, Rows, TensorSpec,
 };
+use larder_extent::Attached;
 
 use super::*;
 use crate::{
-    DatasetName, FetchOptions, Fetcher, Hop, LongestWait, RowRef, Sources,
+    CancelToken, DatasetName, FetchOptions, Fetcher, Hop, LongestWait, RowRef, RowsView, Sources,
     dataset::all_samples,
     deadline::Deadline,
-    fetch::Gathered,
+    fetch::{Gathered, RowSource},
+    remote::Placed,
     sampler::{Last, Order},
 };
 
@@ -73,41 +76,78 @@ fn row(sample: u64, tensor: usize, bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-fn gather(manifest: &Manifest) -> Arc<Gather> {
-    let manifest = manifest.clone();
-    Arc::new(move |placed, tensors, out, _| {
+/// What a fake does after it has filled the rows of a gather.
+type After = dyn Fn(Placed<'_>, Gathered, &CancelToken) -> Result<Gathered, Error> + Send + Sync;
+
+/// Rows made up in memory.
+struct FakeRows {
+    manifest: Manifest,
+    after: Option<Box<After>>,
+    refuses_look: bool,
+}
+
+impl RowSource for FakeRows {
+    fn gather(
+        &self,
+        placed: Placed<'_>,
+        tensors: &[usize],
+        out: &mut [&mut [u8]],
+        cancel: &CancelToken,
+    ) -> Result<Gathered, Error> {
         let mut bytes = 0;
         for (&tensor, out) in tensors.iter().zip(out.iter_mut()) {
-            let row_bytes = usize::try_from(manifest.tensors()[tensor].row_bytes()).unwrap();
+            let row_bytes = usize::try_from(self.manifest.tensors()[tensor].row_bytes()).unwrap();
             for (place, at) in placed.iter() {
-                let sample = manifest.shard(at.shard).first_sample + u64::from(at.row);
+                let sample = self.manifest.shard(at.shard).first_sample + u64::from(at.row);
                 let target = &mut out[place as usize * row_bytes..][..row_bytes];
                 target.copy_from_slice(&row(sample, tensor, row_bytes));
                 bytes += row_bytes as u64;
             }
         }
         let sources = Sources { rows_local: placed.rows.len() as u64, bytes, ..Sources::default() };
-        Ok(Gathered { sources, ..Gathered::default() })
-    })
+        let gathered = Gathered { sources, ..Gathered::default() };
+        match &self.after {
+            Some(after) => after(placed, gathered, cancel),
+            None => Ok(gathered),
+        }
+    }
+
+    fn look(&self, _: u32, _: &Range<u32>, _: usize, _: Option<&CancelToken>) -> Option<RowsView> {
+        assert!(!self.refuses_look, "nothing is looked at");
+        None
+    }
+
+    fn mapped(&self, _: u32, _: Option<&CancelToken>) -> Option<Arc<Attached>> {
+        None
+    }
 }
 
 fn builder() -> LoaderBuilder {
-    let manifest = manifest();
-    let gather = gather(&manifest);
-    from(manifest, gather)
+    LoaderBuilder::new(source(manifest()))
 }
 
-fn source(manifest: Manifest, gather: Arc<Gather>) -> Source {
-    let view = all_samples(&manifest).unwrap();
-    let reference = DatasetRef::parse(&manifest.uri().to_string()).unwrap();
+fn source(manifest: Manifest) -> Source {
+    source_of(FakeRows { manifest, after: None, refuses_look: false })
+}
+
+fn source_of(rows: FakeRows) -> Source {
+    let view = all_samples(&rows.manifest).unwrap();
+    let reference = DatasetRef::parse(&rows.manifest.uri().to_string()).unwrap();
     let name = DatasetName { reference, manifest: None };
-    let fetcher = Fetcher::new(manifest, &name, None, FetchOptions::default());
+    let fetcher = Fetcher::new(rows.manifest.clone(), &name, None, FetchOptions::default());
     let leaves = Arc::clone(fetcher.leaves());
-    Source { leaves, view, columns: None, gather, look: None, mapped: None, cluster: None }
+    Source { leaves, view, columns: None, rows: Arc::new(rows), cluster: None }
 }
 
-fn from(manifest: Manifest, gather: Arc<Gather>) -> LoaderBuilder {
-    LoaderBuilder::new(source(manifest, gather))
+/// A builder with a fake that does this after each gather.
+fn after(
+    after: impl Fn(Placed<'_>, Gathered, &CancelToken) -> Result<Gathered, Error>
+    + Send
+    + Sync
+    + 'static,
+) -> LoaderBuilder {
+    let (manifest, after) = (manifest(), Some(Box::new(after) as Box<After>));
+    LoaderBuilder::new(source_of(FakeRows { manifest, after, refuses_look: false }))
 }
 
 /// Checks every byte of a batch. Returns its samples without padding.
@@ -319,8 +359,7 @@ fn schedule_predicts_each_batch_and_the_state_after_it() {
     assert_eq!(rest.batch(0).unwrap().samples, epoch[3].samples());
 }
 
-/// A gather that counts batches. Until it is opened, it holds back all but the batch with the first
-/// row.
+/// Counts gathers. Until it is opened, it holds back all but the one with the first row.
 #[derive(Default)]
 struct Gate {
     begun: Mutex<u64>,
@@ -329,17 +368,13 @@ struct Gate {
 }
 
 impl Gate {
-    fn gather(self: &Arc<Self>, inner: Arc<Gather>) -> Arc<Gather> {
-        let gate = Arc::clone(self);
-        Arc::new(move |placed, tensors, out, cancel| {
-            let mut begun = gate.begun.lock().unwrap();
-            *begun += 1;
-            gate.changed.notify_all();
-            let free = placed.rows.contains(&RowRef { shard: 0, row: 0 });
-            let held = |_: &mut u64| !free && !gate.is_open.load(SeqCst);
-            drop(gate.changed.wait_while(begun, held).unwrap());
-            inner(placed, tensors, out, cancel)
-        })
+    fn pass(&self, placed: Placed<'_>) {
+        let mut begun = self.begun.lock().unwrap();
+        *begun += 1;
+        self.changed.notify_all();
+        let free = placed.rows.contains(&RowRef { shard: 0, row: 0 });
+        let held = |_: &mut u64| !free && !self.is_open.load(SeqCst);
+        drop(self.changed.wait_while(begun, held).unwrap());
     }
 
     fn wait_for(&self, count: u64) {
@@ -356,10 +391,13 @@ impl Gate {
 
 #[test]
 fn prefetched_batches_do_not_count_in_state_digest_or_stats() {
-    let manifest = manifest();
     let gate = Arc::<Gate>::default();
-    let gather = gate.gather(gather(&manifest));
-    let builder = from(manifest, gather).shuffle(shuffle("none")).batch_size(10).prefetch(3);
+    let own = Arc::clone(&gate);
+    let builder = after(move |placed, gathered, _| {
+        own.pass(placed);
+        Ok(gathered)
+    });
+    let builder = builder.shuffle(shuffle("none")).batch_size(10).prefetch(3);
     let mut loader = builder.build().unwrap();
     let mut epoch = loader.epoch(0).unwrap();
     gate.wait_for(3); // three in flight, none taken
@@ -408,17 +446,12 @@ fn resume_applies_to_its_epoch_after_other_epochs() {
 
 #[test]
 fn source_error_comes_once_and_the_state_resumes_at_it() {
-    let manifest = manifest();
-    let inner = gather(&manifest);
     let calls = AtomicU64::new(0);
-    let failing: Arc<Gather> = Arc::new(move |rows, tensors, out, cancel| {
-        let sources = inner(rows, tensors, out, cancel)?;
-        match calls.fetch_add(1, SeqCst) {
-            3 => Err(Error::new(ErrorKind::OriginUnavailable, "the origin is away")),
-            _ => Ok(sources),
-        }
+    let failing = after(move |_, gathered, _| match calls.fetch_add(1, SeqCst) {
+        3 => Err(Error::new(ErrorKind::OriginUnavailable, "the origin is away")),
+        _ => Ok(gathered),
     });
-    let builder = from(manifest, failing).batch_size(10).shuffle(Shuffle::Global);
+    let builder = failing.batch_size(10).shuffle(Shuffle::Global);
     let mut loader = builder.prefetch(1).last(Last::Uneven).build().unwrap();
     let mut seen = BTreeMap::new();
     let mut epoch = loader.epoch(0).unwrap();
@@ -531,14 +564,12 @@ fn order_equals_that_of_the_sampler() {
 
 #[test]
 fn slowest_batch_is_recorded_with_its_longest_wait() {
-    let manifest = manifest();
-    let (inner, calls) = (gather(&manifest), AtomicU64::new(0));
+    let calls = AtomicU64::new(0);
     let wait = Duration::from_millis(300);
     let longest =
         LongestWait { hop: Hop::Network, waited: wait, shard: 3, node: Some("slow".to_owned()) };
     let told = longest.clone();
-    let slow: Arc<Gather> = Arc::new(move |rows, tensors, out, cancel| {
-        let mut gathered = inner(rows, tensors, out, cancel)?;
+    let slow = after(move |_, mut gathered, cancel| {
         if calls.fetch_add(1, SeqCst) == 4 {
             Deadline::new(wait * 2, cancel).sleep(wait);
             gathered.sources.wait_nodes = wait;
@@ -546,7 +577,7 @@ fn slowest_batch_is_recorded_with_its_longest_wait() {
         }
         Ok(gathered)
     });
-    let builder = from(manifest, slow).batch_size(20).prefetch(1);
+    let builder = slow.batch_size(20).prefetch(1);
     let mut loader = builder.build().unwrap();
     assert!(loader.slowest().is_empty());
     drain(loader.epoch(2).unwrap(), &mut BTreeMap::new());

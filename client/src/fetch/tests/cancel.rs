@@ -4,11 +4,7 @@ use std::{fs, sync::Arc};
 
 use super::*;
 use crate::{
-    LoaderBuilder,
-    dataset::all_samples,
-    deadline::CancelToken,
-    loader::{Gather, Source},
-    sampler::Shuffle,
+    LoaderBuilder, dataset::all_samples, deadline::CancelToken, loader::Source, sampler::Shuffle,
 };
 
 /// Passes only if something hangs.
@@ -41,18 +37,12 @@ fn dropped_epoch_ends_its_threads_despite_silent_nodes() {
         // With the origin gone, no gather ends by itself.
         let origin = fixture.folder.path().join("data.bin");
         fs::remove_file(origin).unwrap();
-        let own = Arc::clone(&fetcher);
-        let gather: Arc<Gather> = Arc::new(move |rows, tensors, out, cancel| {
-            own.gather_unless(rows, tensors, out, cancel)
-        });
         let view = all_samples(&fixture.manifest).unwrap();
         let builder = LoaderBuilder::new(Source {
             leaves: Arc::clone(fetcher.leaves()),
             view,
             columns: None,
-            gather,
-            look: None,
-            mapped: None,
+            rows: Arc::<Fetcher>::clone(&fetcher),
             cluster: None,
         });
         // More batches ahead than connections, so some wait for a connection.
@@ -83,7 +73,8 @@ fn cancelled_gather_marks_no_node_and_drops_its_connection() {
     thread::scope(|scope| {
         let gathering = scope.spawn(|| {
             let mut images = vec![0; rows.len() * IMAGE_BYTES];
-            fetcher.gather_unless(rows[..].into(), &[0], &mut [&mut images], &cancel).map(|_| ())
+            RowSource::gather(&*fetcher, rows[..].into(), &[0], &mut [&mut images], &cancel)
+                .map(|_| ())
         });
         wait_until("the node is asked again", || nodes[0].asked().len() == 2);
         cancel.cancel();
@@ -107,7 +98,8 @@ fn gather_is_cancelled_while_nodes_keep_sending_keepalives() {
         thread::scope(|scope| {
             let gathering = scope.spawn(|| {
                 let mut labels = vec![0; rows.len() * LABEL_BYTES];
-                fetcher.gather_unless(rows[..].into(), &[1], &mut [&mut labels], &cancel).map(drop)
+                RowSource::gather(&*fetcher, rows[..].into(), &[1], &mut [&mut labels], &cancel)
+                    .map(drop)
             });
             wait_until("a node is asked", || nodes.iter().any(|node| !node.asked().is_empty()));
             cancel.cancel();
@@ -123,6 +115,6 @@ fn gather_cancelled_before_its_start_asks_no_node() {
     let (fetcher, cancel) = (patient(&fixture, &address), CancelToken::new());
     cancel.cancel();
     let (rows, mut labels) = (shuffled(&fixture), vec![0; 96 * LABEL_BYTES]);
-    fetcher.gather_unless(rows[..].into(), &[1], &mut [&mut labels], &cancel).unwrap_err();
+    RowSource::gather(&*fetcher, rows[..].into(), &[1], &mut [&mut labels], &cancel).unwrap_err();
     assert!(nodes[0].asked().is_empty());
 }

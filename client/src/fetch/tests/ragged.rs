@@ -77,7 +77,7 @@ fn writes_rows_at_their_indices_and_no_other_bytes() {
             let said = [Some(&*begins)];
             let placed = Placed::at(&rows, &places).beginning(&said);
             let out = &mut [&mut texts[..]];
-            fetcher.gather_unless(placed, &[TEXT], out, &CancelToken::never()).unwrap();
+            RowSource::gather(&*fetcher, placed, &[TEXT], out, &CancelToken::never()).unwrap();
             for (place, &row) in (0..).zip(&all) {
                 let text = &texts[begins[place as usize]..begins[place as usize + 1]];
                 match places.contains(&place) {
@@ -162,7 +162,7 @@ fn buffers_of_the_wrong_shape_are_refused() {
         let (mut texts, said) = (vec![0; bytes], [Some(begins)]);
         let placed = Placed::all(&rows).beginning(&said);
         let out = &mut [&mut texts[..]];
-        let error = fetcher.gather_unless(placed, &[TEXT], out, &CancelToken::never());
+        let error = RowSource::gather(&*fetcher, placed, &[TEXT], out, &CancelToken::never());
         assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidArgument, "{begins:?}");
     }
     let beyond = [RowRef { shard: 0, row: 10_000 }];

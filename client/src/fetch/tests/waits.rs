@@ -5,7 +5,8 @@ use crate::{CopyStats, Hop, deadline::CancelToken, fetch::Gathered};
 
 fn images(fetcher: &Fetcher, rows: &[RowRef]) -> Gathered {
     let mut images = vec![0; rows.len() * IMAGE_BYTES];
-    fetcher.gather_unless(rows.into(), &[0], &mut [&mut images], &CancelToken::never()).unwrap()
+    RowSource::gather(fetcher, rows.into(), &[0], &mut [&mut images], &CancelToken::never())
+        .unwrap()
 }
 
 fn times(copies: CopyStats) -> f64 {

@@ -1,7 +1,7 @@
 //! Batches in memory that the caller gave.
 
 use super::*;
-use crate::{CallerMemory, HostTensor, RowsView};
+use crate::{CallerMemory, HostTensor};
 
 /// Memory with a number, and the count of those that are alive.
 struct Numbered {
@@ -182,12 +182,8 @@ fn resumed_epochs_and_mixtures_use_given_memory() {
 
 #[test]
 fn mappable_rows_are_gathered_into_given_memory() {
-    let manifest = manifest();
-    let gather = gather(&manifest);
-    let look: Arc<Look> =
-        Arc::new(|_, _, _| -> Option<RowsView> { panic!("nothing is looked at") });
-    let source = Source { look: Some(look), ..source(manifest, gather) };
-    let builder = LoaderBuilder::new(source).batch_size(5).shuffle(Shuffle::None);
+    let rows = FakeRows { manifest: manifest(), after: None, refuses_look: true };
+    let builder = LoaderBuilder::new(source_of(rows)).batch_size(5).shuffle(Shuffle::None);
     let mut loader = builder.build().unwrap();
     let mut giver = Giver::default();
     let mut epoch = giver.begin(&mut loader, 0);

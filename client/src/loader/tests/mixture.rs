@@ -12,10 +12,6 @@ fn other(samples: u64, image: &[u64], object: &str) -> Manifest {
 
 pub(super) fn sources() -> Vec<Source> {
     let manifests = [manifest(), other(97, &[3, 5], "b"), other(31, &[3, 5], "c")];
-    let source = |manifest: Manifest| {
-        let gather = gather(&manifest);
-        source(manifest, gather)
-    };
     manifests.into_iter().map(source).collect()
 }
 
@@ -140,10 +136,9 @@ fn refuses_to_mix_different_tensors_and_names_the_difference() {
     };
     let refused = |builder, what: &str| fails(builder, ErrorKind::InvalidArgument, what);
     let with = |manifest: Manifest| {
-        let gather = gather(&manifest);
         let mut sources = sources();
         sources.truncate(1);
-        sources.push(source(manifest, gather));
+        sources.push(source(manifest));
         mixed(sources, &[1.0, 1.0], Stop::First).shuffle(Shuffle::Global)
     };
     let wide = || other(9, &[3, 6], "wide");
