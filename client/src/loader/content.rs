@@ -5,7 +5,7 @@ use std::{mem, ops::Range, sync::Arc};
 use larder_decode::Draw;
 
 use crate::sampler::{
-    self, Draws, EpochDigest, LoaderState, MixedOrder, Mixture, Order, PlanId, Shuffle, View,
+    self, Draws, EpochDigest, JobOrder, LoaderState, Mixture, Order, PlanId, Shuffle, View,
 };
 
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub(super) enum Content {
 #[derive(Debug)]
 pub(super) enum Sequence {
     One(Arc<Order>),
-    Mixed(MixedOrder),
+    Mixed(JobOrder),
 }
 
 /// A place in the passes over one source.
@@ -62,7 +62,7 @@ impl Content {
     pub(super) fn sequence(&self, plan: PlanId) -> Result<Sequence, sampler::Error> {
         match self {
             Self::One(view) => Order::new(plan, view).map(Arc::new).map(Sequence::One),
-            Self::Mixed(mixture) => MixedOrder::new(plan, mixture).map(Sequence::Mixed),
+            Self::Mixed(mixture) => JobOrder::new(plan, mixture).map(Sequence::Mixed),
         }
     }
 }

@@ -9,7 +9,7 @@
 //! global batches and those into shares for ranks; a [`LoaderState`] resumes at a position, also at
 //! another world size or batch size; an [`EpochDigest`] proves that every declared sample came
 //! exactly once. A [`Mixture`] of views has plans, positions, states and digests like a view; its
-//! order is a [`MixedOrder`]. [`RankHosts`] divides the rows of a global batch by where they are
+//! order is a [`JobOrder`]. [`RankHosts`] divides the rows of a global batch by where they are
 //! held instead.
 //!
 //! ```
@@ -63,7 +63,7 @@ pub use digest::EpochDigest;
 pub use error::Error;
 pub use ids::{LocalityId, ORDER_VERSION, PLAN_ID_BYTES, PlanId};
 pub use locality::{Division, RankHosts};
-pub use mixture::{Draws, MixedOrder, Mixture, Stop};
+pub use mixture::{Draws, JobOrder, Mixture, Stop};
 pub use order::{DeclaredShards, Order, ShardKeys, ShardOrder};
 pub use permutation::Permutation;
 pub use plan::PassName;

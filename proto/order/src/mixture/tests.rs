@@ -1,10 +1,11 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::DatasetShape;
 use super::*;
+use crate::DatasetShape;
 
 fn view(snapshot: u8, rows: &[u32]) -> View {
     View::all([snapshot; 32], DatasetShape::from_rows(rows.iter().copied()).unwrap())
@@ -14,11 +15,11 @@ fn samples(count: u64) -> Stop {
     Stop::Samples(NonZeroU64::new(count).unwrap())
 }
 
-fn order(mixture: &Mixture, epoch: u64, shuffle: &str) -> MixedOrder {
-    MixedOrder::new(mixture.plan(3, epoch, shuffle.parse().unwrap()), mixture).unwrap()
+fn order(mixture: &Mixture, epoch: u64, shuffle: &str) -> JobOrder {
+    JobOrder::new(mixture.plan(3, epoch, shuffle.parse().unwrap()), mixture).unwrap()
 }
 
-fn filled(order: &MixedOrder, positions: Range<u64>) -> Vec<(u32, u64)> {
+fn filled(order: &JobOrder, positions: Range<u64>) -> Vec<(u32, u64)> {
     let mut draws = Draws::default();
     order.fill(positions, &mut draws);
     draws.sources.into_iter().zip(draws.samples).collect()
@@ -220,7 +221,7 @@ fn source_mixed_in_twice_has_two_orders() {
 fn a_plan_of_another_mixture_is_refused() {
     let mixture = |seed| Mixture::new([(view(0, &[9]), 1.0)], seed, Stop::First).unwrap();
     let plan = mixture(0).plan(0, 0, Shuffle::Global);
-    assert!(matches!(MixedOrder::new(plan, &mixture(1)), Err(Error::View { .. })));
+    assert!(matches!(JobOrder::new(plan, &mixture(1)), Err(Error::View { .. })));
 }
 
 /// The order itself, pinned, as that of a single view is.
@@ -265,7 +266,7 @@ fn places_tell_the_next_draw_of_each_source() {
             assert_eq!(order.pass(source, pass).sample_at(within), draws.samples[at]);
         }
         // At the end they are those of the next epoch's begin.
-        let next = MixedOrder::new(order.plan().next_epoch(), &mixture).unwrap();
+        let next = JobOrder::new(order.plan().next_epoch(), &mixture).unwrap();
         assert_eq!(order.places(order.len()), next.places(0));
     }
 }
