@@ -358,14 +358,13 @@ impl Dataset {
 
     /// A builder of a loader; see [`Loader`](crate::Loader).
     pub fn loader(&self) -> LoaderBuilder {
-        LoaderBuilder::new(self.source())
+        Mixture::from(self.clone()).loader()
     }
 
     /// The source that a loader reads.
-    pub(crate) fn source(&self) -> Source {
+    fn source(&self) -> Source {
         Source {
             leaves: Arc::clone(self.fetcher.leaves()),
-            view: self.view.clone(),
             columns: self.columns.clone(),
             rows: Arc::<Fetcher>::clone(&self.fetcher),
             cluster: self.cluster().cloned(),

@@ -19,7 +19,6 @@
 mod batch;
 mod builder;
 mod caller_buffers;
-mod content;
 mod epoch;
 mod fetch;
 mod layout;

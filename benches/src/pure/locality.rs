@@ -119,7 +119,7 @@ impl Job {
             let share = batches.share(0, 0).ok_or("no such batch")?;
             slice.push(repeat(&|| {
                 let mut samples = Vec::new();
-                share.fill(&order, &mut samples);
+                order.fill(share.positions(), &mut samples);
                 black_box(samples);
             }));
             all.push(repeat(&|| {

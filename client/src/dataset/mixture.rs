@@ -1,4 +1,4 @@
-//! Datasets mixed in fixed proportions, loaded as one.
+//! One dataset, or several mixed in fixed proportions, as the data of a loader.
 //!
 //! Thread rule: cheap to clone and to share. It reads nothing itself. Non-goals: single samples of
 //! a mixture (read them from its datasets), and weights that change during an epoch.
@@ -84,7 +84,7 @@ impl Mixture {
     /// dataset.
     pub fn loader(&self) -> LoaderBuilder {
         let sources = self.datasets.iter().map(Dataset::source).collect();
-        LoaderBuilder::mixed(sources, self.mixture.clone())
+        LoaderBuilder::new(sources, self.mixture.clone())
     }
 
     /// As [`Dataset::locality`], for all datasets of the mixture.
@@ -102,5 +102,14 @@ impl Mixture {
         nodes.sort_unstable();
         nodes.dedup();
         nodes
+    }
+}
+
+/// One dataset that is not mixed, in its own order. A [`Mixture::new`] of one dataset has another
+/// order, in which passes go on from one epoch to the next.
+impl From<Dataset> for Mixture {
+    fn from(dataset: Dataset) -> Self {
+        let mixture = sampler::Mixture::single(dataset.view().clone());
+        Self { datasets: Arc::new([dataset]), mixture }
     }
 }

@@ -4,12 +4,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use larder_dataset::Dtype;
 
-use super::{
-    content::Samples,
-    layout::{Column, ColumnRows, Layout, Ragged},
-};
+use super::layout::{Column, ColumnRows, Layout, Ragged};
 use crate::{
-    Error, HostTensor, LongestWait, Memory, RowsView, Sources, memory::Buffer, sampler::LoaderState,
+    Error, HostTensor, LongestWait, Memory, RowsView, Sources,
+    memory::Buffer,
+    sampler::{Draws, LoaderState},
 };
 
 /// The rows of some samples, in their order, in the memory of the host or of a device. Dropping the
@@ -19,7 +18,7 @@ pub struct Batch<P = OnHost> {
     pub(super) ragged: Ragged,
     pub(super) place: P,
     /// One for each row.
-    pub(super) samples: Samples,
+    pub(super) draws: Draws,
     /// At most the number of rows.
     pub(super) padding: usize,
     /// Rows of samples that stand for ones that can't be decoded.
@@ -43,7 +42,7 @@ pub(super) enum HostRows {
 impl<P> Batch<P> {
     /// Number of rows, padding included.
     pub fn len(&self) -> usize {
-        self.samples.len()
+        self.draws.len()
     }
 
     /// Whether there are no rows. A loader hands out no empty batch.
@@ -55,19 +54,19 @@ impl<P> Batch<P> {
     /// snapshot. Includes padding. [`View::index_of`](crate::sampler::View::index_of) gives the
     /// index in a part.
     pub fn samples(&self) -> &[u64] {
-        &self.samples.samples
+        self.draws.samples()
     }
 
     /// In a batch of a [`Mixture`](crate::Mixture), the dataset of each row.
     pub fn datasets(&self) -> Option<&[u32]> {
-        (!self.samples.datasets.is_empty()).then_some(&self.samples.datasets)
+        self.draws.sources()
     }
 
     /// In a batch of a [`Mixture`](crate::Mixture), the pass over its dataset that each row belongs
     /// to, counted from 0 through all epochs. Dataset, pass and sample together are unique in a
     /// job. For a single dataset the epoch is the pass.
     pub fn passes(&self) -> Option<&[u64]> {
-        (!self.samples.datasets.is_empty()).then_some(&self.samples.passes)
+        self.draws.passes()
     }
 
     /// The number of rows at the end that only fill up the last batch

@@ -6,7 +6,6 @@ use larder_base::limits;
 
 use super::{
     Loader, ShuffleMode,
-    content::Content,
     epoch::{Ahead, Announced},
     fetch::{BatchFetcher, Decoding, SnapshotRows, Source},
     layout::{self, Decode, Layout, invalid},
@@ -26,9 +25,9 @@ const BATCH_SIZE_DEFAULT: u32 = 256;
 /// [`Dataset::loader`](crate::Dataset::loader) and [`Mixture::loader`](crate::Mixture::loader).
 #[must_use = "nothing is loaded before build()"]
 pub struct LoaderBuilder {
-    /// Exactly one without a mixture.
+    /// One for each view of the mixture.
     sources: Vec<Source>,
-    mixture: Option<Mixture>,
+    mixture: Mixture,
     batch_size: u32,
     shuffle: ShuffleMode,
     seed: u64,
@@ -51,16 +50,8 @@ pub struct LoaderBuilder {
 }
 
 impl LoaderBuilder {
-    pub(crate) fn new(source: Source) -> Self {
-        Self::of(vec![source], None)
-    }
-
-    /// A loader of a mixture. Each view of the mixture has one source.
-    pub(crate) fn mixed(sources: Vec<Source>, mixture: Mixture) -> Self {
-        Self::of(sources, Some(mixture))
-    }
-
-    fn of(sources: Vec<Source>, mixture: Option<Mixture>) -> Self {
+    /// A loader of a mixture. Each of its views has one source.
+    pub(crate) fn new(sources: Vec<Source>, mixture: Mixture) -> Self {
         Self {
             sources,
             mixture,
@@ -213,7 +204,7 @@ impl LoaderBuilder {
         let layout = self.layout()?;
         let shuffle = self.resolve_shuffle()?;
         let job = Job {
-            content: self.content()?,
+            mixture: self.mixture()?,
             seed: self.seed,
             shuffle,
             batch_size,
@@ -297,14 +288,14 @@ impl LoaderBuilder {
         Ok(Some(Box::new(Decoding::new(encoded, columns, self.skip_bad))))
     }
 
-    fn content(&self) -> Result<Content, Error> {
-        match (&self.mixture, &self.samples) {
-            (Some(_), Some(_)) => Err(invalid("a range of samples of a mixture")
-                .hint("select from the datasets before they are mixed")),
-            (Some(mixture), None) => Ok(Content::Mixed(mixture.clone())),
-            (None, Some(range)) => Ok(Content::One(self.sources[0].view.select(range.clone())?)),
-            (None, None) => Ok(Content::One(self.sources[0].view.clone())),
-        }
+    /// The samples of the job.
+    fn mixture(&self) -> Result<Mixture, Error> {
+        let Some(range) = self.samples.clone() else { return Ok(self.mixture.clone()) };
+        let view = self.mixture.single_view().ok_or_else(|| {
+            invalid("a range of samples of a mixture")
+                .hint("select from the datasets before they are mixed")
+        })?;
+        Ok(Mixture::single(view.select(range)?))
     }
 
     fn divider(&self) -> Result<Option<Arc<Divider>>, Error> {
@@ -324,7 +315,8 @@ impl LoaderBuilder {
         if let (Some(shuffle), false) = (fixed, warns) {
             return Ok(shuffle);
         }
-        let extent = self.sources.iter().map(|source| Extent::of(source.manifest(), &source.view));
+        let extent = self.sources.iter().zip(self.mixture.views());
+        let extent = extent.map(|(source, view)| Extent::of(source.manifest(), view));
         let extent = extent.fold(Extent::default(), Extent::with);
         let (pools, world, hosts) = (self.pools(), self.world, self.rank_hosts);
         let shuffle = match fixed {

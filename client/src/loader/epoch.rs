@@ -149,12 +149,12 @@ impl<P: Fetch> Epoch<P> {
         let (cancelled, reading) = (cancel.clone(), Arc::clone(&start.reading));
         let fetch = move |batch| {
             reading.begins(batch);
-            let fetch = |samples: &_| {
+            let fetch = |draws: &_| {
                 let choice = match &given {
                     None => Choice::Any,
                     Some(given) => Choice::Given(given.take(batch)),
                 };
-                P::fetch(&fetcher, samples, choice, &by, &cancelled)
+                P::fetch(&fetcher, draws, choice, &by, &cancelled)
             };
             fetcher.batch(&pass, batch, fetch)
         };
@@ -212,7 +212,7 @@ impl<P: BatchMemory> Epoch<P> {
 
     /// Counts a batch as handed out.
     fn record(&mut self, batch: &Batch<P>, waiting: Duration) {
-        batch.samples.count(batch.len() - batch.padding(), &mut self.progress.digest);
+        batch.draws.add_to(&mut self.progress.digest, batch.len() - batch.padding());
         self.progress.stats.record(batch, waiting);
         self.start.slowest.offer(waiting, batch.fetching(), || SlowBatch {
             epoch: self.plan().epoch(),

@@ -9,7 +9,6 @@ use larder_extent::Attached;
 
 use super::{
     batch::{Batch, HostRows, OnHost},
-    content::Samples,
     layout::{Layout, Ragged},
     pass::Pass,
 };
@@ -20,7 +19,7 @@ use crate::{
     memory::{Buffer, BufferPool},
     process,
     remote::Placed,
-    sampler::View,
+    sampler::Draws,
 };
 
 pub(super) use decoding::Decoding;
@@ -28,7 +27,6 @@ pub(super) use decoding::Decoding;
 /// A dataset, in the form that a loader needs.
 pub(crate) struct Source {
     pub(crate) leaves: Arc<Leaves>,
-    pub(crate) view: View,
     /// The columns of a batch, unless the loader names its own. `None`: all.
     pub(crate) columns: Option<Arc<[String]>>,
     pub(crate) rows: Arc<dyn RowSource>,
@@ -151,7 +149,7 @@ pub(super) trait Fetch: BatchMemory {
     /// Fetches samples into this memory, until `cancel` is cancelled.
     fn fetch(
         fetcher: &BatchFetcher,
-        samples: &Samples,
+        draws: &Draws,
         choice: Choice<Self::Given>,
         by: &Self::By,
         cancel: &CancelToken,
@@ -170,19 +168,19 @@ impl Fetch for OnHost {
 
     fn fetch(
         fetcher: &BatchFetcher,
-        samples: &Samples,
+        draws: &Draws,
         choice: Choice<Self::Given>,
         (): &(),
         cancel: &CancelToken,
     ) -> Result<Fetched<Self>, Error> {
         let given = match choice {
             Choice::Given(given) => given,
-            Choice::Any => match fetcher.see(samples) {
+            Choice::Any => match fetcher.see(draws) {
                 Some(seen) => return seen,
                 None => None,
             },
         };
-        let (buffer, ragged, gathered) = fetcher.read(samples, given, cancel)?;
+        let (buffer, ragged, gathered) = fetcher.read(draws, given, cancel)?;
         Ok(Fetched { place: Self(HostRows::Gathered(buffer)), ragged, gathered })
     }
 }
@@ -194,18 +192,17 @@ impl BatchFetcher {
         &self,
         pass: &Pass,
         batch: u64,
-        mut fetch: impl FnMut(&Samples) -> Result<Fetched<P>, Error>,
+        mut fetch: impl FnMut(&Draws) -> Result<Fetched<P>, Error>,
     ) -> Result<Batch<P>, Error> {
         let begun = process::now();
-        let (mut samples, padding) = pass.samples(batch);
-        samples.plan = (pass.plan().seed(), pass.plan().epoch());
-        let mut skipped = self.replace_bad(&mut samples)?;
-        let mut fetched = fetch(&samples)?;
+        let (mut draws, padding) = pass.draws(batch);
+        let mut skipped = self.replace_bad(&mut draws)?;
+        let mut fetched = fetch(&draws)?;
         while let (Some(decoding), false) = (&self.decoding, fetched.gathered.bad.is_empty()) {
-            decoding.note(&samples, &fetched.gathered.bad);
+            decoding.note(&draws, &fetched.gathered.bad);
             drop(fetched);
-            skipped += self.replace_bad(&mut samples)?;
-            fetched = fetch(&samples)?;
+            skipped += self.replace_bad(&mut draws)?;
+            fetched = fetch(&draws)?;
         }
         let Fetched { place, ragged, gathered } = fetched;
         Ok(Batch {
@@ -213,7 +210,7 @@ impl BatchFetcher {
             ragged,
             place,
             padding: usize::try_from(padding).expect("no more than rows in memory"),
-            samples,
+            draws,
             skipped,
             state: pass.state_after(batch),
             sources: gathered.sources,
@@ -222,17 +219,17 @@ impl BatchFetcher {
         })
     }
 
-    fn replace_bad(&self, samples: &mut Samples) -> Result<u64, Error> {
-        self.decoding.as_ref().map_or(Ok(0), |decoding| decoding.replace_bad(samples))
+    fn replace_bad(&self, draws: &mut Draws) -> Result<u64, Error> {
+        self.decoding.as_ref().map_or(Ok(0), |decoding| decoding.replace_bad(draws))
     }
 
     /// Views these samples in place, if possible.
-    fn see(&self, samples: &Samples) -> Option<Result<Fetched<OnHost>, Error>> {
+    fn see(&self, draws: &Draws) -> Option<Result<Fetched<OnHost>, Error>> {
         let ([snapshot], None) = (&*self.snapshots, &self.decoding) else {
             return None;
         };
-        let (views, first) = snapshot.see(&samples.samples)?;
-        let rows = samples.len();
+        let (views, first) = snapshot.see(draws.samples())?;
+        let rows = draws.len();
         let places = snapshot.leaves.places_here(first.shard)?;
         let row_at = |row: usize| {
             let row = first.row + u32::try_from(row).expect("rows of one shard");
@@ -255,32 +252,32 @@ impl BatchFetcher {
         if !self.layout.is_ragged() {
             return Ok(self.layout.buffer_bytes());
         }
-        let (samples, _) = pass.samples(batch);
-        let ragged = self.ragged(&samples, &self.locate(&samples))?;
-        Ok(bytes(&self.layout, samples.len(), &ragged))
+        let (draws, _) = pass.draws(batch);
+        let ragged = self.ragged(&draws, &self.locate(&draws))?;
+        Ok(bytes(&self.layout, draws.len(), &ragged))
     }
 
     /// Reads the rows of these samples, in their order, into the given memory or a buffer of the
     /// pool.
     fn read(
         &self,
-        samples: &Samples,
+        draws: &Draws,
         given: Option<Box<dyn CallerMemory>>,
         cancel: &CancelToken,
     ) -> Result<(Buffer, Ragged, Gathered), Error> {
-        let rows = self.locate(samples);
-        let ragged = self.ragged(samples, &rows)?;
+        let rows = self.locate(draws);
+        let ragged = self.ragged(draws, &rows)?;
         let bytes = ragged.buffer_bytes(&self.layout);
         let given = given.and_then(|memory| Buffer::given(memory, bytes));
         let mut buffer = given.map_or_else(|| self.buffers.take(bytes), Ok)?;
-        let gathered = self.gather(samples, &rows, &ragged, &mut buffer, |_| true, cancel)?;
+        let gathered = self.gather(draws, &rows, &ragged, &mut buffer, |_| true, cancel)?;
         Ok((buffer, ragged, gathered))
     }
 
     /// Reads the rows of some columns to their places in a buffer. Decodes those that are encoded.
     pub(super) fn gather(
         &self,
-        samples: &Samples,
+        draws: &Draws,
         rows: &[RowRef],
         ragged: &Ragged,
         buffer: &mut [u8],
@@ -294,11 +291,11 @@ impl BatchFetcher {
         let (decoded, read): (Vec<_>, Vec<_>) = parts.partition(|(column, _)| is_decoded(*column));
         let mut gathered = Gathered::default();
         if !read.is_empty() || decoded.is_empty() {
-            gathered = self.read_columns(samples, rows, ragged, read, cancel)?;
+            gathered = self.read_columns(draws, rows, ragged, read, cancel)?;
         }
         if let (Some(decoding), false) = (&self.decoding, decoded.is_empty()) {
             let (columns, mut parts): (Vec<_>, Vec<_>) = decoded.into_iter().unzip();
-            gathered.add_columns(decoding.fill(samples, &columns, &mut parts, cancel)?);
+            gathered.add_columns(decoding.fill(draws, &columns, &mut parts, cancel)?);
         }
         Ok(gathered)
     }
@@ -306,7 +303,7 @@ impl BatchFetcher {
     /// Reads the rows of some columns to their parts of a buffer.
     fn read_columns(
         &self,
-        samples: &Samples,
+        draws: &Draws,
         rows: &[RowRef],
         ragged: &Ragged,
         parts: Vec<(usize, &mut [u8])>,
@@ -323,49 +320,42 @@ impl BatchFetcher {
                 let placed = Placed::all(rows).beginning(&begins);
                 snapshot.rows.gather(placed, &snapshot.tensors_of(&columns), &mut parts, cancel)
             }
-            _ => self.gather_mixed(rows, &samples.datasets, wanted, &mut parts, cancel),
+            _ => self.gather_mixed(draws, rows, wanted, &mut parts, cancel),
         }
     }
 
     /// The snapshot of the sample at a place of a batch.
-    pub(super) fn snapshot_of(&self, samples: &Samples, place: usize) -> &SnapshotRows {
-        match samples.datasets.get(place) {
-            Some(&dataset) => &self.snapshots[dataset as usize],
-            None => &self.snapshots[0],
-        }
+    pub(super) fn snapshot_of(&self, draws: &Draws, place: usize) -> &SnapshotRows {
+        &self.snapshots[draws.source(place) as usize]
     }
 
     /// The row of each sample in its snapshot.
-    pub(super) fn locate(&self, samples: &Samples) -> Vec<RowRef> {
-        let located = samples.samples.iter().enumerate();
-        located.map(|(place, &sample)| self.snapshot_of(samples, place).locate(sample)).collect()
+    pub(super) fn locate(&self, draws: &Draws) -> Vec<RowRef> {
+        let located = draws.samples().iter().enumerate();
+        located.map(|(place, &sample)| self.snapshot_of(draws, place).locate(sample)).collect()
     }
 
     /// The places of the ragged rows in their buffer.
-    pub(super) fn ragged(&self, samples: &Samples, rows: &[RowRef]) -> Result<Ragged, Error> {
+    pub(super) fn ragged(&self, draws: &Draws, rows: &[RowRef]) -> Result<Ragged, Error> {
         if !self.layout.is_ragged() {
             return Ok(Ragged::default());
         }
-        let places = self.places(samples, rows)?;
+        let places = self.places(draws, rows)?;
         let row_at = |place: usize| {
-            let dataset = samples.datasets.get(place).map_or(0, |&dataset| dataset as usize);
+            let dataset = draws.source(place) as usize;
             (&places[dataset], &*self.snapshots[dataset].tensors, rows[place])
         };
         Ragged::new(&self.layout, rows.len(), row_at)
     }
 
     /// The places of these rows in their shards, for each snapshot.
-    pub(super) fn places(
-        &self,
-        samples: &Samples,
-        rows: &[RowRef],
-    ) -> Result<Vec<RowPlaces>, Error> {
+    pub(super) fn places(&self, draws: &Draws, rows: &[RowRef]) -> Result<Vec<RowPlaces>, Error> {
         if let [snapshot] = &*self.snapshots {
             return Ok(vec![snapshot.leaves.places(rows)?]);
         }
         let of = |(dataset, snapshot): (u32, &SnapshotRows)| {
-            let own = samples.datasets.iter().zip(rows).filter(|(of, _)| **of == dataset);
-            snapshot.leaves.places(&own.map(|(_, &row)| row).collect::<Vec<_>>())
+            let own = (0..rows.len()).filter(|&place| draws.source(place) == dataset);
+            snapshot.leaves.places(&own.map(|place| rows[place]).collect::<Vec<_>>())
         };
         (0..).zip(&self.snapshots).map(of).collect()
     }
@@ -373,8 +363,8 @@ impl BatchFetcher {
     /// Reads rows of several snapshots, one snapshot after the other, each row to its own place.
     fn gather_mixed(
         &self,
+        draws: &Draws,
         rows: &[RowRef],
-        datasets: &[u32],
         wanted: Wanted<'_>,
         parts: &mut [&mut [u8]],
         cancel: &CancelToken,
@@ -382,7 +372,7 @@ impl BatchFetcher {
         let mut gathered = Gathered::default();
         for (dataset, snapshot) in (0..).zip(&self.snapshots) {
             let places: Vec<u32> = (0..)
-                .zip(datasets)
+                .zip(draws.sources().unwrap_or_default())
                 .filter(|(_, of)| **of == dataset)
                 .map(|(place, _)| place)
                 .collect();

@@ -18,10 +18,9 @@ use larder_base::SnapshotId;
 use larder_dataset::Manifest;
 use serde::{Deserialize, Serialize};
 
-use super::content::Samples;
 use crate::{
     Error, ErrorKind,
-    sampler::{LocalityId, RankHosts},
+    sampler::{Draws, LocalityId, RankHosts},
 };
 
 /// In place of a host's number: no host with a rank.
@@ -154,13 +153,12 @@ impl Divider {
     }
 
     /// The rows of a global batch that `rank` reads, in order.
-    pub(super) fn share(&self, batch: &Samples, rank: u32) -> Samples {
+    pub(super) fn share(&self, batch: &Draws, rank: u32) -> Draws {
         let rows = u32::try_from(batch.len()).expect("ranks and their rows are limited");
         let division = self.ranks().divide(rows, |row| {
-            let row = row as usize;
-            let dataset = batch.datasets.get(row).map_or(0, |&dataset| dataset as usize);
-            let (manifest, table) = &self.datasets[dataset];
-            let (shard, _) = manifest.locate(batch.samples[row]).expect("a declared sample");
+            let (dataset, sample) = batch.at(row as usize);
+            let (manifest, table) = &self.datasets[dataset as usize];
+            let (shard, _) = manifest.locate(sample).expect("a declared sample");
             self.locality.holders(*table, shard)
         });
         batch.pick(&division.rows_of(rank))

@@ -3,16 +3,16 @@
 
 use std::{fmt, num::NonZeroU32, ops::Range, sync::Arc};
 
-use super::{
-    content::{Content, Samples, Sequence},
-    locality::Divider,
+use super::locality::Divider;
+use crate::sampler::{
+    self, BatchPlan, Draws, EpochDigest, JobOrder, Last, LoaderState, Mixture, PassName, PlanId,
+    Shuffle, View,
 };
-use crate::sampler::{self, BatchPlan, EpochDigest, Last, LoaderState, PassName, PlanId, Shuffle};
 
 /// The settings that all epochs share.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
-    pub(super) content: Content,
+    pub(super) mixture: Mixture,
     pub(super) seed: u64,
     /// As resolved: `auto` was decided when the loader was built.
     pub(super) shuffle: Shuffle,
@@ -38,7 +38,7 @@ pub(super) struct Lane {
 /// An epoch, or the rest of it after a resume.
 #[derive(Debug)]
 pub(super) struct Pass {
-    sequence: Sequence,
+    order: JobOrder,
     batches: BatchPlan,
     rank: u32,
     lane: Lane,
@@ -62,7 +62,7 @@ impl Lane {
 
 impl Job {
     pub(super) fn plan(&self, epoch: u64) -> PlanId {
-        self.content.plan(self.seed, epoch, self.shuffle)
+        self.mixture.plan(self.seed, epoch, self.shuffle)
     }
 
     /// The name of the pass through an epoch.
@@ -75,23 +75,22 @@ impl Job {
     /// # Errors
     /// The state is of another view or order version, or is past the end.
     pub(super) fn pass(&self, state: LoaderState) -> Result<Pass, sampler::Error> {
-        let sequence = self.content.sequence(state.plan())?;
-        let start = sequence.resume(state)?;
-        let batches =
-            BatchPlan::new(sequence.len(), start, self.batch_size, self.world, self.last)?;
+        let order = JobOrder::new(state.plan(), &self.mixture)?;
+        let start = state.resume(order.plan(), order.len())?;
+        let batches = BatchPlan::new(order.len(), start, self.batch_size, self.world, self.last)?;
         let global = batches.batches_in_epoch();
         // Under `Last::Uneven` the last batch may have no rows for a rank.
         let idle_at_last =
             global > 0 && batches.share(global - 1, self.rank).is_none_or(|share| share.is_empty());
         let count = self.lane.share(global - u64::from(idle_at_last));
         let (rank, lane, divider) = (self.rank, self.lane, self.divider.clone());
-        Ok(Pass { sequence, batches, rank, lane, divider, count, start })
+        Ok(Pass { order, batches, rank, lane, divider, count, start })
     }
 }
 
 impl Pass {
     pub(super) fn plan(&self) -> PlanId {
-        self.sequence.plan()
+        self.order.plan()
     }
 
     pub(super) fn name(&self) -> PassName {
@@ -99,8 +98,8 @@ impl Pass {
     }
 
     /// The order of the samples of all ranks.
-    pub(super) fn sequence(&self) -> &Sequence {
-        &self.sequence
+    pub(super) fn order(&self) -> &JobOrder {
+        &self.order
     }
 
     /// The position at which the pass begins.
@@ -124,28 +123,21 @@ impl Pass {
     ///
     /// # Panics
     /// There is no such batch.
-    pub(super) fn samples(&self, batch: u64) -> (Samples, u64) {
+    pub(super) fn draws(&self, batch: u64) -> (Draws, u64) {
         let batch = self.lane.batch(batch);
         let share = self.batches.share(batch, self.rank).expect("a batch of this pass");
-        let mut samples = Samples::default();
+        let mut draws = Draws::new(self.plan());
         if let Some(divider) = &self.divider {
             let global = self.batches.batch(batch).expect("a batch of this pass");
-            self.sequence.extend(global, &mut samples);
-            samples = divider.share(&samples, self.rank);
+            self.order.fill(global, &mut draws);
+            draws = divider.share(&draws, self.rank);
         } else {
-            self.sequence.extend(share.positions(), &mut samples);
+            self.order.fill(share.positions(), &mut draws);
         }
         for padding in share.slots().filter(|slot| slot.padding) {
-            self.sequence.extend(padding.position..padding.position + 1, &mut samples);
+            self.order.fill(padding.position..padding.position + 1, &mut draws);
         }
-        (samples, share.padding())
-    }
-
-    /// As [`samples`](Self::samples), by index in the datasets, which may be parts of snapshots.
-    pub(super) fn indices(&self, batch: u64) -> (Samples, u64) {
-        let (mut samples, padding) = self.samples(batch);
-        self.sequence.index(&mut samples);
-        (samples, padding)
+        (draws, share.padding())
     }
 
     /// The position before the first batch.
@@ -173,7 +165,7 @@ impl Pass {
 
     /// The merged digest that all ranks must reach.
     pub(super) fn expected_digest(&self) -> EpochDigest {
-        self.sequence.digest(self.batches.delivered())
+        self.order.digest(self.batches.delivered())
     }
 }
 
@@ -216,7 +208,14 @@ impl Schedule {
     /// The batch with this number. `None` past the last. Takes about 25 ns a sample.
     pub fn batch(&self, batch: u64) -> Option<ScheduledBatch> {
         (batch < self.pass.count()).then(|| {
-            let (Samples { samples, datasets, .. }, padding) = self.pass.indices(batch);
+            let (draws, padding) = self.pass.draws(batch);
+            let views: Vec<&View> = self.pass.order.mixture().views().collect();
+            let index = |place| {
+                let (source, sample) = draws.at(place);
+                views[source as usize].index_of(sample).expect("a declared sample")
+            };
+            let samples = (0..draws.len()).map(index).collect();
+            let datasets = draws.sources().unwrap_or_default().to_vec();
             ScheduledBatch { samples, datasets, padding, state: self.pass.state_after(batch) }
         })
     }

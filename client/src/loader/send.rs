@@ -21,7 +21,6 @@ use larder_dataset::{Dtype, Logical};
 
 use super::{
     batch::Batch,
-    content::Samples,
     fetch::{BatchFetcher, BatchMemory, Choice, Fetch, Fetched},
     layout::{ColumnRows, Layout, Ragged, with_slack},
     pass::Pass,
@@ -31,6 +30,7 @@ use crate::{
     deadline::CancelToken,
     device::{CopyRun, CopySource, DeviceBlock, Transfer},
     memory::ALIGNMENT,
+    sampler::Draws,
 };
 use direct::Direct;
 
@@ -53,7 +53,7 @@ impl Fetch for OnDevice {
 
     fn fetch(
         fetcher: &BatchFetcher,
-        samples: &Samples,
+        draws: &Draws,
         choice: Choice<ReadyBlock>,
         pump: &Arc<Pump>,
         cancel: &CancelToken,
@@ -62,7 +62,7 @@ impl Fetch for OnDevice {
             Choice::Any => None,
             Choice::Given(given) => given,
         };
-        fetcher.to_device(samples, given, pump, cancel)
+        fetcher.to_device(draws, given, pump, cancel)
     }
 }
 
@@ -142,16 +142,16 @@ impl BatchFetcher {
     /// memory that they read until they are done.
     fn to_device(
         &self,
-        samples: &Samples,
+        draws: &Draws,
         given: Option<ReadyBlock>,
         pump: &Pump,
         cancel: &CancelToken,
     ) -> Result<Fetched<OnDevice>, Error> {
         pump.adopt_thread();
-        let rows = self.locate(samples);
-        let ragged = self.ragged(samples, &rows)?;
+        let rows = self.locate(draws);
+        let ragged = self.ragged(draws, &rows)?;
         let places = Places::new(&self.layout, rows.len(), &ragged);
-        let mut direct = self.direct(samples, &rows, pump, cancel)?;
+        let mut direct = self.direct(draws, &rows, pump, cancel)?;
         let mut gathered = direct.gathered(rows.len());
         let direct_bytes = gathered.sources.bytes;
         let staged = places.staged(|column| direct.has(column));
@@ -161,7 +161,7 @@ impl BatchFetcher {
             let is_staged = |column: usize| !direct.has(column);
             // Skipped if only the offsets of direct columns are staged.
             if (0..places.rows.len()).any(is_staged) {
-                let read = self.gather(samples, &rows, &ragged, staging, is_staged, cancel)?;
+                let read = self.gather(draws, &rows, &ragged, staging, is_staged, cancel)?;
                 gathered.add_columns(read);
             }
             places.write_offsets(&ragged, staging);

@@ -23,7 +23,7 @@ use crate::{
     deadline::Deadline,
     fetch::{Gathered, RowSource},
     remote::Placed,
-    sampler::{Last, Order},
+    sampler::{Last, Mixture, Order},
 };
 
 mod device;
@@ -123,7 +123,13 @@ impl RowSource for FakeRows {
 }
 
 fn builder() -> LoaderBuilder {
-    LoaderBuilder::new(source(manifest()))
+    alone(source(manifest()))
+}
+
+/// A builder of all samples of a source.
+fn alone(source: Source) -> LoaderBuilder {
+    let mixture = Mixture::single(all_samples(source.manifest()).unwrap());
+    LoaderBuilder::new(vec![source], mixture)
 }
 
 fn source(manifest: Manifest) -> Source {
@@ -131,12 +137,11 @@ fn source(manifest: Manifest) -> Source {
 }
 
 fn source_of(rows: FakeRows) -> Source {
-    let view = all_samples(&rows.manifest).unwrap();
     let reference = DatasetRef::parse(&rows.manifest.uri().to_string()).unwrap();
     let name = DatasetName { reference, manifest: None };
     let fetcher = Fetcher::new(rows.manifest.clone(), &name, None, FetchOptions::default());
     let leaves = Arc::clone(fetcher.leaves());
-    Source { leaves, view, columns: None, rows: Arc::new(rows), cluster: None }
+    Source { leaves, columns: None, rows: Arc::new(rows), cluster: None }
 }
 
 /// A builder with a fake that does this after each gather.
@@ -147,7 +152,7 @@ fn after(
     + 'static,
 ) -> LoaderBuilder {
     let (manifest, after) = (manifest(), Some(Box::new(after) as Box<After>));
-    LoaderBuilder::new(source_of(FakeRows { manifest, after, refuses_look: false }))
+    alone(source_of(FakeRows { manifest, after, refuses_look: false }))
 }
 
 /// Checks every byte of a batch. Returns its samples without padding.

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use super::{Error, Order};
+use super::Error;
 
 /// How to deliver the last global batch if it is not full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -167,17 +167,6 @@ impl Share {
         let padding = (self.padding_start..self.padding_start + self.padding)
             .map(move |index| Slot { position: index % epoch, padding: true });
         own.chain(padding)
-    }
-
-    /// Appends the samples of the rows in order to `out`.
-    ///
-    /// # Panics
-    /// If `order` has fewer positions than the plan this share is of.
-    pub fn fill(&self, order: &Order, out: &mut Vec<u64>) {
-        order.fill(self.positions(), out);
-        out.extend(
-            self.slots().filter(|slot| slot.padding).map(|slot| order.sample_at(slot.position)),
-        );
     }
 }
 

@@ -1,22 +1,21 @@
 //! The proof that an epoch delivered each declared sample exactly once.
 
 use std::fmt;
-use std::ops::Range;
 use std::str::FromStr;
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::plan::{Fields, KeyUse};
-use super::{Error, Order, PlanId};
+use super::{Error, PlanId};
 
 /// A commutative digest of the delivered samples: their number, and the sum modulo 2^128 of a keyed
 /// 128-bit hash of each.
 ///
 /// Samples may be added, and digests of workers and ranks merged, in any order. The whole equals
-/// [`EpochDigest::expected`] if every declared sample came exactly once. A lost, repeated or
-/// swapped sample changes it, but for a chance of about 2^-128. The hash guards against accidents,
-/// not against samples made up to fit. The key is the plan's, so that an error repeated in each
-/// epoch meets other hashes.
+/// [`JobOrder::digest`](super::JobOrder::digest) if every declared sample came exactly once. A
+/// lost, repeated or swapped sample changes it, but for a chance of about 2^-128. The hash guards
+/// against accidents, not against samples made up to fit. The key is the plan's, so that an error
+/// repeated in each epoch meets other hashes.
 ///
 /// Its text is `PLAN/COUNT/SUM`; a rank can read and merge the text of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +38,7 @@ impl EpochDigest {
     }
 
     /// Counts one delivered sample of a mixture: a sample of its source number `source`.
-    pub fn add_mixed(&mut self, source: u32, sample: u64) {
+    pub(super) fn add_mixed(&mut self, source: u32, sample: u64) {
         let mut bytes = [0; 12];
         bytes[..8].copy_from_slice(&sample.to_le_bytes());
         bytes[8..].copy_from_slice(&source.to_le_bytes());
@@ -65,39 +64,11 @@ impl EpochDigest {
         Ok(())
     }
 
-    /// The digest of a whole epoch: all declared samples, each once. Takes about 0.2 s for 100
-    /// million samples. [`of_samples`](Self::of_samples) over parts of [`View::samples`] and a
-    /// merge spread it over threads.
-    ///
-    /// [`View::samples`]: super::View::samples
-    pub fn expected(order: &Order) -> Self {
-        Self::of_samples(order.plan(), order.view().samples())
-    }
-
-    /// The digest of each sample of `samples` once.
+    /// The digest of each sample of `samples` once. Takes about 0.2 s for 100 million samples. A
+    /// merge of the digests of parts spreads it over threads.
     pub fn of_samples(plan: PlanId, samples: impl IntoIterator<Item = u64>) -> Self {
         let mut digest = Self::new(plan);
         samples.into_iter().for_each(|sample| digest.add(sample));
-        digest
-    }
-
-    /// The digest of the samples at `positions`: for an epoch without its tail, or one that began
-    /// at a resume. Takes some 30 ns a position.
-    ///
-    /// # Panics
-    /// If `positions` runs past [`Order::len`].
-    pub fn of_positions(order: &Order, positions: Range<u64>) -> Self {
-        const PIECE: u64 = 4096;
-        let mut digest = Self::new(order.plan());
-        let mut samples = Vec::new();
-        let mut next = positions.start;
-        while next < positions.end {
-            let end = next.saturating_add(PIECE).min(positions.end);
-            samples.clear();
-            order.fill(next..end, &mut samples);
-            samples.iter().for_each(|&sample| digest.add(sample));
-            next = end;
-        }
         digest
     }
 
@@ -138,13 +109,17 @@ impl FromStr for EpochDigest {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DatasetShape, Shuffle, View};
+    use super::super::{DatasetShape, Order, Shuffle, View};
     use super::*;
 
     fn order(samples: u32, epoch: u64) -> Order {
         let shape = DatasetShape::from_rows([samples / 2, samples - samples / 2]).unwrap();
         let view = View::all([3; 32], shape);
         Order::new(PlanId::new(&view, 5, epoch, Shuffle::Global), &view).unwrap()
+    }
+
+    fn expected(order: &Order) -> EpochDigest {
+        EpochDigest::of_samples(order.plan(), order.view().samples())
     }
 
     fn digest(order: &Order, samples: impl IntoIterator<Item = u64>) -> EpochDigest {
@@ -156,11 +131,11 @@ mod tests {
     #[test]
     fn digest_of_an_epoch_is_equal_for_any_order_and_parts() {
         let order = order(1000, 0);
-        let expected = EpochDigest::expected(&order);
+        let expected = expected(&order);
         assert_eq!(expected.count(), 1000);
         assert_eq!(digest(&order, (0..1000).rev()), expected);
-        assert_eq!(EpochDigest::of_positions(&order, 0..1000), expected);
-        let mut merged = EpochDigest::of_positions(&order, 600..1000);
+        assert_eq!(digest(&order, (0..1000).map(|position| order.sample_at(position))), expected);
+        let mut merged = digest(&order, (600..1000).map(|position| order.sample_at(position)));
         for rank in 0..3 {
             let share = (rank..600).step_by(3).map(|position| order.sample_at(position));
             merged.merge(&digest(&order, share)).unwrap();
@@ -171,7 +146,7 @@ mod tests {
     #[test]
     fn a_lost_a_repeated_and_a_swapped_sample_change_the_digest() {
         let order = order(300, 0);
-        let expected = EpochDigest::expected(&order);
+        let expected = expected(&order);
         for victim in 0..300 {
             let others = (0..300).filter(|&sample| sample != victim);
             assert_ne!(digest(&order, others.clone()), expected);
@@ -188,8 +163,8 @@ mod tests {
 
     #[test]
     fn digests_of_different_epochs_differ_and_do_not_merge() {
-        let mut first = EpochDigest::expected(&order(10, 0));
-        let second = EpochDigest::expected(&order(10, 1));
+        let mut first = expected(&order(10, 0));
+        let second = expected(&order(10, 1));
         assert_ne!(first.sum(), second.sum());
         let before = first;
         assert!(matches!(first.merge(&second), Err(Error::Plan { .. })));
@@ -199,10 +174,10 @@ mod tests {
     #[test]
     fn digest_parsed_from_its_text_can_be_continued() {
         let order = order(50, 2);
-        let saved = EpochDigest::of_positions(&order, 0..20).to_string();
+        let saved = digest(&order, (0..20).map(|position| order.sample_at(position))).to_string();
         let mut resumed: EpochDigest = saved.parse().unwrap();
         (20..50).for_each(|position| resumed.add(order.sample_at(position)));
-        assert_eq!(resumed, EpochDigest::expected(&order));
+        assert_eq!(resumed, expected(&order));
         assert!(format!("{saved}0").parse::<EpochDigest>().is_err());
         assert!(saved[1..].parse::<EpochDigest>().is_err());
     }

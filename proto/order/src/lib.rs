@@ -3,37 +3,36 @@
 //!
 //! A [`View`] says which samples of a snapshot are declared (all, a range, some, a random part, and
 //! any of these of another view), a [`PlanId`] names one seeded pass over a view, and an [`Order`]
-//! turns a *position* of that pass (0, 1, 2, ...) into a sample and back. An order is a pure
-//! function of its plan: rank, world size, workers and ring take no part in it, so any process can
-//! compute any part of it, ahead of time and without asking. A [`BatchPlan`] cuts positions into
-//! global batches and those into shares for ranks; a [`LoaderState`] resumes at a position, also at
-//! another world size or batch size; an [`EpochDigest`] proves that every declared sample came
-//! exactly once. A [`Mixture`] of views has plans, positions, states and digests like a view; its
-//! order is a [`JobOrder`]. [`RankHosts`] divides the rows of a global batch by where they are
-//! held instead.
+//! turns a *position* of that pass (0, 1, 2, ...) into a sample and back. A [`Mixture`] has one
+//! view or more, and a [`JobOrder`] turns a position of its epoch into a source and a sample. It
+//! has plans, states and digests as a view has. An order is a pure function of its plan: rank,
+//! world size, workers and ring take no part in it, so any process can compute any part of it,
+//! ahead of time and without asking. A [`BatchPlan`] cuts positions into global batches and those
+//! into shares for ranks; a [`LoaderState`] resumes at a position, also at another world size or
+//! batch size; an [`EpochDigest`] proves that every declared sample came exactly once.
+//! [`RankHosts`] divides the rows of a global batch by where they are held instead.
 //!
 //! ```
 //! use std::num::NonZeroU32;
 //! use larder_order::{
-//!     BatchPlan, DatasetShape, EpochDigest, Last, LoaderState, Order, PlanId, Shuffle, View,
+//!     BatchPlan, DatasetShape, Draws, EpochDigest, JobOrder, Last, LoaderState, Mixture, Shuffle,
+//!     View,
 //! };
 //!
 //! let shape = DatasetShape::from_rows([1000, 1000, 500])?;
-//! let view = View::all([7; 32], shape);
-//! let plan = PlanId::new(&view, 42, 0, Shuffle::Global);
-//! let order = Order::new(plan, &view)?;
+//! let job = Mixture::single(View::all([7; 32], shape));
+//! let plan = job.plan(42, 0, Shuffle::Global);
+//! let order = JobOrder::new(plan, &job)?;
 //!
 //! // Rank 1 of 4, 64 samples a rank, from the start of the epoch.
 //! let (batch_size, world) = (NonZeroU32::new(64).unwrap(), NonZeroU32::new(4).unwrap());
 //! let batches = BatchPlan::new(order.len(), 0, batch_size, world, Last::Pad)?;
-//! let mut digest = EpochDigest::new(plan);
-//! let (mut samples, mut state) = (Vec::new(), LoaderState::new(plan, 0));
+//! let (mut digest, mut state) = (EpochDigest::new(plan), LoaderState::new(plan, 0));
 //! for batch in 0..batches.batches_in_epoch() {
 //!     let share = batches.share(batch, 1).expect("a batch and a rank of this plan");
-//!     samples.clear();
-//!     share.fill(&order, &mut samples); // rows of the batch, padding last
-//!     let rows = share.slots().zip(&samples);
-//!     rows.filter(|(slot, _)| !slot.padding).for_each(|(_, &sample)| digest.add(sample));
+//!     let mut draws = Draws::new(plan);
+//!     order.fill(share.positions(), &mut draws); // without padding
+//!     draws.add_to(&mut digest, draws.len());
 //!     state = LoaderState::new(plan, batches.position_after(batch).expect("as above"));
 //! }
 //! assert_eq!((digest.count(), state.next_position()), (625, 2500));
@@ -63,7 +62,7 @@ pub use digest::EpochDigest;
 pub use error::Error;
 pub use ids::{LocalityId, ORDER_VERSION, PLAN_ID_BYTES, PlanId};
 pub use locality::{Division, RankHosts};
-pub use mixture::{Draws, JobOrder, Mixture, Stop};
+pub use mixture::{Draws, JobOrder, Mixture, SourcePlace, Stop};
 pub use order::{DeclaredShards, Order, ShardKeys, ShardOrder};
 pub use permutation::Permutation;
 pub use plan::PassName;

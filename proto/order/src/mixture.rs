@@ -1,4 +1,4 @@
-//! Several views mixed in fixed proportions.
+//! One view, or several mixed in fixed proportions.
 //!
 //! An epoch of a mixture draws a fixed number of samples from each source, interleaved so that
 //! every stretch of it, and so every batch, has the proportions of the whole. A source is drawn
@@ -7,8 +7,8 @@
 //! next. So at any time all samples of a source have come equally often to within one, whether an
 //! epoch uses a hundredth of it or repeats it a hundred times.
 //!
-//! All of it is computed from the plan and the position, so a mixture is resumed, shared among
-//! ranks and proved complete as a single view is.
+//! A single view is a mixture of one, but for its name: a plan of it is that of the view alone, so
+//! that its order, states and digests are too.
 
 mod interleave;
 mod job;
@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Error, PlanId, Shuffle, View};
 
-pub use job::{Draws, JobOrder};
+pub use job::{Draws, JobOrder, SourcePlace};
 
 /// How long an epoch of a mixture is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -37,12 +37,13 @@ pub enum Stop {
     Samples(NonZeroU64),
 }
 
-/// Views that are mixed: how often an epoch draws from each. Cheap to clone.
+/// The views of a job, and how often an epoch draws from each. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Mixture {
     sources: Arc<[Source]>,
     samples: u64,
     digest: [u8; 16],
+    is_single: bool,
 }
 
 #[derive(Debug)]
@@ -70,7 +71,21 @@ impl Mixture {
         let source = |(view, &draws)| Source { view, draws };
         let sources: Arc<[Source]> = views.into_iter().zip(&draws).map(source).collect();
         let digest = digest(&sources, seed);
-        Ok(Self { sources, samples: draws.iter().sum(), digest })
+        Ok(Self { sources, samples: draws.iter().sum(), digest, is_single: false })
+    }
+
+    /// One view that is not mixed. Its epochs are those of the view: each sample comes once, in the
+    /// [`Order`](super::Order) of the plan. ([`new`](Self::new) of one view has another name, and
+    /// so another order.)
+    pub fn single(view: View) -> Self {
+        let (samples, digest) = (view.len(), view.digest());
+        let sources = Arc::new([Source { view, draws: samples }]);
+        Self { sources, samples, digest, is_single: true }
+    }
+
+    /// The view, if it is a [`single`](Self::single) one.
+    pub fn single_view(&self) -> Option<&View> {
+        self.is_single.then(|| &self.sources[0].view)
     }
 
     /// Number of samples of an epoch: its positions.
@@ -78,12 +93,12 @@ impl Mixture {
         self.samples
     }
 
-    /// Always `false`: there is no mixture without samples.
+    /// Whether there is no sample, which only a single view can have.
     pub fn is_empty(&self) -> bool {
         self.samples == 0
     }
 
-    /// The views that are mixed.
+    /// The views.
     pub fn views(&self) -> impl ExactSizeIterator<Item = &View> {
         self.sources.iter().map(|source| &source.view)
     }
@@ -93,7 +108,8 @@ impl Mixture {
         self.sources.iter().map(|source| source.draws)
     }
 
-    /// The name of an epoch's declared samples: a 128-bit hash of these bytes, little-endian.
+    /// The name of an epoch's declared samples: of a single view its digest, otherwise a 128-bit
+    /// hash of these bytes, little-endian.
     ///
     /// ```text
     /// offset  bytes  field

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::plan::Fields;
-use super::{Error, Order, PlanId};
+use super::{Error, PlanId};
 
 /// The progress of a job in its epoch: the plan, and the first position not yet delivered.
 ///
@@ -36,19 +36,12 @@ impl LoaderState {
         self.next_position
     }
 
-    /// The position at which `order` goes on, which must be the order of this state's plan.
-    ///
-    /// # Errors
-    /// [`Error::Plan`] if it is another plan's, [`Error::Position`] past the end of the epoch.
-    pub fn resume(&self, order: &Order) -> Result<u64, Error> {
-        self.resume_within(order.plan(), order.len())
-    }
-
     /// The position at which the pass `plan` of `positions` positions goes on.
     ///
     /// # Errors
-    /// As [`resume`](Self::resume).
-    pub fn resume_within(&self, plan: PlanId, positions: u64) -> Result<u64, Error> {
+    /// [`Error::Plan`] if this state is of another plan, [`Error::Position`] past the end of the
+    /// epoch.
+    pub fn resume(&self, plan: PlanId, positions: u64) -> Result<u64, Error> {
         if plan != self.plan {
             let (wanted, found) = (Box::new(plan), Box::new(self.plan));
             return Err(Error::Plan { wanted, found });

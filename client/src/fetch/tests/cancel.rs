@@ -4,7 +4,11 @@ use std::{fs, sync::Arc};
 
 use super::*;
 use crate::{
-    LoaderBuilder, dataset::all_samples, deadline::CancelToken, loader::Source, sampler::Shuffle,
+    LoaderBuilder,
+    dataset::all_samples,
+    deadline::CancelToken,
+    loader::Source,
+    sampler::{Mixture, Shuffle},
 };
 
 /// Passes only if something hangs.
@@ -37,14 +41,14 @@ fn dropped_epoch_ends_its_threads_despite_silent_nodes() {
         // With the origin gone, no gather ends by itself.
         let origin = fixture.folder.path().join("data.bin");
         fs::remove_file(origin).unwrap();
-        let view = all_samples(&fixture.manifest).unwrap();
-        let builder = LoaderBuilder::new(Source {
+        let source = Source {
             leaves: Arc::clone(fetcher.leaves()),
-            view,
             columns: None,
             rows: Arc::<Fetcher>::clone(&fetcher),
             cluster: None,
-        });
+        };
+        let mixture = Mixture::single(all_samples(&fixture.manifest).unwrap());
+        let builder = LoaderBuilder::new(vec![source], mixture);
         // More batches ahead than connections, so some wait for a connection.
         let builder = builder.batch_size(12).shuffle(Shuffle::Global).prefetch(4);
         let mut loader = builder.build().unwrap();

@@ -25,14 +25,11 @@ use tokio::time;
 
 use crate::{
     Cluster,
-    loader::{
-        content::{Sequence, SourcePlace},
-        pass::Pass,
-    },
+    loader::pass::Pass,
     process,
     process::PerProcess,
     runtime,
-    sampler::{Order, PlanId, ShardKeys, Shuffle},
+    sampler::{JobOrder, Order, PlanId, ShardKeys, Shuffle, SourcePlace},
 };
 
 /// How often the task looks for another window.
@@ -89,7 +86,7 @@ impl Reading {
 
     /// Notes that the pass is over.
     pub(in crate::loader) fn ended(&self) {
-        self.oldest.fetch_max(self.pass.sequence().len(), Release);
+        self.oldest.fetch_max(self.pass.order().len(), Release);
     }
 
     fn place(&self) -> (u64, u64) {
@@ -169,7 +166,7 @@ impl Teller {
     /// Tells the nodes where the loader is, if that is due.
     async fn look(&mut self, announced: &Announced) {
         let (now, reading) = (process::now(), announced.reading.load_full());
-        if reading.pass.sequence().plan().shuffle() == Shuffle::Global {
+        if reading.pass.plan().shuffle() == Shuffle::Global {
             // All shards are used at all times: there is nothing to plan.
             return;
         }
@@ -194,29 +191,29 @@ impl Teller {
 
     /// The places in these sources.
     fn places(&mut self, reading: &Reading, sources: impl Iterator<Item = usize>) -> Vec<Place> {
-        let (sequence, (oldest, newest)) = (reading.pass.sequence(), reading.place());
-        let (oldest, newest) = (sequence.places(oldest), sequence.places(newest));
-        sources.map(|source| self.place(sequence, source, oldest[source], newest[source])).collect()
+        let (job, (oldest, newest)) = (reading.pass.order(), reading.place());
+        let (oldest, newest) = (job.places(oldest), job.places(newest));
+        sources.map(|source| self.place(job, source, oldest[source], newest[source])).collect()
     }
 
     /// The place of batches in use from one place of a source to another.
     fn place(
         &mut self,
-        sequence: &Sequence,
+        job: &JobOrder,
         source: usize,
         from: SourcePlace,
         to: SourcePlace,
     ) -> Place {
-        let order = sequence.order(source, from.pass);
+        let order = job.pass(source, from.pass);
         let keys = self.keys(&order);
         let first_window = order.window_at(from.position, &keys);
-        let last = to.before();
+        let last = to.position.saturating_sub(1);
         let last_window = if to.pass == from.pass {
-            order.window_at(last.position, &keys)
+            order.window_at(last, &keys)
         } else {
             // A batch that runs into the next pass is in its first windows.
-            let ahead = sequence.order(source, to.pass);
-            let within = ahead.window_at(last.position, &self.keys(&ahead));
+            let ahead = job.pass(source, to.pass);
+            let within = ahead.window_at(last, &self.keys(&ahead));
             keys.windows().saturating_add(within)
         };
         let last_window = last_window.clamp(first_window, keys.windows().saturating_mul(2));
@@ -318,11 +315,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        loader::{
-            content::Content,
-            pass::{Job, Lane},
-        },
-        sampler::{DatasetShape, Last, LoaderState, View},
+        loader::pass::{Job, Lane},
+        sampler::{DatasetShape, Last, LoaderState, Mixture, View},
     };
 
     /// Thirty samples in ten shards, in windows of two, read by two at a time.
@@ -330,7 +324,7 @@ mod tests {
         let shape = DatasetShape::from_rows([3; 10]).unwrap();
         let two = NonZeroU32::new(2).unwrap();
         Job {
-            content: Content::One(View::all([7; 32], shape)),
+            mixture: Mixture::single(View::all([7; 32], shape)),
             seed,
             shuffle: Shuffle::Window { shards: two },
             batch_size: two,

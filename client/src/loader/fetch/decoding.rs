@@ -27,10 +27,8 @@ use larder_decode::{DecodeError, Draw, Scratch};
 
 use super::BatchFetcher;
 use crate::{
-    Error, ErrorKind,
-    deadline::CancelToken,
-    fetch::Gathered,
-    loader::{content::Samples, layout::Decode},
+    Error, ErrorKind, deadline::CancelToken, fetch::Gathered, loader::layout::Decode,
+    sampler::Draws,
 };
 
 thread_local! {
@@ -69,25 +67,25 @@ impl Decoding {
     /// Fills the parts of decoded columns. `parts` are those of the wanted columns.
     pub(super) fn fill(
         &self,
-        samples: &Samples,
+        draws: &Draws,
         columns: &[usize],
         parts: &mut [&mut [u8]],
         cancel: &CancelToken,
     ) -> Result<Gathered, Error> {
-        let (buffer, ragged, mut gathered) = self.encoded.read(samples, None, cancel)?;
+        let (buffer, ragged, mut gathered) = self.encoded.read(draws, None, cancel)?;
         for (&column, part) in columns.iter().zip(parts) {
             let Some(decode) = self.columns[column] else { continue };
             let of = ragged.of(self.encoded_column(column)).expect("encoded rows are ragged");
-            let row_bytes = part.len() / samples.len().max(1);
+            let row_bytes = part.len() / draws.len().max(1);
             for (row, out) in part.chunks_exact_mut(row_bytes.max(1)).enumerate() {
                 cancel.check()?;
                 let range = of.at + of.begins[row]..of.at + of.begins[row + 1];
-                let decoded = decode_row(&decode, &buffer[range], samples.draw(row), out);
+                let decoded = decode_row(&decode, &buffer[range], random(draws, row), out);
                 match decoded {
                     Ok(false) => {}
-                    Ok(true) => self.tell(samples, row, column),
+                    Ok(true) => self.tell(draws, row, column),
                     Err(_) if self.skips => gathered.bad.push(row),
-                    Err(error) => return Err(self.refuse(samples, row, column, &error)),
+                    Err(error) => return Err(self.refuse(draws, row, column, &error)),
                 }
             }
         }
@@ -100,12 +98,12 @@ impl Decoding {
     }
 
     /// Says once that an orientation has no effect.
-    fn tell(&self, samples: &Samples, row: usize, column: usize) {
+    fn tell(&self, draws: &Draws, row: usize, column: usize) {
         if self.told.swap(true, Ordering::Relaxed) {
             return;
         }
-        let sample = samples.samples[row];
-        let uri = self.encoded.snapshot_of(samples, row).leaves.manifest().uri();
+        let (_, sample) = draws.at(row);
+        let uri = self.encoded.snapshot_of(draws, row).leaves.manifest().uri();
         let name = &self.encoded.layout.columns()[self.encoded_column(column)].name;
         tracing::warn!(
             "sample {sample} of {uri} has an EXIF orientation in '{name}', and is shown as it is \
@@ -113,9 +111,9 @@ impl Decoding {
         );
     }
 
-    fn refuse(&self, samples: &Samples, row: usize, column: usize, error: &DecodeError) -> Error {
-        let sample = samples.samples[row];
-        let uri = self.encoded.snapshot_of(samples, row).leaves.manifest().uri();
+    fn refuse(&self, draws: &Draws, row: usize, column: usize, error: &DecodeError) -> Error {
+        let (_, sample) = draws.at(row);
+        let uri = self.encoded.snapshot_of(draws, row).leaves.manifest().uri();
         let name = &self.encoded.layout.columns()[self.encoded_column(column)].name;
         Error::new(ErrorKind::DataLoss, format!("sample {sample} of {uri} can't be decoded"))
             .because(format!("'{name}': {error}"))
@@ -123,22 +121,21 @@ impl Decoding {
     }
 
     /// Notes rows that can't be decoded.
-    pub(super) fn note(&self, samples: &Samples, rows: &[usize]) {
+    pub(super) fn note(&self, draws: &Draws, rows: &[usize]) {
         let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
-        bad.extend(rows.iter().map(|&row| samples.name(row)));
+        bad.extend(rows.iter().map(|&row| draws.at(row)));
     }
 
     /// Replaces the samples that are known to be bad, each by the next good one. Returns how many.
     ///
     /// # Errors
     /// All samples are bad.
-    pub(super) fn replace_bad(&self, samples: &mut Samples) -> Result<u64, Error> {
+    pub(super) fn replace_bad(&self, draws: &mut Draws) -> Result<u64, Error> {
         let bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
         if bad.is_empty() {
             return Ok(0);
         }
-        let is_bad: Vec<bool> =
-            (0..samples.len()).map(|row| bad.contains(&samples.name(row))).collect();
+        let is_bad: Vec<bool> = (0..draws.len()).map(|row| bad.contains(&draws.at(row))).collect();
         drop(bad);
         let count = is_bad.iter().filter(|&&bad| bad).count() as u64;
         if count == 0 {
@@ -157,9 +154,15 @@ impl Decoding {
                 Error::new(ErrorKind::DataLoss, why).hint("leave bad='skip' out to be told why")
             );
         };
-        *samples = samples.pick(&places);
+        *draws = draws.pick(&places);
         Ok(count)
     }
+}
+
+/// Names the random numbers of a row.
+fn random(draws: &Draws, row: usize) -> Draw {
+    let (source, sample) = draws.at(row);
+    Draw { seed: draws.plan().seed(), source: source.into(), pass: draws.pass(row), sample }
 }
 
 /// Decodes one row. Returns whether an orientation had no effect, although no option says so.

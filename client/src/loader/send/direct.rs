@@ -17,10 +17,8 @@ use crate::{
     deadline::CancelToken,
     device::CopySource,
     fetch::Gathered,
-    loader::{
-        content::Samples,
-        fetch::{BatchFetcher, SnapshotRows},
-    },
+    loader::fetch::{BatchFetcher, SnapshotRows},
+    sampler::Draws,
 };
 
 /// A run of this length copies as fast as a large one.
@@ -54,17 +52,10 @@ struct Extents<'a> {
 /// The rows of a batch.
 #[derive(Clone, Copy)]
 struct Rows<'a> {
-    samples: &'a Samples,
+    draws: &'a Draws,
     rows: &'a [RowRef],
     /// Of each snapshot.
     places: &'a [RowPlaces],
-}
-
-impl Rows<'_> {
-    /// The snapshot of the row at a place of the batch.
-    fn dataset(self, place: usize) -> u32 {
-        self.samples.datasets.get(place).copied().unwrap_or(0)
-    }
 }
 
 impl BatchFetcher {
@@ -74,7 +65,7 @@ impl BatchFetcher {
     /// The caller requires direct copies, and the driver refuses.
     pub(super) fn direct(
         &self,
-        samples: &Samples,
+        draws: &Draws,
         rows: &[RowRef],
         pump: &Pump,
         cancel: &CancelToken,
@@ -82,8 +73,8 @@ impl BatchFetcher {
         if pump.way() == DeviceWay::Staged {
             return Ok(Direct::default());
         }
-        let places = &self.places(samples, rows)?;
-        let rows = Rows { samples, rows, places };
+        let places = &self.places(draws, rows)?;
+        let rows = Rows { draws, rows, places };
         let (known, sources) = (BTreeMap::new(), Vec::new());
         let (mut extents, mut columns) =
             (Extents { pump, cancel, known, sources }, BTreeMap::new());
@@ -102,13 +93,13 @@ impl BatchFetcher {
 
     /// Whether the rows of a column could form long runs, by the manifest alone.
     fn may_pay(&self, column: usize, of_batch: Rows<'_>) -> bool {
-        let Rows { samples, rows, .. } = of_batch;
-        let side_by_side = || samples.samples.is_sorted_by(|before, after| before + 1 == *after);
+        let Rows { draws, rows, .. } = of_batch;
+        let side_by_side = || draws.samples().is_sorted_by(|before, after| before + 1 == *after);
         let long = || {
             let bytes = self.row_bytes(column, of_batch);
             bytes >= RUN_BYTES_MIN * rows.len() as u64
         };
-        !rows.is_empty() && (long() || (samples.datasets.is_empty() && side_by_side()))
+        !rows.is_empty() && (long() || (self.snapshots.len() == 1 && side_by_side()))
     }
 
     fn row_bytes(&self, column: usize, of_batch: Rows<'_>) -> u64 {
@@ -122,7 +113,7 @@ impl BatchFetcher {
     /// The offset of a row in the region of a column, and its bytes.
     fn place(&self, column: usize, of_batch: Rows<'_>, place: usize) -> (u64, u64) {
         let RowRef { shard, row } = of_batch.rows[place];
-        let dataset = of_batch.dataset(place) as usize;
+        let dataset = of_batch.draws.source(place) as usize;
         of_batch.places[dataset].row(shard, row, self.snapshots[dataset].tensor(column))
     }
 
@@ -135,8 +126,8 @@ impl BatchFetcher {
     ) -> Result<Option<Vec<DirectRun>>, Error> {
         let (mut runs, mut to) = (Vec::<DirectRun>::new(), 0);
         for (place, &row) in of_batch.rows.iter().enumerate() {
-            let snapshot = self.snapshot_of(of_batch.samples, place);
-            let dataset = of_batch.dataset(place);
+            let snapshot = self.snapshot_of(of_batch.draws, place);
+            let dataset = of_batch.draws.source(place);
             let Some((source, extent)) = extents.find(dataset, snapshot, row.shard)? else {
                 return Ok(None);
             };

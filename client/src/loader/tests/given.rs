@@ -183,7 +183,7 @@ fn resumed_epochs_and_mixtures_use_given_memory() {
 #[test]
 fn mappable_rows_are_gathered_into_given_memory() {
     let rows = FakeRows { manifest: manifest(), after: None, refuses_look: true };
-    let builder = LoaderBuilder::new(source_of(rows)).batch_size(5).shuffle(Shuffle::None);
+    let builder = alone(source_of(rows)).batch_size(5).shuffle(Shuffle::None);
     let mut loader = builder.build().unwrap();
     let mut giver = Giver::default();
     let mut epoch = giver.begin(&mut loader, 0);

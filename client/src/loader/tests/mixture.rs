@@ -1,7 +1,7 @@
 //! Loaders of several datasets.
 
 use super::*;
-use crate::sampler::{Mixture, Stop, View};
+use crate::sampler::{Stop, View};
 
 /// As [`manifest`], but with `samples` samples, reversed tensors and other shards.
 fn other(samples: u64, image: &[u64], object: &str) -> Manifest {
@@ -16,9 +16,18 @@ pub(super) fn sources() -> Vec<Source> {
 }
 
 fn mixed(sources: Vec<Source>, weights: &[f64], stop: Stop) -> LoaderBuilder {
-    let views: Vec<View> = sources.iter().map(|source| source.view.clone()).collect();
+    let views = sources.iter().map(|source| all_samples(source.manifest()).unwrap()).collect();
+    mixed_views(sources, views, weights, stop)
+}
+
+fn mixed_views(
+    sources: Vec<Source>,
+    views: Vec<View>,
+    weights: &[f64],
+    stop: Stop,
+) -> LoaderBuilder {
     let mixture = Mixture::new(views.into_iter().zip(weights.iter().copied()), 4, stop).unwrap();
-    LoaderBuilder::mixed(sources, mixture)
+    LoaderBuilder::new(sources, mixture)
 }
 
 pub(super) fn builder() -> LoaderBuilder {
@@ -106,10 +115,13 @@ fn mixture_resumes_at_another_world_size() {
 
 #[test]
 fn mixes_a_split_and_schedules_by_indices_of_the_split() {
-    let mut sources = sources();
-    let parts = sources[0].view.split(&[0.5, 0.5], 1).unwrap();
-    sources[0].view = parts[1].clone();
-    let loader = mixed(sources, &[1.0, 1.0, 1.0], Stop::First).batch_size(31).build().unwrap();
+    let sources = sources();
+    let mut views: Vec<View> =
+        sources.iter().map(|source| all_samples(source.manifest()).unwrap()).collect();
+    let parts = views[0].split(&[0.5, 0.5], 1).unwrap();
+    views[0] = parts[1].clone();
+    let builder = mixed_views(sources, views, &[1.0, 1.0, 1.0], Stop::First);
+    let loader = builder.batch_size(31).build().unwrap();
     let (mut loader, mut of_part) = (loader, 0);
     let schedule = loader.schedule(loader.state()).unwrap();
     for (number, batch) in (0..).zip(loader.epoch(0).unwrap()) {

@@ -1,4 +1,8 @@
-//! The order of one epoch of a mixture: position to source, pass and sample.
+//! The order of one epoch of a job: position to source, pass and sample.
+//!
+//! A job reads one view or a mixture of several. All of its order is computed from the plan and the
+//! position, so a mixture is resumed, shared among ranks and proved complete as one view is. A
+//! single view takes the short way: its positions are those of its own order.
 //!
 //! ```text
 //! epoch e, position p ─interleaving─▶ source s, draw d of the epoch
@@ -19,19 +23,105 @@ use super::{Mixture, Source};
 use crate::plan::KeyUse;
 use crate::{EpochDigest, Error, Order, PlanId};
 
-/// The samples at positions of a mixture, in their order: columns of one length.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Some samples of an epoch, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draws {
-    /// The number of the source.
-    pub sources: Vec<u32>,
-    /// Which pass over its source it belongs to, counted from 0 through all epochs. Source, pass
-    /// and sample together come once in the life of a job.
-    pub passes: Vec<u64>,
-    /// The sample, as the source's snapshot counts it.
-    pub samples: Vec<u64>,
+    plan: PlanId,
+    samples: Vec<u64>,
+    /// The source and the pass of each sample. Empty for a single view.
+    sources: Vec<u32>,
+    passes: Vec<u64>,
 }
 
-/// The order of one epoch of a mixture: which sample of which source each position brings.
+impl Draws {
+    /// No samples yet, of this plan.
+    pub fn new(plan: PlanId) -> Self {
+        Self { plan, samples: Vec::new(), sources: Vec::new(), passes: Vec::new() }
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.samples.is_empty()
+    }
+
+    /// The plan of the epoch.
+    pub fn plan(&self) -> PlanId {
+        self.plan
+    }
+
+    /// The samples, each as its source's snapshot counts it.
+    pub fn samples(&self) -> &[u64] {
+        &self.samples
+    }
+
+    /// The number of each sample's source. `None` for a single view.
+    pub fn sources(&self) -> Option<&[u32]> {
+        (!self.sources.is_empty()).then_some(&self.sources)
+    }
+
+    /// The pass over its source that each sample belongs to, counted from 0 through all epochs.
+    /// Source, pass and sample together come once in the life of a job. `None` for a single view,
+    /// where the epoch is the pass.
+    pub fn passes(&self) -> Option<&[u64]> {
+        (!self.passes.is_empty()).then_some(&self.passes)
+    }
+
+    /// The source of a sample. 0 for a single view.
+    pub fn source(&self, place: usize) -> u32 {
+        self.sources.get(place).copied().unwrap_or(0)
+    }
+
+    /// The source of a sample, and the sample.
+    pub fn at(&self, place: usize) -> (u32, u64) {
+        (self.source(place), self.samples[place])
+    }
+
+    /// The pass of a sample.
+    pub fn pass(&self, place: usize) -> u64 {
+        self.passes.get(place).copied().unwrap_or(self.plan.epoch())
+    }
+
+    /// Counts the first `count` samples in a digest of the same plan.
+    pub fn add_to(&self, digest: &mut EpochDigest, count: usize) {
+        let samples = &self.samples[..count];
+        let Some(sources) = self.sources() else {
+            return samples.iter().for_each(|&sample| digest.add(sample));
+        };
+        let pairs = sources.iter().zip(samples);
+        pairs.for_each(|(&source, &sample)| digest.add_mixed(source, sample));
+    }
+
+    /// The samples at some places, in that order.
+    #[must_use]
+    pub fn pick(&self, places: &[u32]) -> Self {
+        fn pick<T: Copy>(of: &[T], places: &[u32]) -> Vec<T> {
+            let some = places.iter().filter(|_| !of.is_empty());
+            some.map(|&place| of[place as usize]).collect()
+        }
+        Self {
+            plan: self.plan,
+            samples: pick(&self.samples, places),
+            sources: pick(&self.sources, places),
+            passes: pick(&self.passes, places),
+        }
+    }
+}
+
+/// A place in the passes over one source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourcePlace {
+    /// The number of the pass.
+    pub pass: u64,
+    /// The position in the [order](JobOrder::pass) of that pass.
+    pub position: u64,
+}
+
+/// The order of one epoch of a job: which sample of which source each position brings.
 ///
 /// Memory as an [`Order`] for each source. Share it by reference.
 #[derive(Debug)]
@@ -71,18 +161,21 @@ impl JobOrder {
         self.mixture.len()
     }
 
-    /// Always `false`, as [`Mixture::is_empty`].
+    /// Whether the epoch has no position, as [`Mixture::is_empty`].
     pub fn is_empty(&self) -> bool {
         self.mixture.is_empty()
     }
 
-    /// Appends the draws of `positions`, in order. Takes some 30 ns a position more than the
-    /// sources' own orders.
+    /// Appends the samples of `positions`, in order. Takes as long as [`Order::fill`], and in a
+    /// mixture some 30 ns a position more.
     ///
     /// # Panics
     /// If `positions` runs past [`len`](Self::len).
     pub fn fill(&self, positions: Range<u64>, draws: &mut Draws) {
         assert!(positions.end <= self.len(), "positions {positions:?} of {}", self.len());
+        if self.mixture.single_view().is_some() {
+            return self.pass(0, self.plan.epoch()).fill(positions, &mut draws.samples);
+        }
         // The draws of consecutive positions from a source are consecutive: one part of its order.
         let before = self.interleaving.counts_before(positions.start);
         let after = self.interleaving.counts_before(positions.end.max(positions.start));
@@ -123,18 +216,21 @@ impl JobOrder {
         })
     }
 
-    /// The next draw of each source at a position: the pass that it belongs to, and its position in
-    /// the [order](Self::pass) of that pass.
+    /// The place of the next draw of each source at a position. Of a single view it stays in the
+    /// pass of this epoch, also at the end.
     ///
     /// # Panics
     /// If `position` is past [`len`](Self::len).
-    pub fn places(&self, position: u64) -> Vec<(u64, u64)> {
+    pub fn places(&self, position: u64) -> Vec<SourcePlace> {
         assert!(position <= self.len(), "position {position} of {}", self.len());
+        if self.mixture.single_view().is_some() {
+            return vec![SourcePlace { pass: self.plan.epoch(), position }];
+        }
         let drawn = self.interleaving.counts_before(position);
         let place = |(source, &drawn): (usize, &u64)| {
             let mut next = self.passes(source, drawn..drawn + 1);
             let (pass, positions) = next.next().expect("one draw");
-            (pass, positions.start)
+            SourcePlace { pass, position: positions.start }
         };
         drawn.iter().enumerate().map(place).collect()
     }
@@ -146,16 +242,43 @@ impl JobOrder {
             return order;
         }
         let view = &self.mixture.sources[source].view;
-        let seed = self.plan.at_epoch(0).number(KeyUse::Source(source));
+        let seed = match self.mixture.single_view() {
+            Some(_) => self.plan.seed(),
+            None => self.plan.at_epoch(0).number(KeyUse::Source(source)),
+        };
         let plan = PlanId::new(view, seed, pass, self.plan.shuffle());
         let order = Arc::new(Order::new(plan, view).expect("a plan of this view and this build"));
         recent.store(Some(Arc::clone(&order)));
         order
     }
 
+    /// The digest of the samples at `positions`. Takes 2 ns a sample for a whole epoch, and some
+    /// 30 ns for a part of one.
+    ///
+    /// # Panics
+    /// If `positions` runs past [`len`](Self::len).
+    pub fn digest(&self, positions: Range<u64>) -> EpochDigest {
+        const PIECE: u64 = 4096;
+        if positions == (0..self.len()) {
+            return self.whole_digest();
+        }
+        let (mut digest, mut next) = (EpochDigest::new(self.plan), positions.start);
+        while next < positions.end {
+            let end = next.saturating_add(PIECE).min(positions.end);
+            let mut draws = Draws::new(self.plan);
+            self.fill(next..end, &mut draws);
+            draws.add_to(&mut digest, draws.len());
+            next = end;
+        }
+        digest
+    }
+
     /// The digest of a whole epoch: of each source, all samples for each pass that lies in the
     /// epoch as a whole, and the samples of its order for a pass that lies in it in part.
-    pub fn expected_digest(&self) -> EpochDigest {
+    fn whole_digest(&self) -> EpochDigest {
+        if let Some(view) = self.mixture.single_view() {
+            return EpochDigest::of_samples(self.plan, view.samples());
+        }
         let mut digest = EpochDigest::new(self.plan);
         for (source, drawn) in self.mixture.draws().enumerate() {
             let number = u32::try_from(source).expect("a mixture has few sources");
@@ -171,25 +294,6 @@ impl JobOrder {
         }
         digest
     }
-
-    /// The digest of the samples at `positions`, as [`EpochDigest::of_positions`].
-    ///
-    /// # Panics
-    /// If `positions` runs past [`len`](Self::len).
-    pub fn digest_of(&self, positions: Range<u64>) -> EpochDigest {
-        const PIECE: u64 = 4096;
-        let mut digest = EpochDigest::new(self.plan);
-        let mut next = positions.start;
-        while next < positions.end {
-            let end = next.saturating_add(PIECE).min(positions.end);
-            let mut draws = Draws::default();
-            self.fill(next..end, &mut draws);
-            let drawn = draws.sources.iter().zip(&draws.samples);
-            drawn.for_each(|(&source, &sample)| digest.add_mixed(source, sample));
-            next = end;
-        }
-        digest
-    }
 }
 
 /// The low half: passes are counted round and round, as epochs are.
@@ -197,3 +301,6 @@ impl JobOrder {
 fn low(number: u128) -> u64 {
     number as u64
 }
+
+#[cfg(test)]
+mod tests;

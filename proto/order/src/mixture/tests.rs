@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::DatasetShape;
+use crate::{DatasetShape, EpochDigest};
 
 fn view(snapshot: u8, rows: &[u32]) -> View {
     View::all([snapshot; 32], DatasetShape::from_rows(rows.iter().copied()).unwrap())
@@ -19,10 +19,15 @@ fn order(mixture: &Mixture, epoch: u64, shuffle: &str) -> JobOrder {
     JobOrder::new(mixture.plan(3, epoch, shuffle.parse().unwrap()), mixture).unwrap()
 }
 
-fn filled(order: &JobOrder, positions: Range<u64>) -> Vec<(u32, u64)> {
-    let mut draws = Draws::default();
+fn draws(order: &JobOrder, positions: Range<u64>) -> Draws {
+    let mut draws = Draws::new(order.plan());
     order.fill(positions, &mut draws);
-    draws.sources.into_iter().zip(draws.samples).collect()
+    draws
+}
+
+fn filled(order: &JobOrder, positions: Range<u64>) -> Vec<(u32, u64)> {
+    let draws = draws(order, positions);
+    (0..draws.len()).map(|place| draws.at(place)).collect()
 }
 
 fn stop() -> impl Strategy<Value = Stop> {
@@ -59,10 +64,11 @@ proptest! {
         for epoch in first..first + 4 {
             let order = order(&mixture, epoch, shuffle);
             let drawn = filled(&order, 0..order.len());
-            prop_assert_eq!(order.expected_digest(), order.digest_of(0..order.len()));
-            let mut draws = Draws::default();
-            order.fill(0..order.len(), &mut draws);
-            for (draw, pass) in drawn.iter().zip(draws.passes) {
+            let draws = draws(&order, 0..order.len());
+            let mut digest = EpochDigest::new(order.plan());
+            draws.add_to(&mut digest, draws.len());
+            prop_assert_eq!(order.digest(0..order.len()), digest);
+            for (draw, &pass) in drawn.iter().zip(draws.passes().unwrap()) {
                 prop_assert!(once.insert((*draw, pass)), "{:?} twice in pass {}", draw, pass);
             }
             for (number, draws) in (0..).zip(mixture.draws()) {
@@ -256,14 +262,12 @@ fn places_tell_the_next_draw_of_each_source() {
     let mixture = Mixture::new(sources, 5, samples(40)).unwrap();
     for epoch in 0..3 {
         let order = order(&mixture, epoch, "window:2");
-        let mut draws = Draws::default();
-        order.fill(0..order.len(), &mut draws);
-        for position in 0..order.len() {
-            let at = usize::try_from(position).unwrap();
-            let source = draws.sources[at] as usize;
-            let (pass, within) = order.places(position)[source];
-            assert_eq!(pass, draws.passes[at]);
-            assert_eq!(order.pass(source, pass).sample_at(within), draws.samples[at]);
+        let draws = draws(&order, 0..order.len());
+        for place in 0..draws.len() {
+            let (source, sample) = draws.at(place);
+            let next = order.places(place as u64)[source as usize];
+            assert_eq!(next.pass, draws.pass(place));
+            assert_eq!(order.pass(source as usize, next.pass).sample_at(next.position), sample);
         }
         // At the end they are those of the next epoch's begin.
         let next = JobOrder::new(order.plan().next_epoch(), &mixture).unwrap();
