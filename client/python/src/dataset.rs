@@ -16,8 +16,6 @@ use crate::{
     array::{Array, GivenBytes, arrays},
     error::OrRaise,
     host::{StartedNode, started},
-    loader::{Loader, Settings},
-    locality::Locality,
     wait::{interruptible, reading},
 };
 
@@ -247,25 +245,6 @@ impl Dataset {
             }
         }
         arrays(py, tensors)
-    }
-
-    /// A loader of batches.
-    fn loader(&self, py: Python<'_>, settings: Settings) -> PyResult<Loader> {
-        let builder = settings.apply(py, self.inner.loader())?;
-        let loader = interruptible(py, move |_| builder.build())?;
-        Ok(Loader::new(loader))
-    }
-
-    /// The nodes of the cluster on this host, by name.
-    fn nodes_here(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let inner = self.inner.clone();
-        interruptible(py, move |_| Ok(inner.nodes_here()))
-    }
-
-    /// The locality by which ranks on these hosts can divide batches.
-    fn locality(&self, py: Python<'_>, ranks: Vec<Vec<String>>) -> PyResult<Locality> {
-        let inner = self.inner.clone();
-        interruptible(py, move |_| inner.locality(&ranks)).map(Locality::new)
     }
 }
 

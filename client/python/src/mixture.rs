@@ -1,4 +1,4 @@
-//! A mixture of datasets for Python.
+//! The data of loaders for Python: one dataset, or a mixture of several.
 
 use std::num::NonZeroU64;
 
@@ -13,7 +13,7 @@ use crate::{
     wait::interruptible,
 };
 
-/// Datasets in fixed proportions.
+/// Datasets in fixed proportions, or one dataset.
 #[pyclass(frozen, module = "larder._larder")]
 pub(crate) struct Mixture {
     inner: Inner,
@@ -60,6 +60,12 @@ impl Mixture {
         let datasets = datasets.iter().map(|(dataset, weight)| (dataset.get().inner(), *weight));
         let datasets = datasets.map(|(dataset, weight)| (dataset.clone(), weight));
         Ok(Self { inner: Inner::new(datasets, seed, stop).or_raise(py)? })
+    }
+
+    /// One dataset that is not mixed.
+    #[staticmethod]
+    fn alone(dataset: &Dataset) -> Self {
+        Self { inner: dataset.inner().clone().into() }
     }
 
     fn __len__(&self) -> usize {

@@ -197,6 +197,9 @@ class Dataset(Loads):
         columns = self._native.left_out
         return {name: in_words_of_python(why) for name, why in columns.items()}
 
+    def _data(self) -> _larder.Mixture:
+        return _larder.Mixture.alone(self._native)
+
     def _upright(self) -> Set[str]:
         """``datasets`` turns the pictures of its ``Image`` columns itself."""
         info = self.metadata.get("huggingface", {}).get("info", {})

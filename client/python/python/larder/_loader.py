@@ -312,7 +312,7 @@ class Loader:
         transform = Transform(source.transform, source.batch_transform, source.output, skips)
         self._spent = Spent()
         self._transformed = Transformed.of(transform, source.workers, self._spent)
-        self._native = source.loads._native.loader(source.settings)
+        self._native = source.loads._data().loader(source.settings)
         self._place: Place | None = None
         if source.target is None:
             self._convert = converter(source.output)
@@ -494,6 +494,10 @@ class Loads:
         """The columns that the index left out, each with the reason: of a mixture none."""
         return {}
 
+    def _data(self) -> _larder.Mixture:
+        """The data of a loader: a dataset is a mixture of one."""
+        raise NotImplementedError
+
     def _upright(self) -> Set[str]:
         """The tensors whose pictures are turned upright unless the user says otherwise."""
         raise NotImplementedError
@@ -504,7 +508,7 @@ class Loads:
 
         Asks all nodes for their sockets, which takes two seconds at most.
         """
-        return self._native.nodes_here()
+        return self._data().nodes_here()
 
     def locality(self, hosts: Sequence[str | Sequence[str]]) -> Locality:
         """A division of the job's batches among its ranks, by the present placement of the data.
@@ -518,7 +522,7 @@ class Loads:
                 host's name in the cluster. Empty for a host without a node.
         """
         named = [[host] if isinstance(host, str) else list(host) for host in hosts]
-        return self._native.locality(named)
+        return self._data().locality(named)
 
     def loader(
         self,

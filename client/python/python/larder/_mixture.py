@@ -65,6 +65,9 @@ class Mixture(Loads):
         """The datasets of the mixture."""
         return tuple(dataset for dataset, _ in self._weighted)
 
+    def _data(self) -> _larder.Mixture:
+        return self._native
+
     def _upright(self) -> Set[str]:
         return frozenset.union(*(frozenset(dataset._upright()) for dataset in self.datasets))
 

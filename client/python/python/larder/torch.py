@@ -127,7 +127,7 @@ class _Plan:
 
     def native(self, worker: int, workers: int) -> _larder.Loader:
         settings: Settings = {**self.settings, "worker": worker, "workers": workers}
-        return self.dataset._native.loader(settings)
+        return self.dataset._data().loader(settings)
 
     def resume(self, state: str) -> int:
         """Takes seed and shuffle from a state; returns its epoch."""
