@@ -2,14 +2,15 @@
 //! chooses, in the same layout.
 //!
 //! ```text
-//! Job --pass()--> Pass: the samples of batch i       (pure; `sampler` gives the order,
-//!                   |                                 `locality` the rows of each rank)
-//!                   |
-//!          BatchFetcher: samples -> rows -> one gather per dataset, into one buffer
-//!                   |
-//!          Prefetch: a few threads, a bounded window, outcomes in order
-//!                   |
-//!          Epoch: hands a batch out, and only then counts it in state, digest and stats
+//! order  Job --pass()--> Pass: the draws of batch i    (pure; `sampler` gives the order,
+//!                          |                            `locality` the rows of each rank)
+//!                          |
+//! batch           BatchFetcher: draws -> rows -> one gather per dataset, into one buffer
+//! send                     |    and from there to a device
+//!                          |
+//! run             Prefetch: a few threads, a bounded window, outcomes in order
+//!                          |
+//!                 Epoch: hands a batch out, and only then counts it in state, digest and stats
 //! ```
 //!
 //! Thread rule: a [`Loader`] owns no thread. An [`Epoch`] owns one thread for each batch that it
@@ -17,18 +18,9 @@
 //! that began it. Non-goals: reading rows (see `RowSource`), devices and frameworks.
 
 mod batch;
-mod builder;
-mod caller_buffers;
-mod epoch;
-mod fetch;
-mod layout;
-mod locality;
-mod pass;
-mod prefetch;
+mod order;
+mod run;
 mod send;
-mod shuffle;
-mod stats;
-mod take;
 
 use std::{fmt, sync::Arc};
 
@@ -38,22 +30,17 @@ use crate::{
     Device, DeviceWay, Error, ErrorKind, Pump,
     sampler::{self, EpochDigest, LoaderState, PassName, PlanId, Shuffle},
 };
-use epoch::{Ahead, Announced, Progress, Reading, Start};
-use fetch::BatchFetcher;
-use pass::{Job, Pass};
+use batch::BatchFetcher;
+use order::{Job, Pass};
+use run::{Ahead, Announced, Progress, Reading, Start};
 
-pub use batch::{Batch, BatchTensor, OnHost};
-pub use builder::LoaderBuilder;
-pub use epoch::{Epoch, PreparedEpoch};
-pub(crate) use fetch::{Source, private_views};
-pub use layout::Decode;
-pub(crate) use layout::{check_columns, common_tensors, tensor_index};
-pub use locality::Locality;
-pub use pass::{Schedule, ScheduledBatch};
+pub use batch::layout::Decode;
+pub(crate) use batch::layout::{check_columns, common_tensors, tensor_index};
+pub use batch::{Batch, BatchTensor, OnHost, Take};
+pub(crate) use batch::{Source, private_views};
+pub use order::{Locality, RankHosts, Schedule, ScheduledBatch, ShuffleMode};
+pub use run::{Epoch, LoaderBuilder, LoaderStats, PreparedEpoch, SlowBatch};
 pub use send::{DeviceTensor, OnDevice};
-pub use shuffle::{RankHosts, ShuffleMode};
-pub use stats::{LoaderStats, SlowBatch};
-pub use take::Take;
 
 /// Iterates a dataset in batches. Each declared sample comes once per epoch. Seed and epoch alone
 /// decide the order.

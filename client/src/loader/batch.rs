@@ -1,15 +1,31 @@
 //! A batch: its samples, and the rows of each tensor, in one buffer or in place.
+//!
+//! `assemble` fetches it, `layout` places its tensors in the buffer, and `take` reads rows that a
+//! program chooses in the same layout.
+//!
+//! Thread rule: a batch is a value. Non-goals: the order of samples (`order`), and devices
+//! (`send`).
+
+mod assemble;
+pub(super) mod layout;
+mod take;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use larder_dataset::Dtype;
 
-use super::layout::{Column, ColumnRows, Layout, Ragged};
 use crate::{
     Error, HostTensor, LongestWait, Memory, RowsView, Sources,
     memory::Buffer,
     sampler::{Draws, LoaderState},
 };
+use layout::{Column, ColumnRows, Layout, Ragged};
+
+pub(super) use assemble::{
+    BatchFetcher, BatchMemory, Choice, Decoding, Fetch, Fetched, SnapshotRows,
+};
+pub(crate) use assemble::{Source, private_views};
+pub use take::Take;
 
 /// The rows of some samples, in their order, in the memory of the host or of a device. Dropping the
 /// batch returns its memory to the loader.

@@ -20,10 +20,11 @@ use std::{ops::Range, sync::Arc};
 use larder_dataset::{Dtype, Logical};
 
 use super::{
-    batch::Batch,
-    fetch::{BatchFetcher, BatchMemory, Choice, Fetch, Fetched},
-    layout::{ColumnRows, Layout, Ragged, with_slack},
-    pass::Pass,
+    batch::{
+        Batch, BatchFetcher, BatchMemory, Choice, Fetch, Fetched,
+        layout::{Column, ColumnRows, Layout, Ragged, with_slack},
+    },
+    order::Pass,
 };
 use crate::{
     CopyStats, DeviceSlice, Error, Pump, ReadyBlock,
@@ -120,7 +121,7 @@ impl Batch<OnDevice> {
         let (count, OnDevice { memory, places }) = (self.len(), &self.place);
         let part = |range: &Range<usize>| memory.part(range.start, range.len());
         let columns = self.layout.columns().iter().enumerate();
-        let tensor = |(index, column): (usize, &super::layout::Column)| DeviceTensor {
+        let tensor = |(index, column): (usize, &Column)| DeviceTensor {
             name: Arc::clone(&column.name),
             dtype: column.dtype,
             logical: column.logical,

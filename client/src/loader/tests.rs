@@ -544,9 +544,9 @@ fn auto_shuffle_follows_cluster_memory_when_all_nodes_answer() {
         Some(crate::ClusterMemory { budget_bytes, resident_bytes: 0, members: 2, answered })
     };
     let window = Shuffle::Window { shards: sampler::WINDOW_SHARDS_DEFAULT };
-    let whole = shuffle::Extent::of(&manifest, &all_samples(&manifest).unwrap());
+    let whole = order::shuffle::Extent::of(&manifest, &all_samples(&manifest).unwrap());
     assert_eq!(whole.bytes, manifest.total_bytes());
-    let auto = |memory, world| shuffle::resolve_auto(whole, memory, world);
+    let auto = |memory, world| order::shuffle::resolve_auto(whole, memory, world);
     assert_eq!(auto(memory(1 << 20, 2), 4).unwrap(), Shuffle::Global);
     assert_eq!(auto(memory(4000, 2), 4).unwrap().to_string(), "window:1");
     assert_eq!(auto(None, 4).unwrap(), window);

@@ -17,7 +17,7 @@ use crate::{
     deadline::CancelToken,
     device::CopySource,
     fetch::Gathered,
-    loader::fetch::{BatchFetcher, SnapshotRows},
+    loader::batch::{BatchFetcher, SnapshotRows},
     sampler::Draws,
 };
 

@@ -21,13 +21,15 @@ use std::{
 
 use larder_extent::fork_count;
 
-use super::{fetch::BatchFetcher, pass::Pass};
-use crate::Error;
+use crate::{
+    Error,
+    loader::{batch::BatchFetcher, order::Pass},
+};
 
 pub(super) type BytesOf = fn(&BatchFetcher, &Pass, u64) -> Result<usize, Error>;
 
 /// The consumer's end; `M` is memory for one batch.
-pub(super) struct CallerBuffers<M> {
+pub(in crate::loader) struct CallerBuffers<M> {
     pass: Arc<Pass>,
     fetcher: Arc<BatchFetcher>,
     bytes_of: BytesOf,

@@ -110,7 +110,7 @@ impl Locality {
 
 /// A locality, and the tables of a loader's datasets in it.
 #[derive(Debug, Clone)]
-pub(super) struct Divider {
+pub(in crate::loader) struct Divider {
     locality: Locality,
     /// The datasets, each with the index of its table.
     datasets: Box<[(Manifest, usize)]>,
@@ -119,7 +119,7 @@ pub(super) struct Divider {
 impl Divider {
     /// # Errors
     /// `InvalidArgument` for a locality of another number of ranks, or of other snapshots.
-    pub(super) fn new<'a>(
+    pub(in crate::loader) fn new<'a>(
         locality: Locality,
         world: u32,
         manifests: impl Iterator<Item = &'a Manifest>,
@@ -144,7 +144,7 @@ impl Divider {
         Ok(Self { datasets, locality })
     }
 
-    pub(super) fn id(&self) -> LocalityId {
+    pub(in crate::loader) fn id(&self) -> LocalityId {
         self.locality.id()
     }
 
@@ -153,7 +153,7 @@ impl Divider {
     }
 
     /// The rows of a global batch that `rank` reads, in order.
-    pub(super) fn share(&self, batch: &Draws, rank: u32) -> Draws {
+    pub(in crate::loader) fn share(&self, batch: &Draws, rank: u32) -> Draws {
         let rows = u32::try_from(batch.len()).expect("ranks and their rows are limited");
         let division = self.ranks().divide(rows, |row| {
             let (dataset, sample) = batch.at(row as usize);

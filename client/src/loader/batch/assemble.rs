@@ -8,21 +8,21 @@ use larder_dataset::{Manifest, RowPlaces};
 use larder_extent::Attached;
 
 use super::{
-    batch::{Batch, HostRows, OnHost},
+    Batch, HostRows, OnHost,
     layout::{Layout, Ragged},
-    pass::Pass,
 };
 use crate::{
     CallerMemory, Cluster, CopyStats, Error, Fetcher, HostTensor, RowRef, RowsView, Sources,
     deadline::CancelToken,
     fetch::{Gathered, Leaves, RowSource},
+    loader::order::Pass,
     memory::{Buffer, BufferPool},
     process,
     remote::Placed,
     sampler::Draws,
 };
 
-pub(super) use decoding::Decoding;
+pub(in crate::loader) use decoding::Decoding;
 
 /// A dataset, in the form that a loader needs.
 pub(crate) struct Source {
@@ -40,7 +40,7 @@ impl Source {
 }
 
 /// The rows of one dataset of a loader, and its tensors.
-pub(super) struct SnapshotRows {
+pub(in crate::loader) struct SnapshotRows {
     leaves: Arc<Leaves>,
     /// The tensors of a batch, by their index in this snapshot.
     tensors: Box<[usize]>,
@@ -48,12 +48,12 @@ pub(super) struct SnapshotRows {
 }
 
 /// Fetches batches. Shared by the threads that fetch ahead.
-pub(super) struct BatchFetcher {
-    pub(super) snapshots: Box<[SnapshotRows]>,
-    pub(super) layout: Arc<Layout>,
-    pub(super) buffers: Arc<BufferPool>,
+pub(in crate::loader) struct BatchFetcher {
+    pub(in crate::loader) snapshots: Box<[SnapshotRows]>,
+    pub(in crate::loader) layout: Arc<Layout>,
+    pub(in crate::loader) buffers: Arc<BufferPool>,
     /// Present if some columns are decoded.
-    pub(super) decoding: Option<Box<Decoding>>,
+    pub(in crate::loader) decoding: Option<Box<Decoding>>,
 }
 
 impl SnapshotRows {
@@ -61,17 +61,21 @@ impl SnapshotRows {
     ///
     /// # Errors
     /// As [`Layout::tensors_in`].
-    pub(super) fn new(source: &Source, layout: &Layout) -> Result<Self, Error> {
+    pub(in crate::loader) fn new(source: &Source, layout: &Layout) -> Result<Self, Error> {
         let (leaves, rows) = (Arc::clone(&source.leaves), Arc::clone(&source.rows));
         Ok(Self { tensors: layout.tensors_in(leaves.manifest())?, leaves, rows })
     }
 
     /// The extent of a shard: see [`RowSource::mapped`].
-    pub(super) fn mapped(&self, shard: u32, ask: Option<&CancelToken>) -> Option<Arc<Attached>> {
+    pub(in crate::loader) fn mapped(
+        &self,
+        shard: u32,
+        ask: Option<&CancelToken>,
+    ) -> Option<Arc<Attached>> {
         self.rows.mapped(shard, ask)
     }
 
-    pub(super) fn tensor(&self, column: usize) -> usize {
+    pub(in crate::loader) fn tensor(&self, column: usize) -> usize {
         self.tensors[column]
     }
 
@@ -116,14 +120,14 @@ struct Wanted<'a> {
 }
 
 /// The rows of a batch, and the costs of fetching them.
-pub(super) struct Fetched<P> {
-    pub(super) place: P,
-    pub(super) ragged: Ragged,
-    pub(super) gathered: Gathered,
+pub(in crate::loader) struct Fetched<P> {
+    pub(in crate::loader) place: P,
+    pub(in crate::loader) ragged: Ragged,
+    pub(in crate::loader) gathered: Gathered,
 }
 
 /// The memory for a batch.
-pub(super) enum Choice<M> {
+pub(in crate::loader) enum Choice<M> {
     /// Memory of the loader. On the host, rows may also be viewed in place.
     Any,
     /// This memory of the caller, or memory of the loader if there is none.
@@ -139,7 +143,7 @@ pub trait BatchMemory: Sized + Send + 'static {
 }
 
 /// How rows get into the memory of a batch.
-pub(super) trait Fetch: BatchMemory {
+pub(in crate::loader) trait Fetch: BatchMemory {
     /// The bytes of memory that a batch needs. For ragged rows this computes the batch's order.
     ///
     /// # Errors
@@ -188,7 +192,7 @@ impl Fetch for OnHost {
 impl BatchFetcher {
     /// Builds a batch of a pass. `fetch` fetches its samples, and is called again if some of them
     /// are replaced.
-    pub(super) fn batch<P>(
+    pub(in crate::loader) fn batch<P>(
         &self,
         pass: &Pass,
         batch: u64,
@@ -243,7 +247,7 @@ impl BatchFetcher {
     }
 
     /// The bytes of a batch, which `bytes` returns for its rows if they are ragged.
-    pub(super) fn batch_bytes(
+    pub(in crate::loader) fn batch_bytes(
         &self,
         pass: &Pass,
         batch: u64,
@@ -275,7 +279,7 @@ impl BatchFetcher {
     }
 
     /// Reads the rows of some columns to their places in a buffer. Decodes those that are encoded.
-    pub(super) fn gather(
+    pub(in crate::loader) fn gather(
         &self,
         draws: &Draws,
         rows: &[RowRef],
@@ -325,18 +329,22 @@ impl BatchFetcher {
     }
 
     /// The snapshot of the sample at a place of a batch.
-    pub(super) fn snapshot_of(&self, draws: &Draws, place: usize) -> &SnapshotRows {
+    pub(in crate::loader) fn snapshot_of(&self, draws: &Draws, place: usize) -> &SnapshotRows {
         &self.snapshots[draws.source(place) as usize]
     }
 
     /// The row of each sample in its snapshot.
-    pub(super) fn locate(&self, draws: &Draws) -> Vec<RowRef> {
+    pub(in crate::loader) fn locate(&self, draws: &Draws) -> Vec<RowRef> {
         let located = draws.samples().iter().enumerate();
         located.map(|(place, &sample)| self.snapshot_of(draws, place).locate(sample)).collect()
     }
 
     /// The places of the ragged rows in their buffer.
-    pub(super) fn ragged(&self, draws: &Draws, rows: &[RowRef]) -> Result<Ragged, Error> {
+    pub(in crate::loader) fn ragged(
+        &self,
+        draws: &Draws,
+        rows: &[RowRef],
+    ) -> Result<Ragged, Error> {
         if !self.layout.is_ragged() {
             return Ok(Ragged::default());
         }
@@ -349,7 +357,11 @@ impl BatchFetcher {
     }
 
     /// The places of these rows in their shards, for each snapshot.
-    pub(super) fn places(&self, draws: &Draws, rows: &[RowRef]) -> Result<Vec<RowPlaces>, Error> {
+    pub(in crate::loader) fn places(
+        &self,
+        draws: &Draws,
+        rows: &[RowRef],
+    ) -> Result<Vec<RowPlaces>, Error> {
         if let [snapshot] = &*self.snapshots {
             return Ok(vec![snapshot.leaves.places(rows)?]);
         }

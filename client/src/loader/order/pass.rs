@@ -11,33 +11,33 @@ use crate::sampler::{
 
 /// The settings that all epochs share.
 #[derive(Debug, Clone)]
-pub(super) struct Job {
-    pub(super) mixture: Mixture,
-    pub(super) seed: u64,
+pub(in crate::loader) struct Job {
+    pub(in crate::loader) mixture: Mixture,
+    pub(in crate::loader) seed: u64,
     /// As resolved: `auto` was decided when the loader was built.
-    pub(super) shuffle: Shuffle,
-    pub(super) batch_size: NonZeroU32,
-    pub(super) world: NonZeroU32,
+    pub(in crate::loader) shuffle: Shuffle,
+    pub(in crate::loader) batch_size: NonZeroU32,
+    pub(in crate::loader) world: NonZeroU32,
     /// Below `world`.
-    pub(super) rank: u32,
-    pub(super) lane: Lane,
-    pub(super) last: Last,
+    pub(in crate::loader) rank: u32,
+    pub(in crate::loader) lane: Lane,
+    pub(in crate::loader) last: Last,
     /// Divides global batches. Without it, each rank takes a consecutive slice.
-    pub(super) divider: Option<Arc<Divider>>,
+    pub(in crate::loader) divider: Option<Arc<Divider>>,
 }
 
 /// The batches of a rank that one of several loaders takes. `count` loaders take turns, and this
 /// one is `index`-th in every round.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lane {
+pub(in crate::loader) struct Lane {
     /// Below `count`.
-    pub(super) index: u32,
-    pub(super) count: NonZeroU32,
+    pub(in crate::loader) index: u32,
+    pub(in crate::loader) count: NonZeroU32,
 }
 
 /// An epoch, or the rest of it after a resume.
 #[derive(Debug)]
-pub(super) struct Pass {
+pub(in crate::loader) struct Pass {
     order: JobOrder,
     batches: BatchPlan,
     rank: u32,
@@ -61,12 +61,12 @@ impl Lane {
 }
 
 impl Job {
-    pub(super) fn plan(&self, epoch: u64) -> PlanId {
+    pub(in crate::loader) fn plan(&self, epoch: u64) -> PlanId {
         self.mixture.plan(self.seed, epoch, self.shuffle)
     }
 
     /// The name of the pass through an epoch.
-    pub(super) fn name(&self, epoch: u64) -> PassName {
+    pub(in crate::loader) fn name(&self, epoch: u64) -> PassName {
         PassName::new(self.plan(epoch), self.divider.as_deref().map(Divider::id))
     }
 
@@ -74,7 +74,7 @@ impl Job {
     ///
     /// # Errors
     /// The state is of another view or order version, or is past the end.
-    pub(super) fn pass(&self, state: LoaderState) -> Result<Pass, sampler::Error> {
+    pub(in crate::loader) fn pass(&self, state: LoaderState) -> Result<Pass, sampler::Error> {
         let order = JobOrder::new(state.plan(), &self.mixture)?;
         let start = state.resume(order.plan(), order.len())?;
         let batches = BatchPlan::new(order.len(), start, self.batch_size, self.world, self.last)?;
@@ -89,21 +89,21 @@ impl Job {
 }
 
 impl Pass {
-    pub(super) fn plan(&self) -> PlanId {
+    pub(in crate::loader) fn plan(&self) -> PlanId {
         self.order.plan()
     }
 
-    pub(super) fn name(&self) -> PassName {
+    pub(in crate::loader) fn name(&self) -> PassName {
         PassName::new(self.plan(), self.divider.as_deref().map(Divider::id))
     }
 
     /// The order of the samples of all ranks.
-    pub(super) fn order(&self) -> &JobOrder {
+    pub(in crate::loader) fn order(&self) -> &JobOrder {
         &self.order
     }
 
     /// The position at which the pass begins.
-    pub(super) fn start(&self) -> u64 {
+    pub(in crate::loader) fn start(&self) -> u64 {
         self.start
     }
 
@@ -111,11 +111,11 @@ impl Pass {
     ///
     /// # Panics
     /// There is no such batch.
-    pub(super) fn positions(&self, batch: u64) -> Range<u64> {
+    pub(in crate::loader) fn positions(&self, batch: u64) -> Range<u64> {
         self.batches.batch(self.lane.batch(batch)).expect("a batch of this pass")
     }
 
-    pub(super) fn count(&self) -> u64 {
+    pub(in crate::loader) fn count(&self) -> u64 {
         self.count
     }
 
@@ -123,7 +123,7 @@ impl Pass {
     ///
     /// # Panics
     /// There is no such batch.
-    pub(super) fn draws(&self, batch: u64) -> (Draws, u64) {
+    pub(in crate::loader) fn draws(&self, batch: u64) -> (Draws, u64) {
         let batch = self.lane.batch(batch);
         let share = self.batches.share(batch, self.rank).expect("a batch of this pass");
         let mut draws = Draws::new(self.plan());
@@ -141,14 +141,14 @@ impl Pass {
     }
 
     /// The position before the first batch.
-    pub(super) fn state_at_start(&self) -> LoaderState {
+    pub(in crate::loader) fn state_at_start(&self) -> LoaderState {
         LoaderState::new(self.plan(), self.start)
     }
 
     /// The position of the job after all ranks have used `batch` and all lanes the batches before
     /// it. After the last batch it is the start of the next epoch, so a resume skips a dropped
     /// tail.
-    pub(super) fn state_after(&self, batch: u64) -> LoaderState {
+    pub(in crate::loader) fn state_after(&self, batch: u64) -> LoaderState {
         let batch = self.lane.batch(batch);
         match self.batches.position_after(batch) {
             Some(position) if batch + 1 < self.batches.batches_in_epoch() => {
@@ -159,18 +159,18 @@ impl Pass {
     }
 
     /// The position at the end of the epoch.
-    pub(super) fn state_at_end(&self) -> LoaderState {
+    pub(in crate::loader) fn state_at_end(&self) -> LoaderState {
         LoaderState::new(self.plan().next_epoch(), 0)
     }
 
     /// The merged digest that all ranks must reach.
-    pub(super) fn expected_digest(&self) -> EpochDigest {
+    pub(in crate::loader) fn expected_digest(&self) -> EpochDigest {
         self.order.digest(self.batches.delivered())
     }
 }
 
 /// The samples of the batches of one epoch, for a program with its own reader. Reads no row.
-/// Created by [`Loader::schedule`](super::Loader::schedule).
+/// Created by [`Loader::schedule`](crate::Loader::schedule).
 pub struct Schedule {
     pass: Pass,
 }
@@ -191,7 +191,7 @@ pub struct ScheduledBatch {
 }
 
 impl Schedule {
-    pub(super) fn new(pass: Pass) -> Self {
+    pub(in crate::loader) fn new(pass: Pass) -> Self {
         Self { pass }
     }
 

@@ -25,7 +25,7 @@ use tokio::time;
 
 use crate::{
     Cluster,
-    loader::pass::Pass,
+    loader::order::Pass,
     process,
     process::PerProcess,
     runtime,
@@ -315,7 +315,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        loader::pass::{Job, Lane},
+        loader::order::{Job, Lane},
         sampler::{DatasetShape, Last, LoaderState, Mixture, View},
     };
 

@@ -13,11 +13,11 @@ use crate::{Error, ErrorKind, HostTensor, Memory, RowsView, memory::ALIGNMENT};
 use ragged::RaggedRows;
 
 pub use decode::Decode;
-pub(super) use ragged::{Ragged, with_slack};
+pub(in crate::loader) use ragged::{Ragged, with_slack};
 
 /// The tensors of a batch, and the bytes of a full one without ragged tensors.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(in crate::loader) struct Layout {
     columns: Box<[Column]>,
     buffer_bytes: usize,
     is_ragged: bool,
@@ -25,17 +25,17 @@ pub(super) struct Layout {
 
 /// One tensor of a batch.
 #[derive(Debug)]
-pub(super) struct Column {
-    pub(super) name: Arc<str>,
-    pub(super) dtype: Dtype,
-    pub(super) logical: Logical,
+pub(in crate::loader) struct Column {
+    pub(in crate::loader) name: Arc<str>,
+    pub(in crate::loader) dtype: Dtype,
+    pub(in crate::loader) logical: Logical,
     /// The shape of one sample. For a ragged tensor, of an element.
-    pub(super) shape: Box<[u64]>,
+    pub(in crate::loader) shape: Box<[u64]>,
     /// 0 for a ragged tensor.
-    pub(super) row_bytes: usize,
-    pub(super) is_ragged: bool,
+    pub(in crate::loader) row_bytes: usize,
+    pub(in crate::loader) is_ragged: bool,
     /// What its encoded rows become.
-    pub(super) decode: Option<Decode>,
+    pub(in crate::loader) decode: Option<Decode>,
     offset: usize,
 }
 
@@ -44,7 +44,7 @@ impl Layout {
     ///
     /// # Errors
     /// A name is unknown or given twice, no name is given, or the batch exceeds the address space.
-    pub(super) fn new(
+    pub(in crate::loader) fn new(
         manifest: &Manifest,
         names: Option<&[String]>,
         rows: u32,
@@ -54,7 +54,7 @@ impl Layout {
 
     /// As [`new`](Self::new). `decode` returns what the rows of a tensor become, if they are to be
     /// decoded.
-    pub(super) fn decoded(
+    pub(in crate::loader) fn decoded(
         manifest: &Manifest,
         names: Option<&[String]>,
         rows: u32,
@@ -88,16 +88,16 @@ impl Layout {
     }
 
     /// Bytes of a full batch without ragged tensors.
-    pub(super) fn buffer_bytes(&self) -> usize {
+    pub(in crate::loader) fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 
     /// Whether it has a ragged tensor.
-    pub(super) fn is_ragged(&self) -> bool {
+    pub(in crate::loader) fn is_ragged(&self) -> bool {
         self.is_ragged
     }
 
-    pub(super) fn columns(&self) -> &[Column] {
+    pub(in crate::loader) fn columns(&self) -> &[Column] {
         &self.columns
     }
 
@@ -106,7 +106,7 @@ impl Layout {
     /// # Errors
     /// `NotFound` if a tensor is missing, `InvalidArgument` if it has other elements or another
     /// shape.
-    pub(super) fn tensors_in(&self, manifest: &Manifest) -> Result<Box<[usize]>, Error> {
+    pub(in crate::loader) fn tensors_in(&self, manifest: &Manifest) -> Result<Box<[usize]>, Error> {
         let number = |column: &Column| {
             let index = tensor_index(manifest, &column.name)?;
             let tensor = &manifest.tensors()[index];
@@ -141,7 +141,12 @@ impl Layout {
     }
 
     /// The range in a buffer of `rows` rows of a column.
-    pub(super) fn range(&self, column: usize, rows: usize, ragged: &Ragged) -> Range<usize> {
+    pub(in crate::loader) fn range(
+        &self,
+        column: usize,
+        rows: usize,
+        ragged: &Ragged,
+    ) -> Range<usize> {
         let Column { offset, row_bytes, .. } = self.columns[column];
         match ragged.of(column) {
             None => offset..offset + rows * row_bytes,
@@ -150,12 +155,12 @@ impl Layout {
     }
 
     /// The range of each column.
-    pub(super) fn ranges(&self, rows: usize, ragged: &Ragged) -> Box<[Range<usize>]> {
+    pub(in crate::loader) fn ranges(&self, rows: usize, ragged: &Ragged) -> Box<[Range<usize>]> {
         (0..self.columns.len()).map(|column| self.range(column, rows, ragged)).collect()
     }
 
     /// Splits a buffer into the parts for `rows` rows of each tensor.
-    pub(super) fn split<'a>(
+    pub(in crate::loader) fn split<'a>(
         &self,
         buffer: &'a mut [u8],
         rows: usize,
@@ -179,7 +184,12 @@ impl Layout {
     }
 
     /// The tensors of `rows` rows, in memory made of a buffer.
-    pub(super) fn lift(&self, memory: &Memory, rows: usize, ragged: &Ragged) -> Vec<HostTensor> {
+    pub(in crate::loader) fn lift(
+        &self,
+        memory: &Memory,
+        rows: usize,
+        ragged: &Ragged,
+    ) -> Vec<HostTensor> {
         let ranges = self.ranges(rows, ragged).into_iter();
         let parts = ranges.map(|range| memory.part(range.start, range.len()));
         self.name_each(parts, rows, ragged).collect()
@@ -189,7 +199,7 @@ impl Layout {
     ///
     /// # Errors
     /// As [`RowsView::private_view`].
-    pub(super) fn lift_views(
+    pub(in crate::loader) fn lift_views(
         &self,
         views: &[RowsView],
         rows: usize,
@@ -223,9 +233,9 @@ impl Layout {
 
 /// The number of rows of a column, and their offsets if it is ragged.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ColumnRows<'a> {
-    pub(super) rows: usize,
-    pub(super) ragged: Option<&'a RaggedRows>,
+pub(in crate::loader) struct ColumnRows<'a> {
+    pub(in crate::loader) rows: usize,
+    pub(in crate::loader) ragged: Option<&'a RaggedRows>,
 }
 
 impl Column {
@@ -272,7 +282,7 @@ impl Column {
         })
     }
 
-    pub(super) fn shape_of(&self, rows: ColumnRows<'_>) -> Vec<u64> {
+    pub(in crate::loader) fn shape_of(&self, rows: ColumnRows<'_>) -> Vec<u64> {
         let first = rows.ragged.map_or(rows.rows as u64, RaggedRows::elements);
         iter::once(first).chain(self.shape.iter().copied()).collect()
     }
@@ -296,7 +306,7 @@ pub(crate) fn tensor_index(manifest: &Manifest, name: &str) -> Result<usize, Err
 }
 
 /// Checks the rows of a batch against the limit of one gather.
-pub(super) fn check_rows(rows: u32) -> Result<(), Error> {
+pub(in crate::loader) fn check_rows(rows: u32) -> Result<(), Error> {
     let limit = limits::GATHER_ROWS_MAX;
     if rows <= limit {
         return Ok(());
@@ -350,6 +360,6 @@ fn rows_of(logical: Logical) -> Logical {
     }
 }
 
-pub(super) fn invalid(what: impl Into<String>) -> Error {
+pub(in crate::loader) fn invalid(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, what)
 }

@@ -62,18 +62,18 @@ pub enum RankHosts {
 
 /// The shards that an epoch reads.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Extent {
-    pub(super) bytes: u64,
-    pub(super) shards: u64,
+pub(in crate::loader) struct Extent {
+    pub(in crate::loader) bytes: u64,
+    pub(in crate::loader) shards: u64,
     /// The memory that a node needs for all of them.
-    pub(super) cached_bytes: u64,
+    pub(in crate::loader) cached_bytes: u64,
     /// The memory for the largest of them.
-    pub(super) largest_bytes: u64,
+    pub(in crate::loader) largest_bytes: u64,
 }
 
 impl Extent {
     /// The shards that contain a sample of a view.
-    pub(super) fn of(manifest: &Manifest, view: &View) -> Self {
+    pub(in crate::loader) fn of(manifest: &Manifest, view: &View) -> Self {
         let used = (0..manifest.shard_count()).filter(|&shard| view.shape().has(shard));
         used.fold(Self::default(), |sum, shard| {
             let (bytes, cached) = (manifest.shard(shard).bytes, cached_bytes(manifest, shard));
@@ -81,7 +81,7 @@ impl Extent {
         })
     }
 
-    pub(super) fn with(self, other: Self) -> Self {
+    pub(in crate::loader) fn with(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_add(other.bytes),
             shards: self.shards + other.shards,
@@ -106,17 +106,17 @@ fn cached_bytes(manifest: &Manifest, shard: u32) -> u64 {
 
 /// The memory behind some of a loader's datasets.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pool {
+pub(in crate::loader) struct Pool {
     /// `None` without nodes.
-    pub(super) memory: Option<ClusterMemory>,
+    pub(in crate::loader) memory: Option<ClusterMemory>,
     /// Whether it is the node of this host.
-    pub(super) of_host: bool,
+    pub(in crate::loader) of_host: bool,
 }
 
 impl Pool {
     /// The memory of a cluster. The size of a host's node is known; the nodes of other clusters are
     /// asked.
-    pub(super) fn of(cluster: Option<&Cluster>) -> Self {
+    pub(in crate::loader) fn of(cluster: Option<&Cluster>) -> Self {
         let host = cluster.and_then(Cluster::host);
         let of_host = host.is_some();
         let sized = |budget_bytes| ClusterMemory {
@@ -138,7 +138,7 @@ impl Pool {
 ///
 /// # Errors
 /// As [`resolve_auto`].
-pub(super) fn auto(
+pub(in crate::loader) fn auto(
     extent: Extent,
     pools: &[Pool],
     world: u32,
@@ -159,7 +159,7 @@ pub(super) fn auto(
 /// # Errors
 /// Some node did not answer, and there are several ranks. Ranks that see different sums could
 /// choose different orders and silently lose samples.
-pub(super) fn resolve_auto(
+pub(in crate::loader) fn resolve_auto(
     extent: Extent,
     memory: Option<ClusterMemory>,
     world: u32,
@@ -185,7 +185,7 @@ pub(super) fn resolve_auto(
 
 /// The warning if the order depends on facts that this process does not know: `auto` became
 /// `shuffle`, and ranks run on other hosts, or may.
-pub(super) fn warn_of_hosts(
+pub(in crate::loader) fn warn_of_hosts(
     shuffle: Shuffle,
     extent: Extent,
     pools: &[Pool],
@@ -213,7 +213,7 @@ pub(super) fn warn_of_hosts(
 
 /// The warning if the data does not fit the memory of the nodes. `auto` says that `shuffle` was
 /// resolved.
-pub(super) fn warn_of_memory(
+pub(in crate::loader) fn warn_of_memory(
     extent: Extent,
     pools: &[Pool],
     shuffle: Shuffle,

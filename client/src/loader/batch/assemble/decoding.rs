@@ -27,7 +27,7 @@ use larder_decode::{DecodeError, Draw, Scratch};
 
 use super::BatchFetcher;
 use crate::{
-    Error, ErrorKind, deadline::CancelToken, fetch::Gathered, loader::layout::Decode,
+    Error, ErrorKind, deadline::CancelToken, fetch::Gathered, loader::batch::layout::Decode,
     sampler::Draws,
 };
 

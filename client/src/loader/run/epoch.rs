@@ -7,35 +7,36 @@ use std::{fmt, mem, sync::Arc, task::Poll, time::Duration};
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
-    batch::{Batch, OnHost},
     caller_buffers::CallerBuffers,
-    fetch::{BatchFetcher, BatchMemory, Choice, Fetch},
-    pass::Pass,
     prefetch::Prefetch,
     stats::{LoaderStats, SlowBatch, Slowest},
 };
 use crate::{
     Error,
     deadline::CancelToken,
+    loader::{
+        batch::{Batch, BatchFetcher, BatchMemory, Choice, Fetch, OnHost},
+        order::Pass,
+    },
     process,
     sampler::{EpochDigest, LoaderState, PassName, PlanId},
 };
 
-pub(super) use announce::{Announced, Reading};
+pub(in crate::loader) use announce::{Announced, Reading};
 
 /// The progress of an epoch, without batches that are only fetched ahead.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Progress {
-    pub(super) state: LoaderState,
-    pub(super) digest: EpochDigest,
-    pub(super) stats: LoaderStats,
+pub(in crate::loader) struct Progress {
+    pub(in crate::loader) state: LoaderState,
+    pub(in crate::loader) digest: EpochDigest,
+    pub(in crate::loader) stats: LoaderStats,
 }
 
 /// The batches of one epoch, in order, fetched ahead by its own threads. Created by
-/// [`Loader::epoch`](super::Loader::epoch).
+/// [`Loader::epoch`](crate::Loader::epoch).
 ///
 /// An error is the last item. All batches before it were handed out, and
-/// [`Loader::state`](super::Loader::state) is the position to continue at. Dropping an epoch
+/// [`Loader::state`](crate::Loader::state) is the position to continue at. Dropping an epoch
 /// cancels its fetches and does not wait. Its threads end within about 0.1 s, or within 1 s if they
 /// wait for a host that does not answer.
 pub struct Epoch<P: BatchMemory = OnHost> {
@@ -53,44 +54,44 @@ pub struct Epoch<P: BatchMemory = OnHost> {
 
 /// How far ahead batches are fetched.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ahead {
+pub(in crate::loader) struct Ahead {
     /// Batches fetched at once, each on its own thread.
-    pub(super) threads: usize,
+    pub(in crate::loader) threads: usize,
     /// Further batches that may lie ready.
-    pub(super) ready: usize,
+    pub(in crate::loader) ready: usize,
 }
 
 impl Ahead {
-    pub(super) fn batches(self) -> usize {
+    pub(in crate::loader) fn batches(self) -> usize {
         self.threads + self.ready
     }
 }
 
 impl Progress {
     /// The progress before the first batch of a pass.
-    pub(super) fn at_start(pass: &Pass, stats: LoaderStats) -> Self {
+    pub(in crate::loader) fn at_start(pass: &Pass, stats: LoaderStats) -> Self {
         Self { state: pass.state_at_start(), digest: EpochDigest::new(pass.plan()), stats }
     }
 }
 
 /// The values that an epoch begins with, which it shares with the loader.
 #[derive(Clone)]
-pub(super) struct Start {
+pub(in crate::loader) struct Start {
     /// The pass that began last, or that a resume prepared.
-    pub(super) pass: Arc<Pass>,
+    pub(in crate::loader) pass: Arc<Pass>,
     /// The pass that a resume prepared, until an epoch with its number begins.
-    pub(super) resumed: Arc<ArcSwapOption<Pass>>,
-    pub(super) ahead: Ahead,
-    pub(super) fetcher: Arc<BatchFetcher>,
+    pub(in crate::loader) resumed: Arc<ArcSwapOption<Pass>>,
+    pub(in crate::loader) ahead: Ahead,
+    pub(in crate::loader) fetcher: Arc<BatchFetcher>,
     /// How far `pass` is, for the nodes.
-    pub(super) reading: Arc<Reading>,
+    pub(in crate::loader) reading: Arc<Reading>,
     /// The progress of `pass`. Its epoch writes it, the loader reads it.
-    pub(super) published: Arc<ArcSwap<Progress>>,
-    pub(super) slowest: Arc<Slowest>,
+    pub(in crate::loader) published: Arc<ArcSwap<Progress>>,
+    pub(in crate::loader) slowest: Arc<Slowest>,
 }
 
 /// An epoch before its begin, for batches in memory of the caller. Created by
-/// [`Loader::prepare`](super::Loader::prepare).
+/// [`Loader::prepare`](crate::Loader::prepare).
 #[must_use = "nothing is fetched before begin()"]
 pub struct PreparedEpoch<P: BatchMemory = OnHost> {
     start: Start,
@@ -100,7 +101,7 @@ pub struct PreparedEpoch<P: BatchMemory = OnHost> {
 
 #[expect(private_bounds, reason = "only the loader fetches, into the two kinds of memory it knows")]
 impl<P: Fetch> PreparedEpoch<P> {
-    pub(super) fn new(start: Start, by: P::By) -> Self {
+    pub(in crate::loader) fn new(start: Start, by: P::By) -> Self {
         let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
         let buffers = CallerBuffers::new(pass, fetcher, start.ahead.batches(), P::bytes_of);
         Self { start, buffers, by }
@@ -138,7 +139,7 @@ impl<P: BatchMemory> fmt::Debug for PreparedEpoch<P> {
 #[expect(private_bounds, reason = "only the loader fetches, into the two kinds of memory it knows")]
 impl<P: Fetch> Epoch<P> {
     /// Begins an epoch whose batches come in memory of the caller's `buffers`, if there are any.
-    pub(super) fn begin(
+    pub(in crate::loader) fn begin(
         start: Start,
         buffers: Option<CallerBuffers<P::Given>>,
         by: P::By,
@@ -171,7 +172,7 @@ impl<P: Fetch> Epoch<P> {
 impl<P: BatchMemory> Epoch<P> {
     /// The bytes of the memory to [give](Self::give) next, for a later batch. `None` if the epoch
     /// wants no memory before the next batch is handed out, or was not
-    /// [prepared](super::Loader::prepare) for given memory. For ragged rows this computes the
+    /// [prepared](crate::Loader::prepare) for given memory. For ragged rows this computes the
     /// batch's order, which fetching repeats.
     pub fn wanted(&mut self) -> Option<usize> {
         let handed_out = self.handed_out;

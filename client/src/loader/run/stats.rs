@@ -11,8 +11,7 @@ use std::{cmp::Reverse, time::Duration};
 use arc_swap::ArcSwap;
 use larder_base::limits;
 
-use super::batch::Batch;
-use crate::{Hop, LongestWait, Sources};
+use crate::{Hop, LongestWait, Sources, loader::batch::Batch};
 
 /// Metrics of the loader: names, units and labels. All count from the start of the process.
 mod names {
@@ -55,7 +54,7 @@ pub struct LoaderStats {
 
 impl LoaderStats {
     /// Counts a batch that is handed out, here and in the metrics.
-    pub(super) fn record<P>(&mut self, batch: &Batch<P>, waiting: Duration) {
+    pub(in crate::loader) fn record<P>(&mut self, batch: &Batch<P>, waiting: Duration) {
         let (padding, sources, fetching) = (batch.padding(), batch.sources(), batch.fetching());
         self.batches += 1;
         self.samples += (batch.len() - padding) as u64;
@@ -109,14 +108,14 @@ fn slowness(waiting: Duration, fetching: Duration) -> (u128, Duration) {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Slowest {
+pub(in crate::loader) struct Slowest {
     /// At most [`limits::SLOW_BATCHES_KEPT_MAX`], the slowest first.
     kept: ArcSwap<Vec<SlowBatch>>,
 }
 
 impl Slowest {
     /// Keeps the batch that `describe` returns if it is one of the slowest.
-    pub(super) fn offer(
+    pub(in crate::loader) fn offer(
         &self,
         waiting: Duration,
         fetching: Duration,
@@ -139,7 +138,7 @@ impl Slowest {
     }
 
     /// The slowest first.
-    pub(super) fn list(&self) -> Vec<SlowBatch> {
+    pub(in crate::loader) fn list(&self) -> Vec<SlowBatch> {
         let kept = self.kept.load().to_vec();
         debug_assert!(kept.is_sorted_by_key(|batch| Reverse(batch.slowness())));
         kept

@@ -4,17 +4,19 @@ use std::{fmt, num::NonZeroU32, ops::Range, sync::Arc};
 
 use larder_base::limits;
 
-use super::{
-    Loader, ShuffleMode,
-    epoch::{Ahead, Announced},
-    fetch::{BatchFetcher, Decoding, SnapshotRows, Source},
-    layout::{self, Decode, Layout, invalid},
-    locality::Divider,
-    pass::{Job, Lane},
-    shuffle::{self, Extent, Pool, RankHosts},
-};
+use super::epoch::{Ahead, Announced};
 use crate::{
-    Error, Locality,
+    Error, Loader, Locality, ShuffleMode,
+    loader::{
+        batch::{
+            BatchFetcher, Decoding, SnapshotRows, Source,
+            layout::{self, Decode, Layout, invalid},
+        },
+        order::{
+            Divider, Job, Lane,
+            shuffle::{self, Extent, Pool, RankHosts},
+        },
+    },
     memory::BufferPool,
     sampler::{Last, LoaderState, Mixture, Shuffle},
 };
@@ -129,7 +131,7 @@ impl LoaderBuilder {
     }
 
     /// Skips samples that can't be decoded. The next good sample of the batch stands for each, and
-    /// they are [counted](super::LoaderStats::skipped). By default they are an error.
+    /// they are [counted](crate::LoaderStats::skipped). By default they are an error.
     pub fn skip_bad(self) -> Self {
         Self { skip_bad: true, ..self }
     }
