@@ -11,7 +11,7 @@ use larder_dataset::{Manifest, Snapshot, Tensor};
 use crate::{
     CancelToken, Cluster, DatasetName, Error, ErrorKind, Fetcher, HostTensor, LoaderBuilder,
     Locality, RowRef, Take, fetch,
-    loader::{self, Source, tensor_index},
+    loader::{self, LoaderSource, tensor_index},
     memory::{BufferPool, no_memory},
     sampler::{self, DatasetShape, Selection, View},
 };
@@ -362,8 +362,8 @@ impl Dataset {
     }
 
     /// The source that a loader reads.
-    fn source(&self) -> Source {
-        Source {
+    fn source(&self) -> LoaderSource {
+        LoaderSource {
             leaves: Arc::clone(self.fetcher.leaves()),
             columns: self.columns.clone(),
             rows: Arc::<Fetcher>::clone(&self.fetcher),

@@ -2,8 +2,8 @@
 //! chooses, in the same layout.
 //!
 //! ```text
-//! order  Job --pass()--> Pass: the draws of batch i    (pure; `sampler` gives the order,
-//!                          |                            `locality` the rows of each rank)
+//! order  LoaderJob --pass()--> Pass: the draws of batch i  (pure; `sampler` gives the order,
+//!                          |                          `locality` the rows of each rank)
 //!                          |
 //! batch           BatchFetcher: draws -> rows -> one gather per dataset, into one buffer
 //! send                     |    and from there to a device
@@ -31,13 +31,13 @@ use crate::{
     sampler::{self, EpochDigest, LoaderState, PassName, PlanId, Shuffle},
 };
 use batch::BatchFetcher;
-use order::{Job, Pass};
-use run::{Ahead, Announced, Progress, Reading, Start};
+use order::{LoaderJob, Pass};
+use run::{Ahead, AnnouncedJob, EpochProgress, Reading, Start};
 
 pub use batch::layout::Decode;
 pub(crate) use batch::layout::{check_columns, common_tensors, tensor_index};
 pub use batch::{Batch, BatchTensor, OnHost, Take};
-pub(crate) use batch::{Source, private_views};
+pub(crate) use batch::{LoaderSource, private_views};
 pub use order::{Locality, RankHosts, Schedule, ScheduledBatch, ShuffleMode};
 pub use run::{Epoch, LoaderBuilder, LoaderStats, PreparedEpoch, SlowBatch};
 pub use send::{DeviceTensor, OnDevice};
@@ -64,22 +64,22 @@ pub use send::{DeviceTensor, OnDevice};
 /// # Ok::<(), larder_client::Error>(())
 /// ```
 pub struct Loader {
-    job: Job,
+    job: LoaderJob,
     /// The values of the current epoch.
     start: Start,
     /// Absent if the nodes are not told how far it is.
-    announced: Option<Arc<Announced>>,
+    announced: Option<Arc<AnnouncedJob>>,
 }
 
 impl Loader {
     fn new(
-        job: Job,
+        job: LoaderJob,
         fetcher: Arc<BatchFetcher>,
         ahead: Ahead,
-        announced: impl FnOnce(&Arc<Pass>) -> Option<Arc<Announced>>,
+        announced: impl FnOnce(&Arc<Pass>) -> Option<Arc<AnnouncedJob>>,
     ) -> Result<Self, Error> {
         let pass = Arc::new(job.pass(LoaderState::new(job.plan(0), 0))?);
-        let progress = Progress::at_start(&pass, LoaderStats::default());
+        let progress = EpochProgress::at_start(&pass, LoaderStats::default());
         let published = Arc::new(ArcSwap::from_pointee(progress));
         let (resumed, slowest) = (Arc::default(), Arc::default());
         let reading = Reading::new(Arc::clone(&pass));
@@ -186,7 +186,7 @@ impl Loader {
             None => Arc::new(self.job.pass(LoaderState::new(self.job.plan(epoch), 0))?),
         };
         self.turn_to(pass);
-        self.announced.iter().for_each(Announced::start);
+        self.announced.iter().for_each(AnnouncedJob::start);
         Ok(self.start.clone())
     }
 
@@ -275,7 +275,7 @@ impl Loader {
     }
 
     fn turn_to(&mut self, pass: Arc<Pass>) {
-        let progress = Progress::at_start(&pass, self.stats());
+        let progress = EpochProgress::at_start(&pass, self.stats());
         self.start.reading = Reading::new(Arc::clone(&pass));
         self.announced.iter().for_each(|announced| announced.turn_to(&self.start.reading));
         self.start.pass = pass;

@@ -39,7 +39,7 @@ use crate::{
 const LATELY: Duration = Duration::from_secs(1);
 
 /// The rows that go to each node, by its index in the ring.
-type Plan = BTreeMap<usize, Vec<Job>>;
+type JobsByNode = BTreeMap<usize, Vec<Job>>;
 
 #[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
@@ -186,11 +186,11 @@ impl<'a, 'b> Gathering<'a, 'b> {
     }
 
     /// Divides the work among the nodes. Also returns the work that no node can do.
-    fn assign(&mut self, routes: &Routes) -> (Plan, Vec<Job>) {
+    fn assign(&mut self, routes: &Routes) -> (JobsByNode, Vec<Job>) {
         let nodes = routes.nodes.iter().zip(&self.policy);
         let usable: Vec<bool> =
             nodes.map(|(node, policy)| node.member.health.is_up() && !policy.out).collect();
-        let (mut plan, mut orphans) = (Plan::new(), Vec::new());
+        let (mut plan, mut orphans) = (JobsByNode::new(), Vec::new());
         for job in std::mem::take(&mut self.work) {
             let mut at_node = vec![Vec::new(); routes.nodes.len()];
             let mut at_none = Vec::new();
@@ -220,7 +220,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
     }
 
     /// Opens the dataset on all planned nodes without an open dataset, at once.
-    fn open(&mut self, routes: &Routes, plan: &Plan) -> Result<(), Error> {
+    fn open(&mut self, routes: &Routes, plan: &JobsByNode) -> Result<(), Error> {
         let new: Vec<usize> =
             plan.keys().copied().filter(|&node| !routes.nodes[node].is_open()).collect();
         if new.is_empty() {
@@ -242,7 +242,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
 
     /// Opens the dataset on nodes of this host that get no request but whose shards could be
     /// mapped. Does not wait.
-    fn open_lenders(&self, routes: &Routes, plan: &Plan) {
+    fn open_lenders(&self, routes: &Routes, plan: &JobsByNode) {
         let Means { target, session, .. } = self.means;
         if !routes.are_lenders_new() {
             return;
@@ -259,7 +259,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
     fn start(
         &mut self,
         routes: &Routes,
-        plan: Plan,
+        plan: JobsByNode,
         lanes: &mut Lanes<'_>,
         wait: bool,
     ) -> Result<(), Error> {

@@ -26,14 +26,14 @@ pub(crate) struct Leaves {
     target: Arc<Target>,
     origin: PerProcess<OnceCell<Origin>>,
     files: PerProcess<OnceCell<LeafFiles>>,
-    kept: PerProcess<Mutex<Kept>>,
+    kept: PerProcess<Mutex<KeptLeaves>>,
     /// All leaves, if they were given at the beginning.
     given: Vec<Leaf>,
 }
 
 /// The leaves in memory, each with the time of its last use.
 #[derive(Default)]
-struct Kept {
+struct KeptLeaves {
     leaves: BTreeMap<u32, (Leaf, u64)>,
     bytes: u64,
     uses: u64,
@@ -171,13 +171,13 @@ impl Leaves {
         files.load(manifest, number).await.map_err(from_dataset)
     }
 
-    fn kept<T>(&self, change: impl FnOnce(&mut Kept) -> T) -> T {
+    fn kept<T>(&self, change: impl FnOnce(&mut KeptLeaves) -> T) -> T {
         let kept = self.kept.get(|_| Mutex::default());
         change(&mut kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Kept {
+impl KeptLeaves {
     fn find(&mut self, number: u32) -> Option<Leaf> {
         self.uses += 1;
         let (leaf, used) = self.leaves.get_mut(&number)?;

@@ -28,7 +28,7 @@ struct Map {
 
 /// Places in the batch that were not filled.
 #[derive(Debug, Default)]
-pub(super) struct Rest {
+pub(super) struct RowsLeft {
     /// Their shards are not mapped.
     pub(super) missing: Vec<u32>,
     /// Their mapped bytes are damaged.
@@ -36,7 +36,7 @@ pub(super) struct Rest {
 }
 
 #[derive(Clone, Copy)]
-struct Mapped {
+struct MappedRow {
     /// Its place in the batch.
     place: u32,
     /// Its row in the shard.
@@ -51,10 +51,10 @@ pub(super) fn copy_mapped(
     shards: &DistinctShards,
     tensors: &[u16],
     batch: &mut Batch<'_, '_>,
-) -> Rest {
+) -> RowsLeft {
     if slots.is_empty() {
         let missing = placed.iter().map(|(place, _)| place).collect();
-        return Rest { missing, ..Rest::default() };
+        return RowsLeft { missing, ..RowsLeft::default() };
     }
     let (maps, mapped, missing) = find_maps(slots, placed, shards);
     let mut damaged = Vec::new();
@@ -76,20 +76,20 @@ pub(super) fn copy_mapped(
         tracing::warn!(shard, place, "a mapped row is damaged: it is fetched anew");
         slots.take(shard, process::uptime() + ASK_AGAIN_CORRUPT);
     }
-    Rest { missing, damaged }
+    RowsLeft { missing, damaged }
 }
 
 /// Copies rows of fixed length. Adds the places of damaged rows to `damaged`.
 fn copy_even(
     maps: &[Map],
-    mapped: &[Mapped],
+    mapped: &[MappedRow],
     tensor: usize,
     row_bytes: usize,
     out: &mut [u8],
     damaged: &mut Vec<u32>,
 ) {
     let sources: Vec<RowSource<'_>> = maps.iter().map(|map| map.extent.rows(tensor)).collect();
-    let wanted = mapped.iter().map(|&Mapped { place, row, source }| RowCopy {
+    let wanted = mapped.iter().map(|&MappedRow { place, row, source }| RowCopy {
         source: &sources[source as usize],
         row: row.into(),
         at: place as usize * row_bytes,
@@ -105,13 +105,13 @@ fn copy_even(
 fn copy_ragged(
     places: &RowPlaces,
     maps: &[Map],
-    mapped: &[Mapped],
+    mapped: &[MappedRow],
     tensor: usize,
     begins: &[usize],
     out: &mut [u8],
     damaged: &mut Vec<u32>,
 ) {
-    for &Mapped { place, row, source } in mapped {
+    for &MappedRow { place, row, source } in mapped {
         let Map { shard, extent } = &maps[source as usize];
         let (begin, bytes) = places.row(*shard, row, tensor);
         match extent.bytes_verified(tensor, &(begin..begin + bytes)) {
@@ -126,7 +126,7 @@ fn find_maps(
     slots: &Slots,
     placed: Placed<'_>,
     shards: &DistinctShards,
-) -> (Vec<Map>, Vec<Mapped>, Vec<u32>) {
+) -> (Vec<Map>, Vec<MappedRow>, Vec<u32>) {
     let mut maps = Vec::new();
     let mut find = |&shard: &u32| {
         let extent = slots.get(shard)?;
@@ -138,7 +138,7 @@ fn find_maps(
     for ((place, RowRef { row, .. }), &shard) in placed.iter().zip(shards.of_rows()) {
         // Each row is either copied or fetched.
         match sources[shard as usize] {
-            Some(source) => mapped.push(Mapped { place, row, source }),
+            Some(source) => mapped.push(MappedRow { place, row, source }),
             None => missing.push(place),
         }
     }

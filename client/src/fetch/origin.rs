@@ -46,11 +46,11 @@ pub(crate) struct Fallback {
 #[derive(Default)]
 struct Tables {
     found: OnceCell<Option<RowChecksums>>,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptChecksums>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct KeptChecksums {
     shards: HashMap<u32, Arc<ShardChecksums>>,
     bytes: usize,
 }
@@ -158,12 +158,12 @@ impl Tables {
         Ok(sums)
     }
 
-    fn kept<T>(&self, change: impl FnOnce(&mut Kept) -> T) -> T {
+    fn kept<T>(&self, change: impl FnOnce(&mut KeptChecksums) -> T) -> T {
         change(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Kept {
+impl KeptChecksums {
     /// Keeps the checksums of a shard. Drops all others if the limit is exceeded: an epoch rarely
     /// returns to a shard.
     fn keep(&mut self, shard: u32, sums: &Arc<ShardChecksums>) {

@@ -19,18 +19,18 @@ use crate::{
     memory::Buffer,
     sampler::{Draws, LoaderState},
 };
-use layout::{Column, ColumnRows, Layout, Ragged};
+use layout::{BatchLayout, Column, ColumnRows, Ragged};
 
 pub(super) use assemble::{
-    BatchFetcher, BatchMemory, Choice, Decoding, Fetch, Fetched, SnapshotRows,
+    BatchFetcher, BatchMemory, Choice, Decoding, Fetch, FetchedRows, SnapshotRows,
 };
-pub(crate) use assemble::{Source, private_views};
+pub(crate) use assemble::{LoaderSource, private_views};
 pub use take::Take;
 
 /// The rows of some samples, in their order, in the memory of the host or of a device. Dropping the
 /// batch returns its memory to the loader.
 pub struct Batch<P = OnHost> {
-    pub(super) layout: Arc<Layout>,
+    pub(super) layout: Arc<BatchLayout>,
     pub(super) ragged: Ragged,
     pub(super) place: P,
     /// One for each row.

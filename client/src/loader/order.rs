@@ -10,6 +10,6 @@ pub(super) mod shuffle;
 
 pub(super) use locality::Divider;
 pub use locality::Locality;
-pub(super) use pass::{Job, Lane, Pass};
+pub(super) use pass::{Lane, LoaderJob, Pass};
 pub use pass::{Schedule, ScheduledBatch};
 pub use shuffle::{RankHosts, ShuffleMode};

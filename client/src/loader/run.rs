@@ -11,6 +11,6 @@ mod prefetch;
 mod stats;
 
 pub use builder::LoaderBuilder;
-pub(super) use epoch::{Ahead, Announced, Progress, Reading, Start};
+pub(super) use epoch::{Ahead, AnnouncedJob, EpochProgress, Reading, Start};
 pub use epoch::{Epoch, PreparedEpoch};
 pub use stats::{LoaderStats, SlowBatch};

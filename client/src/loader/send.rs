@@ -21,8 +21,8 @@ use larder_dataset::{Dtype, Logical};
 
 use super::{
     batch::{
-        Batch, BatchFetcher, BatchMemory, Choice, Fetch, Fetched,
-        layout::{Column, ColumnRows, Layout, Ragged, with_slack},
+        Batch, BatchFetcher, BatchMemory, Choice, Fetch, FetchedRows,
+        layout::{BatchLayout, Column, ColumnRows, Ragged, with_slack},
     },
     order::Pass,
 };
@@ -48,7 +48,8 @@ impl BatchMemory for OnDevice {
 
 impl Fetch for OnDevice {
     fn bytes_of(fetcher: &BatchFetcher, pass: &Pass, batch: u64) -> Result<usize, Error> {
-        let end = |layout: &Layout, rows, ragged: &Ragged| Places::new(layout, rows, ragged).end;
+        let end =
+            |layout: &BatchLayout, rows, ragged: &Ragged| Places::new(layout, rows, ragged).end;
         fetcher.batch_bytes(pass, batch, end)
     }
 
@@ -58,7 +59,7 @@ impl Fetch for OnDevice {
         choice: Choice<ReadyBlock>,
         pump: &Arc<Pump>,
         cancel: &CancelToken,
-    ) -> Result<Fetched<Self>, Error> {
+    ) -> Result<FetchedRows<Self>, Error> {
         let given = match choice {
             Choice::Any => None,
             Choice::Given(given) => given,
@@ -96,7 +97,7 @@ struct Places {
 }
 
 impl Places {
-    fn new(layout: &Layout, rows: usize, ragged: &Ragged) -> Self {
+    fn new(layout: &BatchLayout, rows: usize, ragged: &Ragged) -> Self {
         let rows = layout.ranges(rows, ragged);
         let mut end = ragged.end(layout);
         let mut after = |bytes: usize| {
@@ -147,7 +148,7 @@ impl BatchFetcher {
         given: Option<ReadyBlock>,
         pump: &Pump,
         cancel: &CancelToken,
-    ) -> Result<Fetched<OnDevice>, Error> {
+    ) -> Result<FetchedRows<OnDevice>, Error> {
         pump.adopt_thread();
         let rows = self.locate(draws);
         let ragged = self.ragged(draws, &rows)?;
@@ -178,7 +179,7 @@ impl BatchFetcher {
         sent.count();
         gathered.sources.copies += sent;
         let memory = DeviceSlice::whole(Arc::new(block));
-        Ok(Fetched { place: OnDevice { memory, places }, ragged, gathered })
+        Ok(FetchedRows { place: OnDevice { memory, places }, ragged, gathered })
     }
 }
 

@@ -127,21 +127,21 @@ fn builder() -> LoaderBuilder {
 }
 
 /// A builder of all samples of a source.
-fn alone(source: Source) -> LoaderBuilder {
+fn alone(source: LoaderSource) -> LoaderBuilder {
     let mixture = Mixture::single(all_samples(source.manifest()).unwrap());
     LoaderBuilder::new(vec![source], mixture)
 }
 
-fn source(manifest: Manifest) -> Source {
+fn source(manifest: Manifest) -> LoaderSource {
     source_of(FakeRows { manifest, after: None, refuses_look: false })
 }
 
-fn source_of(rows: FakeRows) -> Source {
+fn source_of(rows: FakeRows) -> LoaderSource {
     let reference = DatasetRef::parse(&rows.manifest.uri().to_string()).unwrap();
     let name = DatasetName { reference, manifest: None };
     let fetcher = Fetcher::new(rows.manifest.clone(), &name, None, FetchOptions::default());
     let leaves = Arc::clone(fetcher.leaves());
-    Source { leaves, columns: None, rows: Arc::new(rows), cluster: None }
+    LoaderSource { leaves, columns: None, rows: Arc::new(rows), cluster: None }
 }
 
 /// A builder with a fake that does this after each gather.

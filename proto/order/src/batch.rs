@@ -11,7 +11,7 @@ pub enum Last {
     /// It is not delivered: up to one global batch less one sample stays out of the epoch.
     Drop,
     /// Ranks get equal shares, filled up with samples from the start of the epoch. Those come
-    /// marked ([`Slot::padding`]) and are not to be counted in a digest or a metric.
+    /// marked ([`BatchRow::padding`]) and are not to be counted in a digest or a metric.
     Pad,
     /// It is delivered as it is: ranks' shares differ by up to one sample and may be empty. **Under
     /// PyTorch's DDP this hangs**: a rank without a batch does not enter the gradient exchange that
@@ -131,7 +131,7 @@ pub struct Share {
 
 /// One row of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slot {
+pub struct BatchRow {
     /// The position of the row's sample.
     pub position: u64,
     /// Whether it only fills up the last batch: outside digests and metrics.
@@ -161,11 +161,11 @@ impl Share {
 
     /// The rows in order: those that count, then padding, which repeats positions from the start of
     /// the epoch (round and round in an epoch shorter than a global batch), others for each rank.
-    pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
+    pub fn rows(&self) -> impl Iterator<Item = BatchRow> + use<> {
         let epoch = self.epoch;
-        let own = self.positions.clone().map(|position| Slot { position, padding: false });
+        let own = self.positions.clone().map(|position| BatchRow { position, padding: false });
         let padding = (self.padding_start..self.padding_start + self.padding)
-            .map(move |index| Slot { position: index % epoch, padding: true });
+            .map(move |index| BatchRow { position: index % epoch, padding: true });
         own.chain(padding)
     }
 }

@@ -57,7 +57,7 @@ mod shuffle;
 mod state;
 mod view;
 
-pub use batch::{BatchPlan, Last, Share, Slot};
+pub use batch::{BatchPlan, BatchRow, Last, Share};
 pub use digest::EpochDigest;
 pub use error::Error;
 pub use ids::{LocalityId, ORDER_VERSION, PLAN_ID_BYTES, PlanId};

@@ -40,14 +40,14 @@ pub enum Stop {
 /// The views of a job, and how often an epoch draws from each. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Mixture {
-    sources: Arc<[Source]>,
+    sources: Arc<[MixedView]>,
     samples: u64,
     digest: [u8; 16],
     is_single: bool,
 }
 
 #[derive(Debug)]
-struct Source {
+struct MixedView {
     view: View,
     /// How many samples of it an epoch has.
     draws: u64,
@@ -68,8 +68,8 @@ impl Mixture {
         let (views, weights): (Vec<View>, Vec<f64>) = sources.into_iter().unzip();
         let lengths: Vec<u64> = views.iter().map(View::len).collect();
         let draws = draws(&lengths, &weights, stop)?;
-        let source = |(view, &draws)| Source { view, draws };
-        let sources: Arc<[Source]> = views.into_iter().zip(&draws).map(source).collect();
+        let source = |(view, &draws)| MixedView { view, draws };
+        let sources: Arc<[MixedView]> = views.into_iter().zip(&draws).map(source).collect();
         let digest = digest(&sources, seed);
         Ok(Self { sources, samples: draws.iter().sum(), digest, is_single: false })
     }
@@ -79,7 +79,7 @@ impl Mixture {
     /// so another order.)
     pub fn single(view: View) -> Self {
         let (samples, digest) = (view.len(), view.digest());
-        let sources = Arc::new([Source { view, draws: samples }]);
+        let sources = Arc::new([MixedView { view, draws: samples }]);
         Self { sources, samples, digest, is_single: true }
     }
 
@@ -128,7 +128,7 @@ impl Mixture {
 }
 
 /// See [`Mixture::digest`].
-fn digest(sources: &[Source], seed: u64) -> [u8; 16] {
+fn digest(sources: &[MixedView], seed: u64) -> [u8; 16] {
     let mut bytes = Vec::with_capacity(24 + 24 * sources.len());
     bytes.extend_from_slice(b"larder mix v1\0\0\0");
     bytes.extend_from_slice(&seed.to_le_bytes());

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{DatasetShape, Error};
 pub use selection::Selection;
-use selection::{Step, StepInShard};
+use selection::{SelectionStep, StepInShard};
 pub use split::{Split, SplitSide};
 
 /// How far the sum of fractions may be from 1: enough for those written with six digits.
@@ -36,7 +36,7 @@ pub struct View {
     /// The rows of each shard that are declared.
     shape: DatasetShape,
     /// From the snapshot on, each applied to the result of the one before.
-    steps: Arc<[Step]>,
+    steps: Arc<[SelectionStep]>,
     digest: [u8; 16],
 }
 
@@ -197,7 +197,7 @@ impl View {
     fn contiguous_from(&self) -> Option<u64> {
         match &*self.steps {
             [] => Some(0),
-            [Step { selection: Selection::Range(range), .. }] => Some(range.start),
+            [SelectionStep { selection: Selection::Range(range), .. }] => Some(range.start),
             _ => None,
         }
     }
@@ -206,7 +206,7 @@ impl View {
     fn then(&self, selection: Selection) -> Self {
         let source = if self.steps.is_empty() { first_half(&self.snapshot) } else { self.digest };
         let digest = digest(&source, Some(&selection));
-        let step = Step::new(selection, self.shape.clone(), source);
+        let step = SelectionStep::new(selection, self.shape.clone(), source);
         let shape = step.to.clone();
         let steps = self.steps.iter().cloned().chain([step]).collect();
         Self { snapshot: self.snapshot, whole: self.whole.clone(), shape, steps, digest }

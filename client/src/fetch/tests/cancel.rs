@@ -7,7 +7,7 @@ use crate::{
     LoaderBuilder,
     dataset::all_samples,
     deadline::CancelToken,
-    loader::Source,
+    loader::LoaderSource,
     sampler::{Mixture, Shuffle},
 };
 
@@ -41,7 +41,7 @@ fn dropped_epoch_ends_its_threads_despite_silent_nodes() {
         // With the origin gone, no gather ends by itself.
         let origin = fixture.folder.path().join("data.bin");
         fs::remove_file(origin).unwrap();
-        let source = Source {
+        let source = LoaderSource {
             leaves: Arc::clone(fetcher.leaves()),
             columns: None,
             rows: Arc::<Fetcher>::clone(&fetcher),

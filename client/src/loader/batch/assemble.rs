@@ -9,7 +9,7 @@ use larder_extent::Attached;
 
 use super::{
     Batch, HostRows, OnHost,
-    layout::{Layout, Ragged},
+    layout::{BatchLayout, Ragged},
 };
 use crate::{
     CallerMemory, Cluster, CopyStats, Error, Fetcher, HostTensor, RowRef, RowsView, Sources,
@@ -25,7 +25,7 @@ use crate::{
 pub(in crate::loader) use decoding::Decoding;
 
 /// A dataset, in the form that a loader needs.
-pub(crate) struct Source {
+pub(crate) struct LoaderSource {
     pub(crate) leaves: Arc<Leaves>,
     /// The columns of a batch, unless the loader names its own. `None`: all.
     pub(crate) columns: Option<Arc<[String]>>,
@@ -33,7 +33,7 @@ pub(crate) struct Source {
     pub(crate) cluster: Option<Arc<Cluster>>,
 }
 
-impl Source {
+impl LoaderSource {
     pub(crate) fn manifest(&self) -> &Manifest {
         self.leaves.manifest()
     }
@@ -50,7 +50,7 @@ pub(in crate::loader) struct SnapshotRows {
 /// Fetches batches. Shared by the threads that fetch ahead.
 pub(in crate::loader) struct BatchFetcher {
     pub(in crate::loader) snapshots: Box<[SnapshotRows]>,
-    pub(in crate::loader) layout: Arc<Layout>,
+    pub(in crate::loader) layout: Arc<BatchLayout>,
     pub(in crate::loader) buffers: Arc<BufferPool>,
     /// Present if some columns are decoded.
     pub(in crate::loader) decoding: Option<Box<Decoding>>,
@@ -60,8 +60,11 @@ impl SnapshotRows {
     /// Finds the tensors of `layout` in this snapshot.
     ///
     /// # Errors
-    /// As [`Layout::tensors_in`].
-    pub(in crate::loader) fn new(source: &Source, layout: &Layout) -> Result<Self, Error> {
+    /// As [`BatchLayout::tensors_in`].
+    pub(in crate::loader) fn new(
+        source: &LoaderSource,
+        layout: &BatchLayout,
+    ) -> Result<Self, Error> {
         let (leaves, rows) = (Arc::clone(&source.leaves), Arc::clone(&source.rows));
         Ok(Self { tensors: layout.tensors_in(leaves.manifest())?, leaves, rows })
     }
@@ -114,13 +117,13 @@ impl SnapshotRows {
 
 /// The columns of a gather, and the offsets of their ragged rows.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct WantedColumns<'a> {
     columns: &'a [usize],
     begins: &'a [Option<&'a [usize]>],
 }
 
 /// The rows of a batch, and the costs of fetching them.
-pub(in crate::loader) struct Fetched<P> {
+pub(in crate::loader) struct FetchedRows<P> {
     pub(in crate::loader) place: P,
     pub(in crate::loader) ragged: Ragged,
     pub(in crate::loader) gathered: Gathered,
@@ -157,7 +160,7 @@ pub(in crate::loader) trait Fetch: BatchMemory {
         choice: Choice<Self::Given>,
         by: &Self::By,
         cancel: &CancelToken,
-    ) -> Result<Fetched<Self>, Error>;
+    ) -> Result<FetchedRows<Self>, Error>;
 }
 
 impl BatchMemory for OnHost {
@@ -176,7 +179,7 @@ impl Fetch for OnHost {
         choice: Choice<Self::Given>,
         (): &(),
         cancel: &CancelToken,
-    ) -> Result<Fetched<Self>, Error> {
+    ) -> Result<FetchedRows<Self>, Error> {
         let given = match choice {
             Choice::Given(given) => given,
             Choice::Any => match fetcher.see(draws) {
@@ -185,7 +188,7 @@ impl Fetch for OnHost {
             },
         };
         let (buffer, ragged, gathered) = fetcher.read(draws, given, cancel)?;
-        Ok(Fetched { place: Self(HostRows::Gathered(buffer)), ragged, gathered })
+        Ok(FetchedRows { place: Self(HostRows::Gathered(buffer)), ragged, gathered })
     }
 }
 
@@ -196,7 +199,7 @@ impl BatchFetcher {
         &self,
         pass: &Pass,
         batch: u64,
-        mut fetch: impl FnMut(&Draws) -> Result<Fetched<P>, Error>,
+        mut fetch: impl FnMut(&Draws) -> Result<FetchedRows<P>, Error>,
     ) -> Result<Batch<P>, Error> {
         let begun = process::now();
         let (mut draws, padding) = pass.draws(batch);
@@ -208,7 +211,7 @@ impl BatchFetcher {
             skipped += self.replace_bad(&mut draws)?;
             fetched = fetch(&draws)?;
         }
-        let Fetched { place, ragged, gathered } = fetched;
+        let FetchedRows { place, ragged, gathered } = fetched;
         Ok(Batch {
             layout: Arc::clone(&self.layout),
             ragged,
@@ -228,7 +231,7 @@ impl BatchFetcher {
     }
 
     /// Views these samples in place, if possible.
-    fn see(&self, draws: &Draws) -> Option<Result<Fetched<OnHost>, Error>> {
+    fn see(&self, draws: &Draws) -> Option<Result<FetchedRows<OnHost>, Error>> {
         let ([snapshot], None) = (&*self.snapshots, &self.decoding) else {
             return None;
         };
@@ -242,7 +245,7 @@ impl BatchFetcher {
         let ragged = Ragged::new(&self.layout, rows, row_at);
         Some(ragged.map(|ragged| {
             let gathered = seen(&views, rows);
-            Fetched { place: OnHost(HostRows::Viewed(views.into())), ragged, gathered }
+            FetchedRows { place: OnHost(HostRows::Viewed(views.into())), ragged, gathered }
         }))
     }
 
@@ -251,7 +254,7 @@ impl BatchFetcher {
         &self,
         pass: &Pass,
         batch: u64,
-        bytes: impl Fn(&Layout, usize, &Ragged) -> usize,
+        bytes: impl Fn(&BatchLayout, usize, &Ragged) -> usize,
     ) -> Result<usize, Error> {
         if !self.layout.is_ragged() {
             return Ok(self.layout.buffer_bytes());
@@ -318,7 +321,7 @@ impl BatchFetcher {
             true => columns.iter().map(|&column| ragged.begins(column)).collect(),
             false => Vec::new(),
         };
-        let wanted = Wanted { columns: &columns, begins: &begins };
+        let wanted = WantedColumns { columns: &columns, begins: &begins };
         match &*self.snapshots {
             [snapshot] => {
                 let placed = Placed::all(rows).beginning(&begins);
@@ -377,7 +380,7 @@ impl BatchFetcher {
         &self,
         draws: &Draws,
         rows: &[RowRef],
-        wanted: Wanted<'_>,
+        wanted: WantedColumns<'_>,
         parts: &mut [&mut [u8]],
         cancel: &CancelToken,
     ) -> Result<Gathered, Error> {
@@ -413,14 +416,14 @@ fn seen(views: &[RowsView], rows: usize) -> Gathered {
 /// cancelled. `None` if a tensor can't be viewed.
 ///
 /// # Errors
-/// As [`Layout::new`], and `ResourceExhausted` if the ragged rows exceed the limit of a batch.
+/// As [`BatchLayout::new`], and `ResourceExhausted` if the ragged rows exceed the limit of a batch.
 pub(crate) fn private_views(
     fetcher: &Fetcher,
     (shard, rows): (u32, &Range<u32>),
     names: Option<&[String]>,
     cancel: &CancelToken,
 ) -> Result<Option<Vec<HostTensor>>, Error> {
-    let layout = Layout::new(fetcher.manifest(), names, 1)?;
+    let layout = BatchLayout::new(fetcher.manifest(), names, 1)?;
     let tensors = layout.tensors_in(fetcher.manifest())?;
     let look = |&tensor| fetcher.look(shard, rows, tensor, Some(cancel));
     let Some(views) = tensors.iter().map(look).collect::<Option<Vec<RowsView>>>() else {

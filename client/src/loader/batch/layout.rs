@@ -17,7 +17,7 @@ pub(in crate::loader) use ragged::{Ragged, with_slack};
 
 /// The tensors of a batch, and the bytes of a full one without ragged tensors.
 #[derive(Debug)]
-pub(in crate::loader) struct Layout {
+pub(in crate::loader) struct BatchLayout {
     columns: Box<[Column]>,
     buffer_bytes: usize,
     is_ragged: bool,
@@ -39,7 +39,7 @@ pub(in crate::loader) struct Column {
     offset: usize,
 }
 
-impl Layout {
+impl BatchLayout {
     /// The layout of batches of up to `rows` rows, with the named tensors or all.
     ///
     /// # Errors
@@ -344,7 +344,7 @@ pub(crate) fn common_tensors<'a>(
 /// `NotFound` for one that the snapshot does not have. `InvalidArgument` for none, or for one that
 /// comes twice.
 pub(crate) fn check_columns(manifest: &Manifest, names: &[String]) -> Result<(), Error> {
-    Layout::new(manifest, Some(names), 1).map(drop)
+    BatchLayout::new(manifest, Some(names), 1).map(drop)
 }
 
 fn alike(one: &Tensor, other: &Tensor) -> bool {

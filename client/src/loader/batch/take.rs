@@ -23,7 +23,7 @@ use std::{
 use larder_base::limits;
 use larder_dataset::RowPlaces;
 
-use super::layout::{Layout, Ragged, invalid};
+use super::layout::{BatchLayout, Ragged, invalid};
 use crate::{
     CancelToken, Error, ErrorKind, Fetcher, HostTensor, Memory, RowRef, fetch::RowSource,
     memory::BufferPool, remote::Placed,
@@ -35,7 +35,7 @@ const HALVES_FROM_BYTES: usize = 8 << 20;
 
 /// Chosen samples of a dataset, to be read: see [`Dataset::take`](crate::Dataset::take).
 pub struct Take {
-    layout: Arc<Layout>,
+    layout: Arc<BatchLayout>,
     /// The tensors, by their index in the manifest.
     tensors: Box<[usize]>,
     rows: Vec<RowRef>,
@@ -49,7 +49,7 @@ impl Take {
     /// Prepares to read these rows of the named tensors, or of all.
     ///
     /// # Errors
-    /// As [`Layout::new`] and [`Ragged::new`], and if a leaf of the manifest can't be read.
+    /// As [`BatchLayout::new`] and [`Ragged::new`], and if a leaf of the manifest can't be read.
     pub(crate) fn new(
         fetcher: Arc<Fetcher>,
         rows: Vec<RowRef>,
@@ -60,7 +60,7 @@ impl Take {
             invalid(format!("{} rows can't be read at once", rows.len())).hint("take fewer")
         })?;
         let manifest = fetcher.manifest();
-        let layout = Layout::new(manifest, names, count)?;
+        let layout = BatchLayout::new(manifest, names, count)?;
         let tensors = layout.tensors_in(manifest)?;
         let places = match layout.is_ragged() {
             true => fetcher.leaves().places(&rows)?,

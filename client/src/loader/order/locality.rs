@@ -34,20 +34,20 @@ const NOBODY: u16 = u16::MAX;
 /// [`Mixture::locality`]: crate::Mixture::locality
 #[derive(Clone, PartialEq, Eq)]
 pub struct Locality {
-    inner: Arc<Inner>,
+    inner: Arc<LocalityParts>,
 }
 
 #[derive(PartialEq, Eq)]
-struct Inner {
+struct LocalityParts {
     id: LocalityId,
     ranks: RankHosts,
     /// One for each snapshot.
-    tables: Box<[Table]>,
+    tables: Box<[ShardHosts]>,
 }
 
 /// The hosts of one snapshot's shards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Table {
+struct ShardHosts {
     snapshot: SnapshotId,
     /// The version of the ring that it was read from.
     ring_version: u64,
@@ -58,9 +58,9 @@ struct Table {
 }
 
 impl Locality {
-    fn new(ranks: RankHosts, tables: Vec<Table>) -> Self {
+    fn new(ranks: RankHosts, tables: Vec<ShardHosts>) -> Self {
         let id = codec::id(&ranks, &tables);
-        Self { inner: Arc::new(Inner { id, ranks, tables: tables.into() }) }
+        Self { inner: Arc::new(LocalityParts { id, ranks, tables: tables.into() }) }
     }
 
     /// A locality of ranks on these hosts. `holder` gives the host of each shard.
@@ -70,7 +70,7 @@ impl Locality {
         manifests: &[&Manifest],
         holder: impl Fn(u32) -> u16,
     ) -> Self {
-        let table = |manifest: &&Manifest| Table {
+        let table = |manifest: &&Manifest| ShardHosts {
             snapshot: manifest.snapshot(),
             ring_version: 1,
             per_shard: 1,
@@ -97,7 +97,8 @@ impl Locality {
 
     /// The index of the table of a snapshot with `shards` shards.
     pub(crate) fn table(&self, snapshot: SnapshotId, shards: u32) -> Option<usize> {
-        let is_it = |table: &Table| table.snapshot == snapshot && table.shards() == shards as usize;
+        let is_it =
+            |table: &ShardHosts| table.snapshot == snapshot && table.shards() == shards as usize;
         self.inner.tables.iter().position(is_it)
     }
 
@@ -165,7 +166,7 @@ impl Divider {
     }
 }
 
-impl Table {
+impl ShardHosts {
     fn shards(&self) -> usize {
         self.hosts.len() / self.per_shard
     }

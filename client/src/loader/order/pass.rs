@@ -11,7 +11,7 @@ use crate::sampler::{
 
 /// The settings that all epochs share.
 #[derive(Debug, Clone)]
-pub(in crate::loader) struct Job {
+pub(in crate::loader) struct LoaderJob {
     pub(in crate::loader) mixture: Mixture,
     pub(in crate::loader) seed: u64,
     /// As resolved: `auto` was decided when the loader was built.
@@ -60,7 +60,7 @@ impl Lane {
     }
 }
 
-impl Job {
+impl LoaderJob {
     pub(in crate::loader) fn plan(&self, epoch: u64) -> PlanId {
         self.mixture.plan(self.seed, epoch, self.shuffle)
     }
@@ -134,7 +134,7 @@ impl Pass {
         } else {
             self.order.fill(share.positions(), &mut draws);
         }
-        for padding in share.slots().filter(|slot| slot.padding) {
+        for padding in share.rows().filter(|row| row.padding) {
             self.order.fill(padding.position..padding.position + 1, &mut draws);
         }
         (draws, share.padding())

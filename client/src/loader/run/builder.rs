@@ -4,16 +4,16 @@ use std::{fmt, num::NonZeroU32, ops::Range, sync::Arc};
 
 use larder_base::limits;
 
-use super::epoch::{Ahead, Announced};
+use super::epoch::{Ahead, AnnouncedJob};
 use crate::{
     Error, Loader, Locality, ShuffleMode,
     loader::{
         batch::{
-            BatchFetcher, Decoding, SnapshotRows, Source,
-            layout::{self, Decode, Layout, invalid},
+            BatchFetcher, Decoding, LoaderSource, SnapshotRows,
+            layout::{self, BatchLayout, Decode, invalid},
         },
         order::{
-            Divider, Job, Lane,
+            Divider, Lane, LoaderJob,
             shuffle::{self, Extent, Pool, RankHosts},
         },
     },
@@ -28,7 +28,7 @@ const BATCH_SIZE_DEFAULT: u32 = 256;
 #[must_use = "nothing is loaded before build()"]
 pub struct LoaderBuilder {
     /// One for each view of the mixture.
-    sources: Vec<Source>,
+    sources: Vec<LoaderSource>,
     mixture: Mixture,
     batch_size: u32,
     shuffle: ShuffleMode,
@@ -53,7 +53,7 @@ pub struct LoaderBuilder {
 
 impl LoaderBuilder {
     /// A loader of a mixture. Each of its views has one source.
-    pub(crate) fn new(sources: Vec<Source>, mixture: Mixture) -> Self {
+    pub(crate) fn new(sources: Vec<LoaderSource>, mixture: Mixture) -> Self {
         Self {
             sources,
             mixture,
@@ -205,7 +205,7 @@ impl LoaderBuilder {
         let (batch_size, world, lane) = self.check()?;
         let layout = self.layout()?;
         let shuffle = self.resolve_shuffle()?;
-        let job = Job {
+        let job = LoaderJob {
             mixture: self.mixture()?,
             seed: self.seed,
             shuffle,
@@ -228,7 +228,7 @@ impl LoaderBuilder {
             let announces = !self.unannounced;
             let read = sources.iter();
             let read = read.map(|one| (one.cluster.clone(), one.manifest().snapshot()));
-            announces.then(|| Announced::new(&self.job, read, pass)).flatten()
+            announces.then(|| AnnouncedJob::new(&self.job, read, pass)).flatten()
         };
         let mut loader = Loader::new(job, fetcher, ahead, announced)?;
         self.resume.map_or(Ok(()), |state| loader.resume(state))?;
@@ -236,8 +236,8 @@ impl LoaderBuilder {
     }
 
     /// The layout of a batch. All datasets have its tensors.
-    fn layout(&self) -> Result<Arc<Layout>, Error> {
-        let mut manifests = self.sources.iter().map(Source::manifest);
+    fn layout(&self) -> Result<Arc<BatchLayout>, Error> {
+        let mut manifests = self.sources.iter().map(LoaderSource::manifest);
         let first = manifests.next().expect("a loader has a source");
         let names = match &self.tensors {
             Some(names) => names.clone(),
@@ -254,7 +254,7 @@ impl LoaderBuilder {
             let found = self.decode.iter().find(|(own, _)| own == name);
             found.map(|(_, decode)| *decode)
         };
-        let layout = Layout::decoded(first, Some(&names), self.batch_size, decode)?;
+        let layout = BatchLayout::decoded(first, Some(&names), self.batch_size, decode)?;
         for other in manifests {
             let context = || format!("cannot mix {} with {}", first.uri(), other.uri());
             layout.tensors_in(other).map_err(|error| error.context(context()))?;
@@ -264,7 +264,7 @@ impl LoaderBuilder {
 
     /// The columns of a batch by default: those that all datasets have, and none leaves out.
     fn columns(&self) -> Result<Vec<String>, Error> {
-        let mut manifests = self.sources.iter().map(Source::manifest);
+        let mut manifests = self.sources.iter().map(LoaderSource::manifest);
         let first = manifests.next().expect("a loader has a source");
         let mut names = layout::common_tensors(first, manifests)?;
         for chosen in self.sources.iter().filter_map(|source| source.columns.as_deref()) {
@@ -274,7 +274,11 @@ impl LoaderBuilder {
     }
 
     /// The decoding of columns of this layout, if there are any, on so many threads.
-    fn decoding(&self, layout: &Layout, threads: usize) -> Result<Option<Box<Decoding>>, Error> {
+    fn decoding(
+        &self,
+        layout: &BatchLayout,
+        threads: usize,
+    ) -> Result<Option<Box<Decoding>>, Error> {
         let columns: Box<[_]> = layout.columns().iter().map(|column| column.decode).collect();
         if columns.iter().all(Option::is_none) {
             return Ok(None);
@@ -282,7 +286,7 @@ impl LoaderBuilder {
         let encoded = layout.columns().iter().filter(|column| column.decode.is_some());
         let names: Vec<String> = encoded.map(|column| column.name.to_string()).collect();
         let manifest = self.sources[0].manifest();
-        let layout = Layout::new(manifest, Some(&names), self.batch_size)?;
+        let layout = BatchLayout::new(manifest, Some(&names), self.batch_size)?;
         let snapshot = |source| SnapshotRows::new(source, &layout);
         let snapshots = self.sources.iter().map(snapshot).collect::<Result<_, _>>()?;
         let buffers = BufferPool::new(threads);
@@ -302,7 +306,7 @@ impl LoaderBuilder {
 
     fn divider(&self) -> Result<Option<Arc<Divider>>, Error> {
         let Some(locality) = self.locality.clone() else { return Ok(None) };
-        let manifests = self.sources.iter().map(Source::manifest);
+        let manifests = self.sources.iter().map(LoaderSource::manifest);
         Divider::new(locality, self.world, manifests).map(|divider| Some(Arc::new(divider)))
     }
 
@@ -341,7 +345,7 @@ impl LoaderBuilder {
     fn pools(&self) -> Vec<Pool> {
         let mut pools = Vec::new();
         for (index, source) in self.sources.iter().enumerate() {
-            let same = |other: &Source| match (&other.cluster, &source.cluster) {
+            let same = |other: &LoaderSource| match (&other.cluster, &source.cluster) {
                 (Some(other), Some(cluster)) => Arc::ptr_eq(other, cluster),
                 (None, None) => true,
                 _ => false,
@@ -394,7 +398,7 @@ impl LoaderBuilder {
 
 /// The number of batches that may lie ready. Fetching a small batch takes less time than waking a
 /// thread, so threads that wait after each small batch would mostly wait.
-fn ready_ahead(layout: &Layout) -> usize {
+fn ready_ahead(layout: &BatchLayout) -> usize {
     const BYTES: usize = 8 << 20;
     const BATCHES: usize = 8;
     if layout.is_ragged() {

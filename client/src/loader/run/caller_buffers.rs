@@ -33,7 +33,7 @@ pub(in crate::loader) struct CallerBuffers<M> {
     pass: Arc<Pass>,
     fetcher: Arc<BatchFetcher>,
     bytes_of: BytesOf,
-    given: Arc<Given<M>>,
+    given: Arc<GivenBuffers<M>>,
     /// Batches that may be in flight or ready.
     ahead: u64,
     /// The first batch without given memory.
@@ -44,7 +44,7 @@ pub(in crate::loader) struct CallerBuffers<M> {
 
 /// Given memory that no thread has taken yet, by batch number. At most one entry more than batches
 /// are fetched ahead.
-pub(super) struct Given<M> {
+pub(super) struct GivenBuffers<M> {
     memory: Mutex<BTreeMap<u64, M>>,
 }
 
@@ -56,12 +56,12 @@ impl<M> CallerBuffers<M> {
         ahead: usize,
         bytes_of: BytesOf,
     ) -> Self {
-        let (given, ahead) = (Arc::new(Given::new()), ahead as u64);
+        let (given, ahead) = (Arc::new(GivenBuffers::new()), ahead as u64);
         Self { pass, fetcher, bytes_of, given, ahead, next: 0, process: fork_count() }
     }
 
     /// The end that the threads take from.
-    pub(super) fn given(&self) -> Arc<Given<M>> {
+    pub(super) fn given(&self) -> Arc<GivenBuffers<M>> {
         Arc::clone(&self.given)
     }
 
@@ -109,7 +109,7 @@ impl<M> Drop for CallerBuffers<M> {
     }
 }
 
-impl<M> Given<M> {
+impl<M> GivenBuffers<M> {
     fn new() -> Self {
         Self { memory: Mutex::default() }
     }

@@ -22,11 +22,11 @@ use crate::{
     sampler::{EpochDigest, LoaderState, PassName, PlanId},
 };
 
-pub(in crate::loader) use announce::{Announced, Reading};
+pub(in crate::loader) use announce::{AnnouncedJob, Reading};
 
 /// The progress of an epoch, without batches that are only fetched ahead.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::loader) struct Progress {
+pub(in crate::loader) struct EpochProgress {
     pub(in crate::loader) state: LoaderState,
     pub(in crate::loader) digest: EpochDigest,
     pub(in crate::loader) stats: LoaderStats,
@@ -47,7 +47,7 @@ pub struct Epoch<P: BatchMemory = OnHost> {
     /// Cancels all fetches.
     cancel: CancelToken,
     handed_out: u64,
-    progress: Progress,
+    progress: EpochProgress,
     /// The time waited so far for the next batch.
     waited: Duration,
 }
@@ -67,7 +67,7 @@ impl Ahead {
     }
 }
 
-impl Progress {
+impl EpochProgress {
     /// The progress before the first batch of a pass.
     pub(in crate::loader) fn at_start(pass: &Pass, stats: LoaderStats) -> Self {
         Self { state: pass.state_at_start(), digest: EpochDigest::new(pass.plan()), stats }
@@ -86,7 +86,7 @@ pub(in crate::loader) struct Start {
     /// How far `pass` is, for the nodes.
     pub(in crate::loader) reading: Arc<Reading>,
     /// The progress of `pass`. Its epoch writes it, the loader reads it.
-    pub(in crate::loader) published: Arc<ArcSwap<Progress>>,
+    pub(in crate::loader) published: Arc<ArcSwap<EpochProgress>>,
     pub(in crate::loader) slowest: Arc<Slowest>,
 }
 

@@ -31,17 +31,15 @@ use crate::{Error, ErrorKind};
 
 /// The consumer's end. Dropping it stops the threads.
 pub(super) struct Prefetch<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedWindow<T>>,
     /// The [`fork_count`] of the process that created it.
     process: u32,
     /// An error was handed out. No outcome follows it.
     failed: bool,
 }
 
-type Outcome<T> = Result<T, Error>;
-
-struct Shared<T> {
-    work: Box<dyn Fn(u64) -> Outcome<T> + Send + Sync>,
+struct SharedWindow<T> {
+    work: Box<dyn Fn(u64) -> Result<T, Error> + Send + Sync>,
     width: usize,
     window: Mutex<Window<T>>,
     /// There is room for another piece, or no more work.
@@ -53,7 +51,7 @@ struct Shared<T> {
 struct Window<T> {
     next_out: u64,
     /// Outcomes from `next_out` on. `None` while in flight.
-    outcomes: VecDeque<Option<Outcome<T>>>,
+    outcomes: VecDeque<Option<Result<T, Error>>>,
     /// The number of pieces to do. An error lowers it, and so does the end of the consumer.
     end: u64,
 }
@@ -68,11 +66,11 @@ impl<T: Send + 'static> Prefetch<T> {
         count: u64,
         threads: usize,
         ready: usize,
-        work: impl Fn(u64) -> Outcome<T> + Send + Sync + 'static,
-    ) -> Outcome<Self> {
+        work: impl Fn(u64) -> Result<T, Error> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
         let width = threads + ready;
         let window = Window { next_out: 0, outcomes: VecDeque::with_capacity(width), end: count };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedWindow {
             work: Box::new(work),
             width,
             window: Mutex::new(window),
@@ -96,7 +94,7 @@ impl<T: Send + 'static> Prefetch<T> {
 
     /// Waits for the outcome of the next piece. `None` after the last piece, and after the first
     /// error.
-    pub(super) fn next(&mut self) -> Option<Outcome<T>> {
+    pub(super) fn next(&mut self) -> Option<Result<T, Error>> {
         if self.failed {
             return None;
         }
@@ -121,7 +119,7 @@ impl<T: Send + 'static> Prefetch<T> {
         self.failed
     }
 
-    fn take(&self) -> Option<Outcome<T>> {
+    fn take(&self) -> Option<Result<T, Error>> {
         if self.process != fork_count() {
             let what =
                 "this epoch was begun in the parent process, whose threads a fork leaves behind";
@@ -160,7 +158,7 @@ impl<T> Drop for Prefetch<T> {
     }
 }
 
-impl<T> Shared<T> {
+impl<T> SharedWindow<T> {
     fn lock(&self) -> MutexGuard<'_, Window<T>> {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -188,7 +186,7 @@ impl<T> Shared<T> {
         }
     }
 
-    fn put(&self, piece: u64, outcome: Outcome<T>) {
+    fn put(&self, piece: u64, outcome: Result<T, Error>) {
         let mut window = self.lock();
         if piece >= window.end {
             drop(window); // the consumer is gone, or an earlier piece failed

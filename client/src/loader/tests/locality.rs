@@ -150,7 +150,7 @@ fn locality_makes_ranks_read_rows_of_their_own_host() {
 fn locality_divides_a_mixture() {
     let (sources, whole) =
         (mixture::sources(), || mixture::builder().batch_size(12).last(Last::Pad));
-    let manifests: Vec<&Manifest> = sources.iter().map(Source::manifest).collect();
+    let manifests: Vec<&Manifest> = sources.iter().map(LoaderSource::manifest).collect();
     let hosts = [0, 1, 1];
     let locality = Locality::made_up(&hosts, &manifests, |shard| (shard % 2) as u16);
     let mut digests = Vec::new();

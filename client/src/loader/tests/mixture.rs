@@ -10,18 +10,18 @@ fn other(samples: u64, image: &[u64], object: &str) -> Manifest {
     manifest_of(&format!("file:///{object}"), samples, 23 * 7, &tensors)
 }
 
-pub(super) fn sources() -> Vec<Source> {
+pub(super) fn sources() -> Vec<LoaderSource> {
     let manifests = [manifest(), other(97, &[3, 5], "b"), other(31, &[3, 5], "c")];
     manifests.into_iter().map(source).collect()
 }
 
-fn mixed(sources: Vec<Source>, weights: &[f64], stop: Stop) -> LoaderBuilder {
+fn mixed(sources: Vec<LoaderSource>, weights: &[f64], stop: Stop) -> LoaderBuilder {
     let views = sources.iter().map(|source| all_samples(source.manifest()).unwrap()).collect();
     mixed_views(sources, views, weights, stop)
 }
 
 fn mixed_views(
-    sources: Vec<Source>,
+    sources: Vec<LoaderSource>,
     views: Vec<View>,
     weights: &[f64],
     stop: Stop,

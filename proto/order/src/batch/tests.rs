@@ -5,12 +5,12 @@ fn plan(positions: u64, start: u64, batch_size: u32, world: u32, last: Last) -> 
     BatchPlan::new(positions, start, number(batch_size), number(world), last).unwrap()
 }
 
-fn shares(plan: &BatchPlan, batch: u64) -> Vec<Vec<Slot>> {
-    (0..plan.world.get()).map(|rank| plan.share(batch, rank).unwrap().slots().collect()).collect()
+fn shares(plan: &BatchPlan, batch: u64) -> Vec<Vec<BatchRow>> {
+    (0..plan.world.get()).map(|rank| plan.share(batch, rank).unwrap().rows().collect()).collect()
 }
 
-fn own(shares: &[Vec<Slot>]) -> Vec<u64> {
-    shares.iter().flatten().filter(|slot| !slot.padding).map(|slot| slot.position).collect()
+fn own(shares: &[Vec<BatchRow>]) -> Vec<u64> {
+    shares.iter().flatten().filter(|row| !row.padding).map(|row| row.position).collect()
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn padding_fills_every_rank_with_distinct_first_samples() {
     assert!(shares.iter().all(|share| share.len() == 4));
     assert_eq!(own(&shares), (16..22).collect::<Vec<_>>());
     let padding: Vec<_> =
-        shares.iter().flatten().filter(|slot| slot.padding).map(|slot| slot.position).collect();
+        shares.iter().flatten().filter(|row| row.padding).map(|row| row.position).collect();
     assert_eq!(padding, (0..10).collect::<Vec<_>>());
     assert!(shares.iter().all(|share| !share[0].padding), "each rank has a sample that counts");
 }
@@ -58,7 +58,7 @@ fn padding_fills_every_rank_with_distinct_first_samples() {
 #[test]
 fn epoch_shorter_than_a_batch_repeats_samples_as_padding() {
     let plan = plan(3, 0, 4, 2, Last::Pad);
-    let positions: Vec<_> = shares(&plan, 0).concat().iter().map(|slot| slot.position).collect();
+    let positions: Vec<_> = shares(&plan, 0).concat().iter().map(|row| row.position).collect();
     assert_eq!(positions, [0, 1, 0, 1, 2, 2, 0, 1]);
 }
 
@@ -79,7 +79,10 @@ fn the_largest_numbers_do_not_overflow() {
     assert_eq!(plan.position_after(0), Some(u64::MAX));
     let share = plan.share(0, u32::MAX - 1).unwrap();
     assert_eq!(share.len(), u64::from(u32::MAX));
-    assert_eq!(share.slots().next(), Some(Slot { position: share.padding_start, padding: true }));
+    assert_eq!(
+        share.rows().next(),
+        Some(BatchRow { position: share.padding_start, padding: true })
+    );
 }
 
 #[test]

@@ -19,14 +19,14 @@ pub(super) struct Interleaving {
 }
 
 /// A node of the tree: sequences `left` are merged with those from its end on.
-struct Node {
+struct MergedPair {
     middle: usize,
     left: u64,
     right: u64,
     start: u64,
 }
 
-impl Node {
+impl MergedPair {
     fn total(&self) -> u128 {
         u128::from(self.left) + u128::from(self.right)
     }
@@ -55,11 +55,11 @@ impl Interleaving {
         0..self.sums.len() - 1
     }
 
-    fn node(&self, sequences: &Range<usize>) -> Node {
+    fn node(&self, sequences: &Range<usize>) -> MergedPair {
         let middle = usize::midpoint(sequences.start, sequences.end);
         let left = self.sums[middle] - self.sums[sequences.start];
         let right = self.sums[sequences.end] - self.sums[middle];
-        Node { middle, left, right, start: self.starts[middle] % (left + right) }
+        MergedPair { middle, left, right, start: self.starts[middle] % (left + right) }
     }
 
     /// Which sequence element `x` of the whole is of, and which of its elements.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 
 use super::interleave::Interleaving;
-use super::{Mixture, Source};
+use super::{MixedView, Mixture};
 use crate::plan::KeyUse;
 use crate::{EpochDigest, Error, Order, PlanId};
 
@@ -204,7 +204,7 @@ impl JobOrder {
 
     /// The passes over a source that draws of this epoch belong to, and the positions of each.
     fn passes(&self, source: usize, draws: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
-        let Source { view, draws: each } = &self.mixture.sources[source];
+        let MixedView { view, draws: each } = &self.mixture.sources[source];
         let samples = u128::from(view.len());
         let earlier = u128::from(self.plan.epoch()) * u128::from(*each);
         let (mut next, end) = (earlier + u128::from(draws.start), earlier + u128::from(draws.end));

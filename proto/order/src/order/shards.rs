@@ -11,12 +11,12 @@ use crate::{DatasetShape, Error, Permutation};
 /// The shards that hold a declared sample, as stretches of consecutive shards. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DeclaredShards {
-    runs: Arc<[Run]>,
+    runs: Arc<[ShardRun]>,
     count: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Run {
+struct ShardRun {
     first: u32,
     /// The shards of all runs before it.
     before: u32,
@@ -30,11 +30,11 @@ impl DeclaredShards {
             (Some(first), Some(last)) => first..last + 1,
             _ => 0..0,
         };
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<ShardRun> = Vec::new();
         let (mut count, mut expected) = (0, None);
         for shard in stretch.filter(|&shard| shape.rows(shard) > 0) {
             if expected != Some(shard) {
-                runs.push(Run { first: shard, before: count });
+                runs.push(ShardRun { first: shard, before: count });
             }
             (count, expected) = (count + 1, Some(shard + 1));
         }
@@ -56,7 +56,7 @@ impl DeclaredShards {
             if end.is_some_and(|end| stretch.start <= end) {
                 return refused("overlap");
             }
-            runs.push(Run { first: stretch.start, before: count });
+            runs.push(ShardRun { first: stretch.start, before: count });
             count += stretch.end - stretch.start;
             end = Some(stretch.end);
         }

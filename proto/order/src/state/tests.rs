@@ -29,10 +29,10 @@ impl Job {
             for rank in 0..world.get() {
                 let share = plan.share(batch, rank).unwrap();
                 let samples: Vec<u64> =
-                    share.slots().map(|slot| order.sample_at(slot.position)).collect();
+                    share.rows().map(|row| order.sample_at(row.position)).collect();
                 let mut digest = EpochDigest::new(order.plan());
-                for (slot, &sample) in share.slots().zip(&samples) {
-                    if !slot.padding {
+                for (row, &sample) in share.rows().zip(&samples) {
+                    if !row.padding {
                         digest.add(sample);
                         self.delivered.push(sample);
                     }

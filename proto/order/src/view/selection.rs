@@ -84,7 +84,7 @@ fn check_indices(indices: &[u64], samples: u64) -> Result<(), Error> {
 
 /// A selection that was applied.
 #[derive(Debug, Clone)]
-pub(super) struct Step {
+pub(super) struct SelectionStep {
     pub(super) selection: Selection,
     /// Its source: the rows of each shard, and the name of that set.
     pub(super) from: DatasetShape,
@@ -93,7 +93,7 @@ pub(super) struct Step {
     pub(super) to: DatasetShape,
 }
 
-impl Step {
+impl SelectionStep {
     /// Applies a checked selection to the set named `source`.
     pub(super) fn new(selection: Selection, from: DatasetShape, source: [u8; 16]) -> Self {
         let to = match &selection {

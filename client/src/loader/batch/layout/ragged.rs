@@ -12,7 +12,7 @@ use std::sync::Arc;
 use larder_base::limits;
 use larder_dataset::RowPlaces;
 
-use super::{Column, Layout};
+use super::{BatchLayout, Column};
 use crate::{Error, RowRef, fetch, memory::ALIGNMENT};
 
 /// The ragged rows of a batch, by column of its layout. Empty if no column is ragged.
@@ -51,7 +51,7 @@ impl Ragged {
     /// # Errors
     /// `ResourceExhausted` for more bytes than a batch may have.
     pub(in crate::loader) fn new<'a>(
-        layout: &Layout,
+        layout: &BatchLayout,
         rows: usize,
         row_at: impl Fn(usize) -> (&'a RowPlaces, &'a [usize], RowRef),
     ) -> Result<Self, Error> {
@@ -91,12 +91,12 @@ impl Ragged {
     }
 
     /// Bytes of a buffer for all tensors.
-    pub(in crate::loader) fn buffer_bytes(&self, layout: &Layout) -> usize {
+    pub(in crate::loader) fn buffer_bytes(&self, layout: &BatchLayout) -> usize {
         if self.columns.is_empty() { layout.buffer_bytes() } else { with_slack(self.end) }
     }
 
     /// The end of the last ragged row in a buffer. Without ragged rows, of the other tensors.
-    pub(in crate::loader) fn end(&self, layout: &Layout) -> usize {
+    pub(in crate::loader) fn end(&self, layout: &BatchLayout) -> usize {
         if self.columns.is_empty() { layout.buffer_bytes() } else { self.end }
     }
 }

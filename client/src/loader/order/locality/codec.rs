@@ -7,7 +7,7 @@ use larder_base::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Locality, NOBODY, Table};
+use super::{Locality, NOBODY, ShardHosts};
 use crate::{
     Error,
     sampler::{LocalityId, RankHosts},
@@ -17,11 +17,11 @@ const WHAT: &str = "a locality";
 const MAGIC: &[u8; 8] = b"ldr-loc3";
 
 /// Returns the id of a locality of these parts: the hash of its bytes.
-pub(super) fn id(ranks: &RankHosts, tables: &[Table]) -> LocalityId {
+pub(super) fn id(ranks: &RankHosts, tables: &[ShardHosts]) -> LocalityId {
     LocalityId::from_u128(xxh3_128(&encode(ranks, tables)))
 }
 
-fn encode(ranks: &RankHosts, tables: &[Table]) -> Vec<u8> {
+fn encode(ranks: &RankHosts, tables: &[ShardHosts]) -> Vec<u8> {
     codec::encode(MAGIC, &(ranks.hosts(), tables))
 }
 
@@ -48,7 +48,9 @@ impl Locality {
 }
 
 /// Checks the number of each rank's host, and the tables.
-fn checked((hosts, tables): (Vec<u16>, Vec<Table>)) -> Result<(Vec<u16>, Vec<Table>), Malformed> {
+fn checked(
+    (hosts, tables): (Vec<u16>, Vec<ShardHosts>),
+) -> Result<(Vec<u16>, Vec<ShardHosts>), Malformed> {
     let malformed = |why| Err(Malformed { what: WHAT, why });
     let ranks = hosts.len();
     if !(1..=limits::LOCALITY_RANKS_MAX).contains(&ranks) {
@@ -58,7 +60,7 @@ fn checked((hosts, tables): (Vec<u16>, Vec<Table>)) -> Result<(Vec<u16>, Vec<Tab
     if hosts.iter().any(|&host| usize::from(host) >= ranks) {
         return malformed("it has a host without a rank");
     }
-    let is_whole = |Table { per_shard, hosts, .. }: &Table| {
+    let is_whole = |ShardHosts { per_shard, hosts, .. }: &ShardHosts| {
         let replicas = (1..=limits::REPLICAS_MAX).contains(per_shard);
         replicas
             && !hosts.is_empty()

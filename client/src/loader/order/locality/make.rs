@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use larder_base::{ErrorKind, Placement, limits};
 
-use super::{Locality, NOBODY, Table};
+use super::{Locality, NOBODY, ShardHosts};
 use crate::{Error, Fetcher, sampler::RankHosts};
 
 impl Locality {
@@ -16,7 +16,7 @@ impl Locality {
         let members = || placements.iter().flat_map(|placement| placement.ring().members());
         check(ranks, |name| members().any(|member| member.id == *name || member.host == *name))?;
         let (ranks, hosts) = number(ranks);
-        let mut tables: Vec<Table> = Vec::new();
+        let mut tables: Vec<ShardHosts> = Vec::new();
         for (fetcher, placement) in fetchers.iter().zip(&placements) {
             if tables.iter().all(|table| table.snapshot != fetcher.manifest().snapshot()) {
                 tables.push(table(fetcher, placement, &hosts));
@@ -62,7 +62,7 @@ fn number(ranks: &[Vec<String>]) -> (RankHosts, HashMap<&str, u16>) {
 }
 
 /// The hosts with ranks that own each shard.
-fn table(fetcher: &Fetcher, placement: &Placement, hosts: &HashMap<&str, u16>) -> Table {
+fn table(fetcher: &Fetcher, placement: &Placement, hosts: &HashMap<&str, u16>) -> ShardHosts {
     let (manifest, ring) = (fetcher.manifest(), placement.ring());
     let number = |member: &larder_base::Member| {
         let number = hosts.get(member.id.as_str()).or_else(|| hosts.get(member.host.as_str()));
@@ -77,7 +77,7 @@ fn table(fetcher: &Fetcher, placement: &Placement, hosts: &HashMap<&str, u16>) -
         of_shards.extend(hosts.chain(std::iter::repeat(NOBODY)).take(per_shard));
     }
     let (snapshot, ring_version) = (manifest.snapshot(), ring.version());
-    Table { snapshot, ring_version, per_shard, hosts: of_shards.into() }
+    ShardHosts { snapshot, ring_version, per_shard, hosts: of_shards.into() }
 }
 
 fn placement_of(fetcher: &Fetcher) -> Result<Placement, Error> {

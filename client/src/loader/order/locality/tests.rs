@@ -2,9 +2,9 @@ use larder_base::{ErrorKind, limits};
 
 use super::*;
 
-fn table(snapshot: u8, per_shard: usize, hosts: &[u16]) -> Table {
+fn table(snapshot: u8, per_shard: usize, hosts: &[u16]) -> ShardHosts {
     let snapshot = SnapshotId::from_bytes([snapshot; 32]);
-    Table { snapshot, ring_version: 9, per_shard, hosts: hosts.into() }
+    ShardHosts { snapshot, ring_version: 9, per_shard, hosts: hosts.into() }
 }
 
 fn locality() -> Locality {

@@ -42,7 +42,7 @@ const RATE_SECONDS: usize = 60;
 const RATE_AFTER: Duration = Duration::from_millis(200);
 
 /// What a loader announces.
-pub(in crate::loader) struct Announced {
+pub(in crate::loader) struct AnnouncedJob {
     job: String,
     sources: Box<[AnnouncedSource]>,
     reading: ArcSwap<Reading>,
@@ -95,7 +95,7 @@ impl Reading {
     }
 }
 
-impl Announced {
+impl AnnouncedJob {
     /// What a loader of these sources announces. `None` without nodes, and if the user wants none.
     pub(in crate::loader) fn new(
         job: &str,
@@ -130,7 +130,7 @@ impl Announced {
 }
 
 /// The task of a loader.
-async fn announce(announced: Weak<Announced>) {
+async fn announce(announced: Weak<AnnouncedJob>) {
     let mut teller = Teller::default();
     loop {
         let Some(strong) = announced.upgrade() else { return };
@@ -164,7 +164,7 @@ struct Place {
 
 impl Teller {
     /// Tells the nodes where the loader is, if that is due.
-    async fn look(&mut self, announced: &Announced) {
+    async fn look(&mut self, announced: &AnnouncedJob) {
         let (now, reading) = (process::now(), announced.reading.load_full());
         if reading.pass.plan().shuffle() == Shuffle::Global {
             // All shards are used at all times: there is nothing to plan.
@@ -315,15 +315,15 @@ mod tests {
 
     use super::*;
     use crate::{
-        loader::order::{Job, Lane},
+        loader::order::{Lane, LoaderJob},
         sampler::{DatasetShape, Last, LoaderState, Mixture, View},
     };
 
     /// Thirty samples in ten shards, in windows of two, read by two at a time.
-    fn job(seed: u64) -> Job {
+    fn job(seed: u64) -> LoaderJob {
         let shape = DatasetShape::from_rows([3; 10]).unwrap();
         let two = NonZeroU32::new(2).unwrap();
-        Job {
+        LoaderJob {
             mixture: Mixture::single(View::all([7; 32], shape)),
             seed,
             shuffle: Shuffle::Window { shards: two },
@@ -336,7 +336,7 @@ mod tests {
         }
     }
 
-    fn reading(job: &Job, epoch: u64) -> Arc<Reading> {
+    fn reading(job: &LoaderJob, epoch: u64) -> Arc<Reading> {
         let pass = job.pass(LoaderState::new(job.plan(epoch), 0)).unwrap();
         Reading::new(Arc::new(pass))
     }
