@@ -28,7 +28,7 @@ use arc_swap::ArcSwap;
 
 use crate::{
     Device, DeviceWay, Error, ErrorKind, Pump,
-    sampler::{self, EpochDigest, LoaderState, PassName, PlanId, Shuffle},
+    sampler::{self, EpochDigest, LoaderState, PassId, PassName, Shuffle},
 };
 use batch::BatchFetcher;
 use order::{LoaderJob, Pass};
@@ -256,7 +256,7 @@ impl Loader {
     }
 
     /// The name of an epoch's order. Ranks that iterate the same order have equal names.
-    pub fn plan(&self, epoch: u64) -> PlanId {
+    pub fn plan(&self, epoch: u64) -> PassId {
         self.job.plan(epoch)
     }
 

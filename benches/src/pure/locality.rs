@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use larder_base::Ring;
 use larder_client::sampler::{
-    BatchPlan, DatasetShape, Last, Order, PlanId, RankHosts, Shuffle, View, WINDOW_SHARDS_DEFAULT,
+    BatchPlan, DatasetShape, Last, Order, PassId, RankHosts, Shuffle, View, WINDOW_SHARDS_DEFAULT,
 };
 use larder_membership::plan::{EvenPlanner, SizedShard};
 
@@ -77,7 +77,7 @@ impl Job {
     }
 
     fn epoch(&self, shuffle: Shuffle) -> Result<(Order, BatchPlan), Error> {
-        let order = Order::new(PlanId::new(&self.view, 0, 0, shuffle), &self.view)?;
+        let order = Order::new(PassId::new(&self.view, 0, 0, shuffle), &self.view)?;
         let world = NonZeroU32::new(self.ranks.world()).ok_or("no ranks")?;
         let batches = BatchPlan::new(order.len(), 0, BATCH, world, Last::Drop)?;
         Ok((order, batches))

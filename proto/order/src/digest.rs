@@ -6,7 +6,7 @@ use std::str::FromStr;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::plan::{Fields, KeyUse};
-use super::{Error, PlanId};
+use super::{Error, PassId};
 
 /// A commutative digest of the delivered samples: their number, and the sum modulo 2^128 of a keyed
 /// 128-bit hash of each.
@@ -20,7 +20,7 @@ use super::{Error, PlanId};
 /// Its text is `PLAN/COUNT/SUM`; a rank can read and merge the text of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpochDigest {
-    plan: PlanId,
+    plan: PassId,
     seed: u64,
     count: u64,
     sum: u128,
@@ -28,7 +28,7 @@ pub struct EpochDigest {
 
 impl EpochDigest {
     /// The digest of no sample yet.
-    pub fn new(plan: PlanId) -> Self {
+    pub fn new(plan: PassId) -> Self {
         Self { plan, seed: plan.number(KeyUse::Digest), count: 0, sum: 0 }
     }
 
@@ -66,14 +66,14 @@ impl EpochDigest {
 
     /// The digest of each sample of `samples` once. Takes about 0.2 s for 100 million samples. A
     /// merge of the digests of parts spreads it over threads.
-    pub fn of_samples(plan: PlanId, samples: impl IntoIterator<Item = u64>) -> Self {
+    pub fn of_samples(plan: PassId, samples: impl IntoIterator<Item = u64>) -> Self {
         let mut digest = Self::new(plan);
         samples.into_iter().for_each(|sample| digest.add(sample));
         digest
     }
 
     /// Plan of the samples that are counted.
-    pub fn plan(&self) -> PlanId {
+    pub fn plan(&self) -> PassId {
         self.plan
     }
 
@@ -99,7 +99,7 @@ impl FromStr for EpochDigest {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut fields = Fields::new(text, "an epoch digest: PLAN/COUNT/SUM");
-        let mut digest = Self::new(PlanId::read(&mut fields)?);
+        let mut digest = Self::new(PassId::read(&mut fields)?);
         digest.count = fields.number()?;
         digest.sum = fields.hex()?;
         fields.end()?;
@@ -115,7 +115,7 @@ mod tests {
     fn order(samples: u32, epoch: u64) -> Order {
         let shape = DatasetShape::from_rows([samples / 2, samples - samples / 2]).unwrap();
         let view = View::all([3; 32], shape);
-        Order::new(PlanId::new(&view, 5, epoch, Shuffle::Global), &view).unwrap()
+        Order::new(PassId::new(&view, 5, epoch, Shuffle::Global), &view).unwrap()
     }
 
     fn expected(order: &Order) -> EpochDigest {

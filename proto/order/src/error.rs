@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{LocalityId, PlanId};
+use super::{LocalityId, PassId};
 
 /// Why a part of the sample order could not be built, merged or resumed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -92,7 +92,7 @@ pub enum Error {
     )]
     View {
         /// The plan that was handed in.
-        plan: Box<PlanId>,
+        plan: Box<PassId>,
     },
     /// A plan with an order that this build cannot reproduce.
     #[error(
@@ -109,9 +109,9 @@ pub enum Error {
     #[error("plan {found} is not the plan in use, {wanted}")]
     Plan {
         /// The plan in use.
-        wanted: Box<PlanId>,
+        wanted: Box<PassId>,
         /// The plan that was handed in.
-        found: Box<PlanId>,
+        found: Box<PassId>,
     },
     /// Ranks that divide the batches of one pass differently.
     #[error(

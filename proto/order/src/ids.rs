@@ -8,8 +8,8 @@ use super::Shuffle;
 /// order than before, which is a decision: running jobs could no longer resume in mid-epoch.
 pub const ORDER_VERSION: u16 = 1;
 
-/// Bytes of a plan id in its canonical form.
-pub const PLAN_ID_BYTES: usize = 40;
+/// Bytes of a pass id in its canonical form.
+pub const PASS_ID_BYTES: usize = 40;
 
 /// The name of one pass: equal ids, equal order, in every process of every job.
 ///
@@ -20,7 +20,7 @@ pub const PLAN_ID_BYTES: usize = 40;
 /// Its text is `VIEW/SEED/EPOCH/SHUFFLE/ORDER-VERSION`, for example
 /// `00112233445566778899aabbccddeeff/7/3/window:64/1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PlanId {
+pub struct PassId {
     pub(super) view: [u8; 16],
     pub(super) seed: u64,
     pub(super) epoch: u64,
@@ -28,7 +28,7 @@ pub struct PlanId {
     pub(super) order_version: u16,
 }
 
-impl PlanId {
+impl PassId {
     /// The plan of a pass over what `view` names.
     pub(super) fn of(view: [u8; 16], seed: u64, epoch: u64, shuffle: Shuffle) -> Self {
         Self { view, seed, epoch, shuffle, order_version: ORDER_VERSION }
@@ -82,14 +82,14 @@ impl PlanId {
     ///     38      1  shuffle: 0 none, 1 window, 2 global
     ///     39      1  0
     /// ```
-    pub fn to_bytes(&self) -> [u8; PLAN_ID_BYTES] {
-        const { assert!(PLAN_ID_BYTES == 16 + 8 + 8 + 4 + 2 + 1 + 1) };
+    pub fn to_bytes(&self) -> [u8; PASS_ID_BYTES] {
+        const { assert!(PASS_ID_BYTES == 16 + 8 + 8 + 4 + 2 + 1 + 1) };
         let (kind, shards) = match self.shuffle {
             Shuffle::None => (0, 0),
             Shuffle::Window { shards } => (1, shards.get()),
             Shuffle::Global => (2, 0),
         };
-        let mut bytes = [0; PLAN_ID_BYTES];
+        let mut bytes = [0; PASS_ID_BYTES];
         bytes[0..16].copy_from_slice(&self.view);
         bytes[16..24].copy_from_slice(&self.seed.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.epoch.to_le_bytes());
@@ -100,7 +100,7 @@ impl PlanId {
     }
 }
 
-impl fmt::Display for PlanId {
+impl fmt::Display for PassId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { view, seed, epoch, shuffle, order_version } = self;
         let view = u128::from_be_bytes(*view);

@@ -2,7 +2,7 @@
 //! how it resumes, and how it is proved complete.
 //!
 //! A [`View`] says which samples of a snapshot are declared (all, a range, some, a random part, and
-//! any of these of another view), a [`PlanId`] names one seeded pass over a view, and an [`Order`]
+//! any of these of another view), a [`PassId`] names one seeded pass over a view, and an [`Order`]
 //! turns a *position* of that pass (0, 1, 2, ...) into a sample and back. A [`Mixture`] has one
 //! view or more, and a [`JobOrder`] turns a position of its epoch into a source and a sample. It
 //! has plans, states and digests as a view has. An order is a pure function of its plan: rank,
@@ -60,7 +60,7 @@ mod view;
 pub use batch::{BatchPlan, BatchRow, Last, Share};
 pub use digest::EpochDigest;
 pub use error::Error;
-pub use ids::{LocalityId, ORDER_VERSION, PLAN_ID_BYTES, PlanId};
+pub use ids::{LocalityId, ORDER_VERSION, PASS_ID_BYTES, PassId};
 pub use locality::{Division, RankHosts};
 pub use mixture::{Draws, JobOrder, Mixture, SourcePlace, Stop};
 pub use order::{DeclaredShards, Order, ShardKeys, ShardOrder};

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use larder_base::limits;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Error, PlanId, Shuffle, View};
+use super::{Error, PassId, Shuffle, View};
 
 pub use job::{Draws, JobOrder, SourcePlace};
 
@@ -121,9 +121,9 @@ impl Mixture {
         self.digest
     }
 
-    /// The plan of an epoch, as [`PlanId::new`]; `shuffle` is that of each source.
-    pub fn plan(&self, seed: u64, epoch: u64, shuffle: Shuffle) -> PlanId {
-        PlanId::of(self.digest, seed, epoch, shuffle)
+    /// The plan of an epoch, as [`PassId::new`]; `shuffle` is that of each source.
+    pub fn plan(&self, seed: u64, epoch: u64, shuffle: Shuffle) -> PassId {
+        PassId::of(self.digest, seed, epoch, shuffle)
     }
 }
 

@@ -6,7 +6,7 @@ mod windows;
 use std::ops::Range;
 
 use crate::plan::KeyUse;
-use crate::{Error, Permutation, PlanId, Shuffle, View};
+use crate::{Error, PassId, Permutation, Shuffle, View};
 pub use shards::{DeclaredShards, ShardKeys, ShardOrder};
 use windows::Windows;
 
@@ -17,7 +17,7 @@ use windows::Windows;
 /// shard (one million: 25 ms). It is immutable: share it by reference.
 #[derive(Debug, Clone)]
 pub struct Order {
-    plan: PlanId,
+    plan: PassId,
     view: View,
     arrangement: Arrangement,
 }
@@ -35,7 +35,7 @@ impl Order {
     /// # Errors
     /// [`Error::View`] if the plan is of another view, [`Error::OrderVersion`] if this build does
     /// not compute the plan's order.
-    pub fn new(plan: PlanId, view: &View) -> Result<Self, Error> {
+    pub fn new(plan: PassId, view: &View) -> Result<Self, Error> {
         plan.check(view.digest())?;
         let arrangement = match plan.shuffle() {
             Shuffle::None => Arrangement::Straight,
@@ -51,7 +51,7 @@ impl Order {
     }
 
     /// The plan's id.
-    pub fn plan(&self) -> PlanId {
+    pub fn plan(&self) -> PassId {
         self.plan
     }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::{Error, LocalityId, ORDER_VERSION, PLAN_ID_BYTES, PlanId, Shuffle, View};
+use crate::{Error, LocalityId, ORDER_VERSION, PASS_ID_BYTES, PassId, Shuffle, View};
 pub(crate) use text::Fields;
 
 /// The use of a key. One plan never uses the same key twice.
@@ -27,7 +27,7 @@ pub(super) enum KeyUse {
     Source(usize),
 }
 
-impl PlanId {
+impl PassId {
     /// The plan of pass `epoch` (0, 1, 2, ...) over `view`, in this build's order.
     pub fn new(view: &View, seed: u64, epoch: u64, shuffle: Shuffle) -> Self {
         Self::of(view.digest(), seed, epoch, shuffle)
@@ -43,10 +43,10 @@ impl PlanId {
             KeyUse::Interleave(source) => (4, source as u64),
             KeyUse::Source(source) => (5, source as u64),
         };
-        let mut bytes = [0; PLAN_ID_BYTES + 9];
-        bytes[..PLAN_ID_BYTES].copy_from_slice(&self.to_bytes());
-        bytes[PLAN_ID_BYTES] = number;
-        bytes[PLAN_ID_BYTES + 1..].copy_from_slice(&index.to_le_bytes());
+        let mut bytes = [0; PASS_ID_BYTES + 9];
+        bytes[..PASS_ID_BYTES].copy_from_slice(&self.to_bytes());
+        bytes[PASS_ID_BYTES] = number;
+        bytes[PASS_ID_BYTES + 1..].copy_from_slice(&index.to_le_bytes());
         xxh3_128(&bytes)
     }
 
@@ -79,7 +79,7 @@ impl PlanId {
     }
 }
 
-impl FromStr for PlanId {
+impl FromStr for PassId {
     type Err = Error;
 
     /// Reads the text that [`Display`](std::fmt::Display) writes. A plan of another order version
@@ -101,18 +101,18 @@ impl FromStr for PlanId {
 /// Its text is that of the plan, and where a locality divides batches `/` and 32 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PassName {
-    plan: PlanId,
+    plan: PassId,
     locality: Option<LocalityId>,
 }
 
 impl PassName {
     /// The name of a pass with batches divided by `locality`, or without one in consecutive slices.
-    pub fn new(plan: PlanId, locality: Option<LocalityId>) -> Self {
+    pub fn new(plan: PassId, locality: Option<LocalityId>) -> Self {
         Self { plan, locality }
     }
 
     /// The order.
-    pub fn plan(&self) -> PlanId {
+    pub fn plan(&self) -> PassId {
         self.plan
     }
 
@@ -151,7 +151,7 @@ impl FromStr for PassName {
     fn from_str(text: &str) -> Result<Self, Error> {
         let wanted = "the name of a pass: VIEW/SEED/EPOCH/SHUFFLE/ORDER-VERSION[/LOCALITY]";
         let mut fields = Fields::new(text, wanted);
-        let plan = PlanId::read(&mut fields)?;
+        let plan = PassId::read(&mut fields)?;
         let locality =
             if fields.has_more() { Some(LocalityId::from_u128(fields.hex()?)) } else { None };
         fields.end()?;
@@ -169,7 +169,7 @@ mod tests {
         let snapshot = *b"0123456789abcdef0123456789abcdef";
         let view = View::all(snapshot, DatasetShape::from_rows([1000]).unwrap());
         let shuffle = "window:64".parse().unwrap();
-        let plan = PlanId::new(&view, 0x0102_0304_0506_0708, 9, shuffle);
+        let plan = PassId::new(&view, 0x0102_0304_0506_0708, 9, shuffle);
         let text = plan.to_string();
         assert_eq!(
             text,
@@ -188,7 +188,7 @@ mod tests {
     fn every_part_of_a_plan_and_every_use_changes_the_key() {
         let plan = |snapshot, seed, epoch, shuffle: &str| {
             let shape = DatasetShape::from_rows([10]).unwrap();
-            PlanId::new(&View::all([snapshot; 32], shape), seed, epoch, shuffle.parse().unwrap())
+            PassId::new(&View::all([snapshot; 32], shape), seed, epoch, shuffle.parse().unwrap())
         };
         let base = plan(1, 1, 1, "window:2");
         let keys = [
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn texts_that_are_not_exactly_a_plan_id_are_refused() {
         let good = "00112233445566778899aabbccddeeff/7/3/global/1";
-        assert!(good.parse::<PlanId>().is_ok());
+        assert!(good.parse::<PassId>().is_ok());
         for wrong in [
             "",
             "00112233445566778899aabbccddeeff/7/3/global",
@@ -224,13 +224,13 @@ mod tests {
             "00112233445566778899aabbccddeeff/7/3/auto/1",
             "00112233445566778899aabbccddeeff/7/3/global/65536",
         ] {
-            assert!(wrong.parse::<PlanId>().is_err(), "{wrong}");
+            assert!(wrong.parse::<PassId>().is_err(), "{wrong}");
         }
     }
 
-    fn plan(epoch: u64) -> PlanId {
+    fn plan(epoch: u64) -> PassId {
         let view = View::all([7; 32], DatasetShape::from_rows([10]).unwrap());
-        PlanId::new(&view, 3, epoch, Shuffle::Global)
+        PassId::new(&view, 3, epoch, Shuffle::Global)
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Shuffle {
     /// many has too little room for its part of them.
     ///
     /// All processes of a job must come to the same answer: let one decide, or compare the
-    /// [`PlanId`](super::PlanId), which carries it.
+    /// [`PassId`](super::PassId), which carries it.
     pub fn auto(dataset_bytes: u64, cluster_bytes: u64, shard_bytes: u64) -> Self {
         if dataset_bytes.saturating_add(dataset_bytes / 4) <= cluster_bytes {
             return Self::Global;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::plan::Fields;
-use super::{Error, PlanId};
+use super::{Error, PassId};
 
 /// The progress of a job in its epoch: the plan, and the first position not yet delivered.
 ///
@@ -16,18 +16,18 @@ use super::{Error, PlanId};
 /// Its text is `larder-state/1/PLAN/NEXT-POSITION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoaderState {
-    plan: PlanId,
+    plan: PassId,
     next_position: u64,
 }
 
 impl LoaderState {
     /// The state before any delivery (`next_position` 0) or after those below `next_position`.
-    pub fn new(plan: PlanId, next_position: u64) -> Self {
+    pub fn new(plan: PassId, next_position: u64) -> Self {
         Self { plan, next_position }
     }
 
     /// The plan under way: seed, epoch and shuffle are to be taken from it.
-    pub fn plan(&self) -> PlanId {
+    pub fn plan(&self) -> PassId {
         self.plan
     }
 
@@ -41,7 +41,7 @@ impl LoaderState {
     /// # Errors
     /// [`Error::Plan`] if this state is of another plan, [`Error::Position`] past the end of the
     /// epoch.
-    pub fn resume(&self, plan: PlanId, positions: u64) -> Result<u64, Error> {
+    pub fn resume(&self, plan: PassId, positions: u64) -> Result<u64, Error> {
         if plan != self.plan {
             let (wanted, found) = (Box::new(plan), Box::new(self.plan));
             return Err(Error::Plan { wanted, found });
@@ -67,7 +67,7 @@ impl FromStr for LoaderState {
             Fields::new(text, "a loader state of form 1: larder-state/1/PLAN/NEXT-POSITION");
         fields.literal("larder-state")?;
         fields.literal("1")?;
-        let state = Self { plan: PlanId::read(&mut fields)?, next_position: fields.number()? };
+        let state = Self { plan: PassId::read(&mut fields)?, next_position: fields.number()? };
         fields.end()?;
         Ok(state)
     }

@@ -5,7 +5,7 @@ use std::{fmt, num::NonZeroU32, ops::Range, sync::Arc};
 
 use super::locality::Divider;
 use crate::sampler::{
-    self, BatchPlan, Draws, EpochDigest, JobOrder, Last, LoaderState, Mixture, PassName, PlanId,
+    self, BatchPlan, Draws, EpochDigest, JobOrder, Last, LoaderState, Mixture, PassId, PassName,
     Shuffle, View,
 };
 
@@ -61,7 +61,7 @@ impl Lane {
 }
 
 impl LoaderJob {
-    pub(in crate::loader) fn plan(&self, epoch: u64) -> PlanId {
+    pub(in crate::loader) fn plan(&self, epoch: u64) -> PassId {
         self.mixture.plan(self.seed, epoch, self.shuffle)
     }
 
@@ -89,7 +89,7 @@ impl LoaderJob {
 }
 
 impl Pass {
-    pub(in crate::loader) fn plan(&self) -> PlanId {
+    pub(in crate::loader) fn plan(&self) -> PassId {
         self.order.plan()
     }
 
@@ -196,7 +196,7 @@ impl Schedule {
     }
 
     /// The name of the pass's order. Equal on all ranks.
-    pub fn plan(&self) -> PlanId {
+    pub fn plan(&self) -> PassId {
         self.pass.plan()
     }
 

@@ -19,7 +19,7 @@ use crate::{
         order::Pass,
     },
     process,
-    sampler::{EpochDigest, LoaderState, PassName, PlanId},
+    sampler::{EpochDigest, LoaderState, PassId, PassName},
 };
 
 pub(in crate::loader) use announce::{AnnouncedJob, Reading};
@@ -188,7 +188,7 @@ impl<P: BatchMemory> Epoch<P> {
     }
 
     /// The name of this pass's order. Ranks that iterate the same order have equal names.
-    pub fn plan(&self) -> PlanId {
+    pub fn plan(&self) -> PassId {
         self.start.pass.plan()
     }
 

@@ -21,12 +21,12 @@ use arc_swap::ArcSwapOption;
 use super::interleave::Interleaving;
 use super::{MixedView, Mixture};
 use crate::plan::KeyUse;
-use crate::{EpochDigest, Error, Order, PlanId};
+use crate::{EpochDigest, Error, Order, PassId};
 
 /// Some samples of an epoch, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draws {
-    plan: PlanId,
+    plan: PassId,
     samples: Vec<u64>,
     /// The source and the pass of each sample. Empty for a single view.
     sources: Vec<u32>,
@@ -35,7 +35,7 @@ pub struct Draws {
 
 impl Draws {
     /// No samples yet, of this plan.
-    pub fn new(plan: PlanId) -> Self {
+    pub fn new(plan: PassId) -> Self {
         Self { plan, samples: Vec::new(), sources: Vec::new(), passes: Vec::new() }
     }
 
@@ -50,7 +50,7 @@ impl Draws {
     }
 
     /// The plan of the epoch.
-    pub fn plan(&self) -> PlanId {
+    pub fn plan(&self) -> PassId {
         self.plan
     }
 
@@ -126,7 +126,7 @@ pub struct SourcePlace {
 /// Memory as an [`Order`] for each source. Share it by reference.
 #[derive(Debug)]
 pub struct JobOrder {
-    plan: PlanId,
+    plan: PassId,
     mixture: Mixture,
     interleaving: Interleaving,
     /// The order of the pass that was used last, of each source.
@@ -138,7 +138,7 @@ impl JobOrder {
     ///
     /// # Errors
     /// As [`Order::new`].
-    pub fn new(plan: PlanId, mixture: &Mixture) -> Result<Self, Error> {
+    pub fn new(plan: PassId, mixture: &Mixture) -> Result<Self, Error> {
         plan.check(mixture.digest())?;
         let draws: Vec<u64> = mixture.draws().collect();
         let interleaving = Interleaving::new(&draws, |pair| plan.number(KeyUse::Interleave(pair)));
@@ -147,7 +147,7 @@ impl JobOrder {
     }
 
     /// The plan's id.
-    pub fn plan(&self) -> PlanId {
+    pub fn plan(&self) -> PassId {
         self.plan
     }
 
@@ -246,7 +246,7 @@ impl JobOrder {
             Some(_) => self.plan.seed(),
             None => self.plan.at_epoch(0).number(KeyUse::Source(source)),
         };
-        let plan = PlanId::new(view, seed, pass, self.plan.shuffle());
+        let plan = PassId::new(view, seed, pass, self.plan.shuffle());
         let order = Arc::new(Order::new(plan, view).expect("a plan of this view and this build"));
         recent.store(Some(Arc::clone(&order)));
         order

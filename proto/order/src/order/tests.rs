@@ -16,7 +16,7 @@ fn view(shape: &DatasetShape, range: Range<u64>) -> View {
 
 fn order(shape: &DatasetShape, range: Range<u64>, seed: u64, shuffle: Shuffle) -> Order {
     let view = view(shape, range);
-    Order::new(PlanId::new(&view, seed, 0, shuffle), &view).unwrap()
+    Order::new(PassId::new(&view, seed, 0, shuffle), &view).unwrap()
 }
 
 fn samples(order: &Order) -> Vec<u64> {
@@ -62,7 +62,7 @@ fn cases() -> impl Iterator<Item = (DatasetShape, Order)> {
             1 => Shuffle::Global,
             _ => window(random.u32(1..40)),
         };
-        let order = Order::new(PlanId::new(&view, seed, 0, shuffle), &view).unwrap();
+        let order = Order::new(PassId::new(&view, seed, 0, shuffle), &view).unwrap();
         (shape, order)
     })
 }
@@ -203,11 +203,11 @@ fn another_seed_epoch_or_selection_gives_an_unrelated_order() {
 #[test]
 fn a_plan_is_refused_for_another_view_or_order_version() {
     let whole = View::all([1; 32], DatasetShape::from_rows([10, 10]).unwrap());
-    let plan = PlanId::new(&whole, 0, 0, Shuffle::Global);
+    let plan = PassId::new(&whole, 0, 0, Shuffle::Global);
     let part = whole.select(0..10).unwrap();
     assert!(matches!(Order::new(plan, &part), Err(Error::View { .. })));
     let text = plan.to_string();
-    let later: PlanId = format!("{}2", &text[..text.len() - 1]).parse().unwrap();
+    let later: PassId = format!("{}2", &text[..text.len() - 1]).parse().unwrap();
     let error = Order::new(later, &whole).unwrap_err();
     assert_eq!(error, Error::OrderVersion { found: 2, supported: 1 });
 }

@@ -7,13 +7,13 @@ use std::ops::Range;
 
 use super::shards::{DeclaredShards, ShardKeys, ShardOrder};
 use crate::plan::KeyUse;
-use crate::{Permutation, PlanId, View};
+use crate::{PassId, Permutation, View};
 
 /// One epoch's windows: 12 bytes a shard, built in one pass over the shards; 8 bytes more for each
 /// stretch of declared shards.
 #[derive(Debug, Clone)]
 pub(super) struct Windows {
-    plan: PlanId,
+    plan: PassId,
     view: View,
     order: ShardOrder,
     /// The shard at each place.
@@ -31,7 +31,7 @@ struct Window {
 
 impl Windows {
     /// The windows of `width` shards of `plan`, a plan of `view`.
-    pub(super) fn new(plan: PlanId, view: View, width: u32) -> Self {
+    pub(super) fn new(plan: PassId, view: View, width: u32) -> Self {
         let declared = DeclaredShards::of(view.shape());
         let order = ShardOrder::new(declared, Some(plan.key(KeyUse::Shards)), width);
         let shards: Vec<u32> = (0..order.declared().len()).map(|place| order.at(place)).collect();

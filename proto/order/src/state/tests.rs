@@ -61,7 +61,7 @@ fn random_order(random: &mut fastrand::Rng) -> Order {
         1 => Shuffle::Global,
         _ => Shuffle::Window { shards: NonZeroU32::new(random.u32(1..10)).unwrap() },
     };
-    let plan = PlanId::new(&view, random.u64(..), random.u64(..9), shuffle);
+    let plan = PassId::new(&view, random.u64(..), random.u64(..9), shuffle);
     Order::new(plan, &view).unwrap()
 }
 
@@ -129,7 +129,7 @@ fn a_state_resumes_only_in_the_plan_it_was_saved_in() {
 #[test]
 fn state_has_one_text_form_and_others_are_refused() {
     let view = View::all([1; 32], DatasetShape::from_rows([10]).unwrap());
-    let state = LoaderState::new(PlanId::new(&view, 7, 2, Shuffle::Global), 4);
+    let state = LoaderState::new(PassId::new(&view, 7, 2, Shuffle::Global), 4);
     let text = state.to_string();
     assert_eq!(
         text,

@@ -29,7 +29,7 @@ use crate::{
     process,
     process::PerProcess,
     runtime,
-    sampler::{JobOrder, Order, PlanId, ShardKeys, Shuffle, SourcePlace},
+    sampler::{JobOrder, Order, PassId, ShardKeys, Shuffle, SourcePlace},
 };
 
 /// How often the task looks for another window.
@@ -143,7 +143,7 @@ async fn announce(announced: Weak<AnnouncedJob>) {
 /// What the task remembers.
 #[derive(Default)]
 struct Teller {
-    keys: HashMap<PlanId, Arc<ShardKeys>>,
+    keys: HashMap<PassId, Arc<ShardKeys>>,
     /// Pass and windows of each source in the last message, and when it was sent.
     told: Vec<(u64, u32, u32)>,
     told_at: Option<Instant>,

@@ -8,7 +8,7 @@ fn job_of_a_single_view_has_the_order_and_digest_of_the_view() {
         let mixture = Mixture::single(view.clone());
         for shuffle in ["none", "window:2", "global"] {
             let plan = mixture.plan(5, 3, shuffle.parse().unwrap());
-            assert_eq!(plan, PlanId::new(&view, 5, 3, plan.shuffle()));
+            assert_eq!(plan, PassId::new(&view, 5, 3, plan.shuffle()));
             let (job, order) =
                 (JobOrder::new(plan, &mixture).unwrap(), Order::new(plan, &view).unwrap());
             let (mut draws, mut samples) = (Draws::new(plan), Vec::new());
