@@ -12,6 +12,8 @@ mod manifest;
 mod markdown;
 #[path = "tidy/modules.rs"]
 mod modules;
+#[path = "tidy/names.rs"]
+mod names;
 #[path = "tidy/prose.rs"]
 mod prose;
 #[path = "tidy/size.rs"]
@@ -123,6 +125,11 @@ fn dependencies_follow_the_allowed_directions() {
 #[test]
 fn modules_have_no_circular_dependencies() {
     report(&cycles::cycles(), "modules that need each other: move what both need below both");
+}
+
+#[test]
+fn one_name_stands_for_one_thing() {
+    report(&names::crowded(), "types of one name in many modules: name each by its meaning");
 }
 
 #[test]
