@@ -1,7 +1,7 @@
 //! Which shards a node should hold: the offline optimum over the announced future of its readers.
 //!
-//! Readers announce in which order they read shards, and how far they are: a [`Plan`]. Its uses say
-//! when each shard is needed. [`schedule`] runs L. Belady's MIN over these uses (*A Study of
+//! Readers announce in which order they read shards, and how far they are: a [`ReadPlan`]. Its uses
+//! say when each shard is needed. [`schedule`] runs L. Belady's MIN over these uses (*A Study of
 //! Replacement Algorithms for a Virtual-Storage Computer*, 1966): a shard that must come takes the
 //! room of the shard with the farthest next use. It returns what to fetch, and which held shards to
 //! give up: those that MIN evicts before their next use.

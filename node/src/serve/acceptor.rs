@@ -64,7 +64,7 @@ pub(super) struct Bounds {
     pub(super) handshakes: usize,
 }
 
-/// Serves one connection until it ends. Dropping the [`Slot`] ends the handshake.
+/// Serves one connection until it ends. Dropping the [`HandshakeSlot`] ends the handshake.
 pub(super) type Serve = Box<dyn Fn(&Peer, HandshakeSlot) + Send + Sync>;
 
 /// The connections of one listener.

@@ -11,7 +11,7 @@
 //! two are joined. Another table means another version of the ring.
 //!
 //! Thread rule: immutable, `Send + Sync`; a clone is two reference counts. Non-goals: planning
-//! (`node/rebalance`), health, and which node holds which shard at the moment.
+//! (`node/membership`), health, and which node holds which shard at the moment.
 
 mod build;
 mod format;

@@ -3,11 +3,11 @@
 //! The types follow an extent's life, and each step happens once:
 //!
 //! ```text
-//! Layout ──▶ Filling ──seal──▶ Sealed ──retire──▶ Retired ──is_free──▶ gone
-//! (sizes)    (parts are        (read-only,        (no new readers;
-//!             written,          fds go out)        the kernel knows
-//!             copied out)        │                 which processes map it)
-//!                                └─fd over a socket─▶ Attached (the reader's side)
+//! ExtentLayout ──▶ Filling ──seal──▶ Sealed ──retire──▶ Retired ──is_free──▶ gone
+//! (sizes)          (parts are        (read-only,        (no new readers;
+//!                   written,          fds go out)        the kernel knows
+//!                   copied out)        │                 which processes map it)
+//!                                      └─fd over a socket─▶ Attached (the reader's side)
 //! ```
 //!
 //! While it fills, an extent is private to the node, and readers get copies of finished parts.
@@ -20,9 +20,9 @@
 //! unmapped (up to 0.5 s per GiB), so never call it from an async task. [`Filling`], [`Sealed`] and
 //! [`Attached`] are `Send + Sync`.
 //!
-//! Non-goals: network, datasets, and the budget (the caller admits [`Layout::total_bytes`] before
-//! it creates anything). Extents use no hugetlb pools: `sendfile`, which serves remote readers,
-//! fails on them with EINVAL, and transparent huge pages are as fast. Linux only, 64-bit,
+//! Non-goals: network, datasets, and the budget (the caller admits [`ExtentLayout::total_bytes`]
+//! before it creates anything). Extents use no hugetlb pools: `sendfile`, which serves remote
+//! readers, fails on them with EINVAL, and transparent huge pages are as fast. Linux only, 64-bit,
 //! little-endian.
 
 #![deny(unsafe_op_in_unsafe_fn)]

@@ -1,7 +1,7 @@
 //! The columns of a schema, and the nodes and buffers of a batch that each takes its rows from.
 //!
 //! A batch lists a node (a length and a count of nulls) for each field, and its buffers, both in
-//! the order of the schema's tree, parents first. [`Layout`] walks the tree once and counts.
+//! the order of the schema's tree, parents first. [`ColumnLayout`] walks the tree once and counts.
 //!
 //! Thread rule: plain values. Non-goals: numbers of one batch (`batch`).
 
