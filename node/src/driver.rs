@@ -36,8 +36,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
 use crate::cache::Priority;
+use crate::cluster::{Inbox, Request, Standing};
 use crate::fill::Peers;
-use crate::membership::{Inbox, Request, Standing};
 use crate::shared::Shared;
 use agreement::Agreement;
 use announced::{Announced, DuplicateNodeDetector};

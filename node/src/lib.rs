@@ -2,7 +2,7 @@
 //!
 //! - [`config`]: the settings as typed, and as validated.
 //! - [`node`]: assembles and starts the parts. Start reading here.
-//! - `membership`: the cluster and its record, and the owners of shards that follow from it.
+//! - `cluster`: the cluster and its record, and the owners of shards that follow from it.
 //!   `driver` is the shell around this node's agent.
 //! - `plans`: the read orders that loaders announced.
 //! - `background`: fetches the shards that announced plans need soonest, and copies replicas here.
@@ -19,11 +19,11 @@
 mod background;
 mod cache;
 mod catalog;
+mod cluster;
 pub mod config;
 mod dataset;
 mod driver;
 mod fill;
-mod membership;
 pub mod node;
 mod plans;
 mod serve;

@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 use crate::cache::{Cache, Counters};
 use crate::catalog::Catalog;
 use crate::catalog::leaves::Leaves;
+use crate::cluster::{Cluster, Placements};
 use crate::config::Config;
 use crate::fill::{Peers, ReadThrough, TransferThrottle};
-use crate::membership::{Cluster, Placements};
 use crate::plans::ReadPlans;
 
 /// The parts of a node that its servers use. One per node, behind an `Arc`.

@@ -22,9 +22,9 @@ use crate::cache::{Awaited, Cache, Counters, FoundShard, Priority, Waited};
 use crate::catalog::leaves::Leaves;
 use crate::catalog::{Catalog, WantedDataset};
 use crate::clock;
+use crate::cluster::Placements;
 use crate::dataset::Dataset;
 use crate::fill::{Filler, Maker, Peers, ReadThrough, Reader};
-use crate::membership::Placements;
 
 /// Longer than any wait of a passing test, so that a failing test ends.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -30,9 +30,9 @@ use tokio::{task, time};
 
 use crate::cache::{Awaited, Cache, FoundShard, Priority, Waited};
 use crate::clock;
+use crate::cluster::{Cluster, Placements};
 use crate::dataset::Dataset;
 use crate::fill::{Peer, Peers};
-use crate::membership::{Cluster, Placements};
 use crate::shared::Shared;
 use survey::{Lacking, Spare, Survey};
 

@@ -12,7 +12,7 @@ use tokio::time::{self, MissedTickBehavior};
 use tonic::transport::Endpoint;
 
 use super::Driver;
-use crate::membership::Cluster;
+use crate::cluster::Cluster;
 
 /// The answer to an operator before the entry.
 const NO_RECORD: &str =

@@ -12,7 +12,7 @@ use super::planning::open;
 use crate::background::replication::{ensure_resident, failed, give_way};
 use crate::cache::Priority;
 use crate::clock;
-use crate::membership::Cluster;
+use crate::cluster::Cluster;
 use crate::shared::Shared;
 
 /// The part of the cache that concerns the agent.

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time;
 
 use super::Report;
-use crate::membership::Placements;
+use crate::cluster::Placements;
 use crate::shared::Shared;
 
 /// Time before a failed installation is tried again.

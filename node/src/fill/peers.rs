@@ -27,7 +27,7 @@ use larder_base::{Member, ShardId, SnapshotId, limits};
 pub(crate) use connection::Missed;
 pub(crate) use peer::Peer;
 
-use crate::membership::Placements;
+use crate::cluster::Placements;
 
 /// The fewest members of one ring to ask for a shard: its owner and the node that stands in for it.
 const ASKED_MIN: usize = 2;

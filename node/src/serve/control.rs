@@ -29,7 +29,7 @@ use tonic::{Request, Response, Status};
 
 use super::Context;
 use crate::catalog::Requester;
-use crate::membership::Placements;
+use crate::cluster::Placements;
 use crate::{clock, on_thread};
 
 /// Answers control calls.

@@ -19,7 +19,7 @@
 mod cold;
 mod column;
 mod direct;
-mod plan;
+mod rows;
 mod staged;
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use crate::cache::FoundShard;
 use crate::dataset::Dataset;
 use crate::fill::RowWanted;
 use column::{Column, len, table_len};
-use plan::GatherRows;
+use rows::GatherRows;
 
 /// Why a gather ends early.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ struct GatherAnswer<'a> {
     verify: bool,
     /// Bytes that were read by range.
     ranged_bytes: u64,
-    plan: GatherRows<'a>,
+    wanted: GatherRows<'a>,
     scratch: &'a mut Scratch,
 }
 
@@ -113,8 +113,8 @@ pub(super) fn answer(
     scratch: &mut Scratch,
 ) -> Result<(), GatherFailure> {
     check_count(wanted, agreed.limits)?;
-    let plan = GatherRows::new(context, (peer, request), dataset, wanted)?;
-    let (rows_memory, rows_origin) = plan.rows_by_source();
+    let rows = GatherRows::new(context, (peer, request), dataset, wanted)?;
+    let (rows_memory, rows_origin) = rows.rows_by_source();
     let payload_bytes_max = agreed.limits.payload_bytes_max.min(limits::DATA_PAYLOAD_BYTES_MAX);
     let (payload_bytes_max, verify) = (u64::from(payload_bytes_max), wanted.verify);
     let ranged_bytes = 0;
@@ -126,17 +126,17 @@ pub(super) fn answer(
         payload_bytes_max,
         verify,
         ranged_bytes,
-        plan,
+        wanted: rows,
         scratch,
     };
     for (number, &tensor) in (0..).zip(&wanted.tensors) {
-        let column = Column::new(answer.plan.dataset.manifest(), tensor)?;
+        let column = Column::new(answer.wanted.dataset.manifest(), tensor)?;
         answer.send_column(TensorSlot { number, column })?;
     }
     context.activity.rows_memory.add(rows_memory);
     context.activity.rows_origin.add(rows_origin);
     let ring_version = context.shared.placements.load().ring().version();
-    let origin_bytes = answer.ranged_bytes + answer.plan.filled_bytes();
+    let origin_bytes = answer.ranged_bytes + answer.wanted.filled_bytes();
     let end = GatherEnd { rows_memory, rows_origin, ring_version, origin_bytes };
     end.encode(request, answer.scratch.frame());
     peer.send(answer.scratch.frame_bytes())?;
@@ -155,7 +155,7 @@ fn check_count(wanted: &Gather, agreed: PeerLimits) -> Result<(), Error> {
 impl GatherAnswer<'_> {
     fn send_column(&mut self, slot: TensorSlot) -> Result<(), GatherFailure> {
         let mut sent = 0;
-        while sent < self.plan.rows.len() {
+        while sent < self.wanted.rows.len() {
             // A run may be empty if its first row is found corrupt. That row is then sent in
             // another way.
             sent += match self.way(slot.column, sent) {
@@ -169,8 +169,8 @@ impl GatherAnswer<'_> {
 
     /// Returns the way for the `index`-th row.
     fn way(&mut self, column: Column, index: usize) -> Way {
-        let bytes = column.span(&self.plan.places, self.plan.rows[index]).bytes;
-        match self.plan.look(index) {
+        let bytes = column.span(&self.wanted.places, self.wanted.rows[index]).bytes;
+        match self.wanted.look(index) {
             FoundShard::Resident(_) if bytes >= limits::SENDFILE_ROW_BYTES_MIN => Way::Direct,
             FoundShard::Resident(_) => Way::Staged,
             FoundShard::InFlight(_) | FoundShard::NotKept => Way::Cold,
@@ -230,8 +230,8 @@ fn while_alive<T>(peer: &Peer, request: u64, work: impl FnOnce() -> T) -> io::Re
 impl GatherAnswer<'_> {
     /// Sends the row with this index, which exceeds the staging memory. Returns 1.
     fn send_in_pieces(&mut self, slot: TensorSlot, index: usize) -> Result<usize, GatherFailure> {
-        let row = self.plan.rows[index];
-        let bytes = slot.column.span(&self.plan.places, row).bytes;
+        let row = self.wanted.rows[index];
+        let bytes = slot.column.span(&self.wanted.places, row).bytes;
         if !self.agreed.features.contains(Features::PIECES) {
             return Err(not_taken(bytes).into());
         }
@@ -256,10 +256,10 @@ impl GatherAnswer<'_> {
         let bytes = len(piece.end - piece.start);
         let _reserved = while_alive(peer, request, || shared.read_through.reserve(bytes))?;
         let mut payload = vec![0; bytes];
-        let row = self.plan.rows[index];
+        let row = self.wanted.rows[index];
         let wanted =
             RowWanted { shard: row.shard, row: row.row, tensor: slot.column.tensor, at: 0 };
-        let dataset = &self.plan.dataset;
+        let dataset = &self.wanted.dataset;
         let read = || {
             let places = shared.leaves.wait(shared.leaves.places(dataset, &[row.shard], true))?;
             shared.read_through.read_piece(dataset, &places, &wanted, piece.start, &mut payload)

@@ -43,7 +43,7 @@ use super::control::Service;
 use super::control::admin::Admin;
 use super::metrics;
 use crate::catalog::Requester;
-use crate::membership::Cluster;
+use crate::cluster::Cluster;
 use crate::on_thread;
 use allowance::{Allowance, Full, Share};
 use answers::LargeAnswers;

@@ -13,7 +13,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use super::{Activity, Context};
 use crate::cache::{Counters, MemoryUsage};
 use crate::clock;
-use crate::membership::Standing;
+use crate::cluster::Standing;
 
 /// A metric: its name, its meaning, and a function that reads it.
 type Metric<T> = (&'static str, &'static str, fn(&T) -> u64);

@@ -10,8 +10,8 @@ use larder_store::HeldShard;
 
 use crate::cache::{Inventory, extent_bytes};
 use crate::catalog::Catalog;
+use crate::cluster::{Cluster, Placements};
 use crate::dataset::Dataset;
-use crate::membership::{Cluster, Placements};
 use crate::plans::ReadJob;
 use crate::shared::Shared;
 

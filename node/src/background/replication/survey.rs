@@ -8,8 +8,8 @@ use larder_base::{ShardId, SnapshotId};
 use tokio::task;
 
 use crate::cache::extent_bytes;
+use crate::cluster::Placements;
 use crate::dataset::Dataset;
-use crate::membership::Placements;
 use crate::shared::Shared;
 
 /// At most this many missing shards are considered at once, which bounds the memory of a survey.

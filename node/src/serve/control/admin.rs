@@ -36,7 +36,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Answer, walk};
-use crate::membership::{Cluster, Standing};
+use crate::cluster::{Cluster, Standing};
 use crate::serve::Context;
 use owned::OwnedBytes;
 use rights::Asker;

@@ -37,7 +37,7 @@ impl GatherAnswer<'_> {
         let run = self.lay_out(slot, first)?;
         if run.bytes as u64 > self.payload_bytes_max {
             self.await_long_row(first)?;
-            if matches!(self.plan.found(first), FoundShard::Resident(_)) {
+            if matches!(self.wanted.found(first), FoundShard::Resident(_)) {
                 return Ok(0);
             }
             if run.bytes > limits::RANGE_STAGING_BYTES {
@@ -53,7 +53,7 @@ impl GatherAnswer<'_> {
             let target = &mut bytes[at..at + len(span.bytes)];
             if self.ensure_resident(slot, index, span, target)?.is_err() {
                 // The run may hold other rows of this shard. Start again, and read them by range.
-                self.plan.corrupt(index);
+                self.wanted.corrupt(index);
                 return Ok(0);
             }
         }
@@ -69,9 +69,9 @@ impl GatherAnswer<'_> {
 
     /// Lays out as many rows as one frame holds, and at least one.
     fn lay_out(&self, slot: TensorSlot, first: usize) -> Result<ColdRun, GatherFailure> {
-        let places = &self.plan.places;
+        let places = &self.wanted.places;
         let mut run = ColdRun { first, spans: Vec::new(), bytes: 0 };
-        for &row in self.plan.rows[first..].iter().take(limits::STAGED_ROWS_MAX) {
+        for &row in self.wanted.rows[first..].iter().take(limits::STAGED_ROWS_MAX) {
             let span = slot.column.span(places, row);
             table_len(span.bytes)?;
             let bytes = run.bytes + len(span.bytes);
@@ -88,10 +88,10 @@ impl GatherAnswer<'_> {
     /// Otherwise an origin that hangs would hold the staging memory of all datasets.
     fn await_run(&mut self, slot: TensorSlot, run: &ColdRun) -> Result<(), GatherFailure> {
         for (index, &(span, _)) in (run.first..).zip(&run.spans) {
-            if let FoundShard::InFlight(flight) = self.plan.found(index)
+            if let FoundShard::InFlight(flight) = self.wanted.found(index)
                 && let Arrived::Sealed(sealed) = self.await_row(flight, slot, span)?
             {
-                self.plan.came_in(index, sealed);
+                self.wanted.came_in(index, sealed);
             }
         }
         Ok(())
@@ -100,9 +100,9 @@ impl GatherAnswer<'_> {
     /// Waits for the whole shard of a row longer than a frame, if it is being filled. The row is
     /// then sent from the extent.
     fn await_long_row(&mut self, index: usize) -> Result<(), GatherFailure> {
-        if let FoundShard::InFlight(flight) = self.plan.found(index) {
+        if let FoundShard::InFlight(flight) = self.wanted.found(index) {
             let sealed = self.await_seal(flight)?;
-            self.plan.came_in(index, sealed);
+            self.wanted.came_in(index, sealed);
         }
         Ok(())
     }
@@ -116,10 +116,10 @@ impl GatherAnswer<'_> {
     ) -> Result<(), GatherFailure> {
         let rows = (run.first..).zip(&run.spans);
         let absent =
-            rows.filter(|&(index, _)| matches!(self.plan.found(index), FoundShard::NotKept));
+            rows.filter(|&(index, _)| matches!(self.wanted.found(index), FoundShard::NotKept));
         let mut read_bytes = 0;
         let want = |(index, &(span, at)): (usize, &(Span, usize))| {
-            let row = self.plan.rows[index];
+            let row = self.wanted.rows[index];
             read_bytes += span.bytes;
             RowWanted { shard: row.shard, row: row.row, tensor: slot.column.tensor, at }
         };
@@ -127,7 +127,7 @@ impl GatherAnswer<'_> {
         if wanted.is_empty() {
             return Ok(());
         }
-        let (shared, dataset) = (&self.context.shared, &self.plan.dataset);
+        let (shared, dataset) = (&self.context.shared, &self.wanted.dataset);
         let shards: Vec<u32> = wanted.iter().map(|row| row.shard).collect();
         let read = || {
             let places = shared.leaves.wait(shared.leaves.places(dataset, &shards, true))?;
@@ -146,7 +146,7 @@ impl GatherAnswer<'_> {
         span: Span,
         target: &mut [u8],
     ) -> Result<Result<(), Corrupt>, GatherFailure> {
-        let sealed = match self.plan.found(index) {
+        let sealed = match self.wanted.found(index) {
             // Read already, together with the others.
             FoundShard::NotKept => return Ok(Ok(())),
             FoundShard::Resident(sealed) => Arc::clone(sealed),
@@ -157,8 +157,8 @@ impl GatherAnswer<'_> {
                 }
             }
         };
-        let copied = slot.column.copy(&sealed, self.plan.rows[index], span, target);
-        self.plan.came_in(index, sealed);
+        let copied = slot.column.copy(&sealed, self.wanted.rows[index], span, target);
+        self.wanted.came_in(index, sealed);
         Ok(copied.map(|_| ()))
     }
 

@@ -41,18 +41,18 @@ impl GatherAnswer<'_> {
         let mut stretches: Vec<Stretch> = Vec::new();
         let mut held = 0;
         self.scratch.begin_run();
-        for index in first..self.plan.rows.len() {
+        for index in first..self.wanted.rows.len() {
             if index > first && self.way(slot.column, index) != Way::Direct {
                 break;
             }
-            let row = self.plan.rows[index];
-            let span = slot.column.span(&self.plan.places, row);
-            let FoundShard::Resident(extent) = self.plan.found(index) else { break };
+            let row = self.wanted.rows[index];
+            let span = slot.column.span(&self.wanted.places, row);
+            let FoundShard::Resident(extent) = self.wanted.found(index) else { break };
             if !self.fits(held, span.bytes, self.payload_bytes_max) {
                 break;
             }
             let Ok(crc) = slot.column.crc(extent, row, span, self.verify) else {
-                self.plan.corrupt(index);
+                self.wanted.corrupt(index);
                 break;
             };
             let begin = extent.file_offset(slot.column.tensor) + span.offset;

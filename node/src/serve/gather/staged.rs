@@ -47,15 +47,15 @@ impl GatherAnswer<'_> {
         first: usize,
         piece: &mut StagingPiece,
     ) -> Result<usize, GatherFailure> {
-        let row = self.plan.rows[first];
-        let bytes = slot.column.span(&self.plan.places, row).bytes;
+        let row = self.wanted.rows[first];
+        let bytes = slot.column.span(&self.wanted.places, row).bytes;
         let (row_bytes, row_length) = (len(bytes), table_len(bytes)?);
         let bytes_max = self.payload_bytes_max.min(piece.len() as u64);
         let rows_max = bytes_max.checked_div(bytes).map_or(limits::STAGED_ROWS_MAX, len);
         let end = first + rows_max.clamp(1, limits::STAGED_ROWS_MAX);
-        let run = first..end.min(self.plan.rows.len());
-        let rows = self.plan.rows;
-        let resident = self.plan.resident(slot.column.tensor, run.clone());
+        let run = first..end.min(self.wanted.rows.len());
+        let rows = self.wanted.rows;
+        let resident = self.wanted.resident(slot.column.tensor, run.clone());
         let copy = |index: usize| {
             let (source, row) = (resident.source(index)?, rows[index].row.into());
             Some(RowCopy { source, row, at: (index - first) * row_bytes })
@@ -78,7 +78,7 @@ impl GatherAnswer<'_> {
         let count = self.scratch.crcs.len();
         self.scratch.lengths.resize(count, row_length);
         if corrupt.is_some() {
-            self.plan.corrupt(first + count);
+            self.wanted.corrupt(first + count);
         }
         Ok(count * row_bytes)
     }
@@ -95,19 +95,19 @@ impl GatherAnswer<'_> {
         let bytes_max = self.payload_bytes_max.min(piece.len() as u64);
         let mut held = 0;
         self.scratch.begin_run();
-        for index in first..self.plan.rows.len() {
+        for index in first..self.wanted.rows.len() {
             if index > first && self.way(column, index) != Way::Staged {
                 break;
             }
-            let row = self.plan.rows[index];
-            let span = column.span(&self.plan.places, row);
-            let FoundShard::Resident(extent) = self.plan.found(index) else { break };
+            let row = self.wanted.rows[index];
+            let span = column.span(&self.wanted.places, row);
+            let FoundShard::Resident(extent) = self.wanted.found(index) else { break };
             if !self.fits(held, span.bytes, bytes_max) {
                 break;
             }
             let target = &mut piece[len(held)..len(held + span.bytes)];
             let Ok(crc) = column.copy(extent, row, span, target) else {
-                self.plan.corrupt(index);
+                self.wanted.corrupt(index);
                 break;
             };
             held += span.bytes;

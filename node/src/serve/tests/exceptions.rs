@@ -11,7 +11,7 @@ use larder_wire::{control::GetExceptionsRequest, status::from_status};
 
 use super::TestNode;
 use super::control::call;
-use crate::membership::Placements;
+use crate::cluster::Placements;
 use crate::testing::Folder;
 
 fn ring(version: u64) -> Arc<Ring> {

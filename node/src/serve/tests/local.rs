@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::client_process::ClientProcess;
 use super::{Client, TestNode};
 use crate::cache::Priority;
-use crate::membership::Placements;
+use crate::cluster::Placements;
 use crate::testing::{Folder, member, until};
 
 const ROOMY: u64 = 64 << 20;

@@ -10,8 +10,8 @@ use larder_base::{Error, ErrorKind, Ring, ShardId, SnapshotId};
 use larder_wire::control::explain_request::What;
 use larder_wire::control::{ExplainRequest, Explanation, shard_id, snapshot_id};
 
+use crate::cluster::Placements;
 use crate::dataset::Dataset;
-use crate::membership::Placements;
 use crate::serve::Context;
 use crate::serve::control::list;
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use larder_base::SnapshotId;
 use larder_membership::Record;
 
+use crate::cluster::Placements;
 use crate::dataset::Dataset;
-use crate::membership::Placements;
 use crate::shared::Shared;
 
 /// The bytes that each member owns.

@@ -14,7 +14,7 @@ use larder_wire::control::{
 use super::command::{invalid, name, unknown};
 use super::rights::Asker;
 use super::{Admin, record, refused, status};
-use crate::membership::{Placements, Standing};
+use crate::cluster::{Placements, Standing};
 use crate::on_thread;
 use crate::serve::control::saturated;
 

@@ -10,8 +10,8 @@ use larder_wire::control::{
 };
 
 use super::owned::{Owned, OwnedBytes};
+use crate::cluster::Standing;
 use crate::config::ClusterConfig;
-use crate::membership::Standing;
 use crate::serve::Context;
 use crate::serve::control::saturated;
 

@@ -33,13 +33,13 @@ pub(super) struct GatherRows<'a> {
 /// The rows of resident shards.
 pub(super) struct Resident<'a> {
     shards: &'a DistinctShards,
-    /// The first shard of the plan that `sources` covers.
+    /// The first shard of the gather that `sources` covers.
     first: usize,
     sources: Vec<Option<RowSource<'a>>>,
 }
 
 impl<'a> Resident<'a> {
-    /// Returns the rows of the shard of the plan's `index`-th row, if that shard is resident.
+    /// Returns the rows of the shard of the gather's `index`-th row, if that shard is resident.
     pub(super) fn source(&self, index: usize) -> Option<&RowSource<'a>> {
         self.sources[self.shards.of_row(index) - self.first].as_ref()
     }
