@@ -6,7 +6,7 @@
 //! 2. reads its parts in parallel, and writes and hashes bytes as they arrive; makes the rows that
 //!    lie in the objects in another form;
 //! 3. seals the extent;
-//! 4. compares the checksum, if the snapshot of a waiting reader pins one (`compare`).
+//! 4. compares the checksum, if the snapshot of a waiting reader pins one.
 //!
 //! All GETs of all fills share one limit, and all their retries one budget. A fill that can't
 //! succeed is given up: it is listed, and its readers are told the error. A worker that dies loses
@@ -17,6 +17,7 @@
 //! (the store admits), serving readers (they wait on the
 //! [`InFlightFill`](crate::cache::InFlightFill)).
 
+mod bring;
 mod maker;
 mod peer_source;
 mod peers;
@@ -34,6 +35,7 @@ use larder_extent::Part;
 
 use crate::cache::extent_error;
 
+pub(crate) use bring::{Brought, bring};
 pub(crate) use maker::Maker;
 pub(crate) use peers::{Holder, Missed, Peer, Peers};
 pub(crate) use read_through::{ReadThrough, RowWanted};

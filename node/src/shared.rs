@@ -6,12 +6,13 @@ use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Counters};
+use crate::cache::{Cache, Counters, Priority};
 use crate::catalog::Catalog;
 use crate::catalog::leaves::Leaves;
 use crate::cluster::{Cluster, Placements};
 use crate::config::Config;
-use crate::fill::{Peers, ReadThrough, TransferThrottle};
+use crate::dataset::Dataset;
+use crate::fill::{Brought, Peers, ReadThrough, TransferThrottle, bring};
 use crate::plans::ReadPlans;
 
 /// The parts of a node that its servers use. One per node, behind an `Arc`.
@@ -48,4 +49,16 @@ pub(crate) struct Shared {
     /// Cancelled when the node stops: it accepts no connections and finishes the requests in
     /// flight.
     pub(crate) stopping: CancellationToken,
+}
+
+impl Shared {
+    /// Fills a shard unless it is here.
+    pub(crate) async fn bring(
+        &self,
+        dataset: &Arc<Dataset>,
+        shard: u32,
+        priority: Priority,
+    ) -> Brought {
+        bring(&self.cache, &self.leaves, dataset, shard, priority).await
+    }
 }

@@ -23,15 +23,14 @@ use std::time::{Duration, Instant};
 
 use larder_base::{SnapshotId, limits};
 use larder_foresight::{Looked, SET_ASIDE};
-use larder_membership::agent::Pulled;
 use larder_store::Foreseen;
 use tokio::task::{self, JoinSet};
 use tokio::time;
 
-use crate::background::replication::ensure_resident;
 use crate::cache::Priority;
 use crate::clock;
 use crate::dataset::Dataset;
+use crate::fill::Brought;
 use crate::shared::Shared;
 use future::{Future, Situation};
 
@@ -70,7 +69,7 @@ pub(crate) struct Prefetcher {
     future: Future,
     /// The shards to fetch that no fill brings yet, soonest first.
     due: VecDeque<Due>,
-    fetching: JoinSet<(Due, Pulled)>,
+    fetching: JoinSet<(Due, Brought)>,
     /// The last fetch found no room.
     lacks_room: bool,
     /// The version of the ring at the last computation.
@@ -171,10 +170,8 @@ impl Prefetcher {
             let shared = Arc::clone(&self.shared);
             self.fetching.spawn_on(
                 async move {
-                    let bringing =
-                        ensure_resident(&shared, &due.dataset, due.shard, Priority::Prefetch);
-                    let pulled = bringing.await;
-                    (due, pulled)
+                    let brought = shared.bring(&due.dataset, due.shard, Priority::Prefetch).await;
+                    (due, brought)
                 },
                 &self.shared.runtime,
             );
@@ -182,19 +179,19 @@ impl Prefetcher {
     }
 
     /// Goes on after a fetch.
-    fn ended(&mut self, ended: Option<(Due, Pulled)>) {
+    fn ended(&mut self, ended: Option<(Due, Brought)>) {
         match ended {
-            Some((due, Pulled::Verified)) => {
+            Some((due, Brought::Here)) => {
                 self.shared.counters.prefetched_bytes.add(due.bytes);
                 self.future.fetched(&due.dataset, due.shard);
             }
-            Some((due, Pulled::NoRoom)) => {
+            Some((due, Brought::NoRoom)) => {
                 let place = self.due.partition_point(|other| other.deadline < due.deadline);
                 self.due.insert(place, due);
                 self.lacks_room = true;
             }
             // A reader may still come for it, and is told why it fails.
-            Some((_, Pulled::Gone | Pulled::Failed)) | None => {
+            Some((_, Brought::Gone | Brought::Failed)) | None => {
                 let again = self.rests_until.max(clock::now() + FAILED_INTERVAL);
                 self.look_at = self.look_at.min(again);
             }

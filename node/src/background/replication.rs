@@ -24,15 +24,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use larder_base::{ErrorKind, Ring, ShardId, SnapshotId, limits};
-use larder_membership::agent::Pulled;
-use tokio::{task, time};
+use larder_base::{Ring, ShardId, SnapshotId, limits};
+use tokio::time;
 
-use crate::cache::{Awaited, Cache, FoundShard, Priority, Waited};
+use crate::cache::{Cache, Priority};
 use crate::clock;
 use crate::cluster::{Cluster, Placements};
-use crate::dataset::Dataset;
-use crate::fill::{Peer, Peers};
+use crate::fill::{Brought, Peer, Peers};
 use crate::shared::Shared;
 use survey::{Lacking, Spare, Survey};
 
@@ -157,9 +155,9 @@ impl Copier {
                 continue;
             }
             let Lacking { dataset, index, .. } = &shard;
-            let bringing = ensure_resident(&self.shared, dataset, *index, Priority::Background);
+            let bringing = self.shared.bring(dataset, *index, Priority::Background);
             match time::timeout(ROUND_MAX, bringing).await {
-                Ok(Pulled::Verified) => came += 1,
+                Ok(Brought::Here) => came += 1,
                 _ => drop(self.failed.insert(shard.id())),
             }
         }
@@ -238,43 +236,6 @@ async fn one(
     };
     peer.last_uses(snapshots, note).await;
     HeldShards { peer, shards }
-}
-
-/// Fills a shard unless it is here: from a node that has it, else from the origin.
-pub(crate) async fn ensure_resident(
-    shared: &Shared,
-    dataset: &Arc<Dataset>,
-    index: u32,
-    priority: Priority,
-) -> Pulled {
-    if let Err(why) = shared.leaves.ready(dataset, &[index]).await {
-        return failed(why.kind());
-    }
-    match shared.cache.find(dataset, &[index], priority).pop() {
-        Some(FoundShard::Resident(_)) => Pulled::Verified,
-        Some(FoundShard::InFlight(flight)) => {
-            let landed = task::spawn_blocking(move || landed(&flight)).await;
-            landed.unwrap_or(Pulled::Failed)
-        }
-        Some(FoundShard::NotKept) | None => Pulled::NoRoom,
-    }
-}
-
-/// Waits for the end of a fill. Blocks.
-fn landed(flight: &Awaited) -> Pulled {
-    match flight.wait_for_all(limits::FILL_DEADLINE) {
-        Waited::Sealed(_) => Pulled::Verified,
-        Waited::Failed(why) => failed(why.kind()),
-        Waited::Ready(_) | Waited::TimedOut => Pulled::Failed,
-    }
-}
-
-/// Maps the error kind of a failed fill to the outcome of a pull.
-pub(crate) fn failed(kind: ErrorKind) -> Pulled {
-    match kind {
-        ErrorKind::DataChanged | ErrorKind::DataLoss | ErrorKind::NotFound => Pulled::Gone,
-        _ => Pulled::Failed,
-    }
 }
 
 /// Returns the free bytes of the budget.

@@ -9,10 +9,11 @@ use larder_membership::agent::{Pulled, Shard};
 use larder_membership::record::DatasetRecord as Described;
 
 use super::planning::open;
-use crate::background::replication::{ensure_resident, failed, give_way};
+use crate::background::replication::give_way;
 use crate::cache::Priority;
 use crate::clock;
 use crate::cluster::Cluster;
+use crate::fill::Brought;
 use crate::shared::Shared;
 
 /// The part of the cache that concerns the agent.
@@ -97,15 +98,15 @@ impl Holdings {
             // It is wanted here again, so it is no old copy any more.
             state.to_drop.remove(&shard);
         }
-        let mut how = ensure_resident(&self.shared, &dataset, index, priority).await;
-        if how == Pulled::NoRoom {
+        let mut brought = self.shared.bring(&dataset, index, priority).await;
+        if brought == Brought::NoRoom {
             self.find_room(dataset.manifest().shard(index).bytes).await;
-            how = ensure_resident(&self.shared, &dataset, index, priority).await;
+            brought = self.shared.bring(&dataset, index, priority).await;
         }
-        if how != Pulled::Verified {
+        if brought != Brought::Here {
             self.lock().pulled.remove(&shard.shard);
         }
-        how
+        pulled(brought)
     }
 
     /// Evicts replicas for a shard that is to be pulled, unless that found no room a moment ago.
@@ -200,7 +201,17 @@ fn not_open(kind: ErrorKind) -> Pulled {
     match kind {
         ErrorKind::PermissionDenied | ErrorKind::InvalidArgument => Pulled::Gone,
         ErrorKind::ResourceExhausted => Pulled::NoRoom,
-        _ => failed(kind),
+        _ => pulled(Brought::by_error(kind)),
+    }
+}
+
+/// Tells the agent how an attempt to bring a shard ended.
+fn pulled(brought: Brought) -> Pulled {
+    match brought {
+        Brought::Here => Pulled::Verified,
+        Brought::NoRoom => Pulled::NoRoom,
+        Brought::Gone => Pulled::Gone,
+        Brought::Failed => Pulled::Failed,
     }
 }
 

@@ -37,7 +37,7 @@ _REPLICA_DIMENSIONS = frozenset(
 #: The hosts of a job's ranks. Ranks of one host share the memory of its node.
 RankHosts = Literal["this", "presumed this", "unknown"]
 
-# Variables of schedulers that run the processes of a job on several hosts.
+# Names of this host.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 _SAY_SO = "pass rank= and world_size= of data parallelism"

@@ -51,7 +51,7 @@ impl GatherAnswer<'_> {
         self.read_by_range(slot, &run, &mut bytes)?;
         for (index, &(span, at)) in (first..).zip(&run.spans) {
             let target = &mut bytes[at..at + len(span.bytes)];
-            if self.ensure_resident(slot, index, span, target)?.is_err() {
+            if self.copy_row(slot, index, span, target)?.is_err() {
                 // The run may hold other rows of this shard. Start again, and read them by range.
                 self.wanted.corrupt(index);
                 return Ok(0);
@@ -139,7 +139,7 @@ impl GatherAnswer<'_> {
     }
 
     /// Copies a row that is kept to its place in the run's buffer.
-    fn ensure_resident(
+    fn copy_row(
         &mut self,
         slot: TensorSlot,
         index: usize,
