@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::source::{Source, sources};
+use super::{size, source::sources};
 
 /// Most product modules that may define a type of one name.
 const MODULES_MAX: usize = 3;
@@ -22,8 +22,7 @@ pub(crate) fn crowded() -> Vec<String> {
     assert!(SHARED.len() <= SHARED_MAX, "{} names are shared", SHARED.len());
     let mut homes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let sources = sources();
-    let of_tests: Vec<String> = sources.iter().flat_map(Source::test_modules).collect();
-    for source in sources.iter().filter(|source| is_product(source, &of_tests)) {
+    for source in size::product(&sources) {
         for line in source.production_code() {
             if let Some(name) = defined(&line) {
                 homes.entry(name.to_owned()).or_default().insert(source.path.clone());
@@ -38,17 +37,6 @@ pub(crate) fn crowded() -> Vec<String> {
         format!("{name}: {}", homes.join(", "))
     };
     homes.into_iter().map(told).collect()
-}
-
-fn is_product(source: &Source, of_tests: &[String]) -> bool {
-    let path = &source.path;
-    let is_of_tests = |module: &String| {
-        path.strip_prefix(module.as_str()).is_some_and(|rest| rest.starts_with(['.', '/']))
-    };
-    ["proto/", "node/", "client/"].iter().any(|top| path.starts_with(top))
-        && !source.is_test()
-        && !path.contains("/examples/")
-        && !of_tests.iter().any(is_of_tests)
 }
 
 /// Returns the name of the type that a line of code defines.

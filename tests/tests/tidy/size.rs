@@ -25,7 +25,7 @@ pub(crate) fn print() {
 }
 
 /// The sources that are product code.
-fn product(sources: &[Source]) -> Vec<&Source> {
+pub(crate) fn product(sources: &[Source]) -> Vec<&Source> {
     let tops = ["node/", "client/", "proto/"];
     let tests: BTreeSet<String> = sources.iter().flat_map(Source::test_modules).collect();
     let is_test = |source: &Source| {
