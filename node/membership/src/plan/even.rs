@@ -47,6 +47,8 @@ mod outcome;
 mod shares;
 mod snapshots;
 
+use std::collections::HashMap;
+
 use larder_base::{Placement, SnapshotId, limits, placement::Exceptions};
 
 use super::{Move, PlanBlobs, Planner, RingPlan, Tables, Task};
@@ -151,7 +153,7 @@ fn tables_of(placed: &[PlacedSnapshot]) -> Result<Option<Vec<u8>>, String> {
 
 /// Returns all moves in the order in which they are to be made.
 fn in_turns(placed: Vec<PlacedSnapshot>) -> Vec<Move> {
-    let mut turns = std::collections::HashMap::new();
+    let mut turns = HashMap::new();
     let moves = placed.into_iter().flat_map(|snapshot| snapshot.moves);
     let mut moves: Vec<(u32, Move)> = moves
         .map(|each| {

@@ -97,7 +97,7 @@ pub(crate) fn format_of(key: &str) -> Option<Format> {
         other if other.contains(|c: char| c.is_ascii_uppercase()) => {
             format_of(&key.to_ascii_lowercase())
         }
-        // A compressed shard. The error about it comes from its index.
+        // A compressed shard, such as `shard.00000.mds.zstd`.
         _ if key.rsplit('/').next().unwrap_or(key).contains(".mds.") => Some(Format::Mds),
         _ => None,
     }
@@ -112,7 +112,7 @@ pub(in crate::index) fn most_bytes(files: &[ObjectInfo]) -> Format {
             *sum = sum.saturating_add(file.size_bytes);
         }
     }
-    let sums = Format::NAMES.iter().zip(bytes).filter(|(_, bytes)| *bytes > 0);
-    let most = sums.rev().max_by_key(|(_, bytes)| *bytes);
-    most.map_or(Format::Tensors, |((_, format), _)| *format)
+    let sums = Format::NAMES.iter().map(|(_, format)| (*format, bytes[*format as usize]));
+    let most = sums.rev().filter(|(_, bytes)| *bytes > 0).max_by_key(|(_, bytes)| *bytes);
+    most.map_or(Format::Tensors, |(format, _)| format)
 }
