@@ -31,6 +31,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64},
     },
+    time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
@@ -50,6 +51,12 @@ use of_host::OfHost;
 pub use operate::{NodeAnswers, Operator, PlannedChange};
 pub(crate) use owners::{Directory, OwnerDirectory};
 use proximity::HostProximity;
+
+/// Most nodes in `--cluster` of a client.
+const CLUSTER_ADDRESSES_MAX: usize = 64;
+
+/// Time after which a client that opens a dataset warns the user of the likely cause of the wait.
+const OPENING_TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// The nodes of a cluster.
 pub struct Cluster {
@@ -101,7 +108,7 @@ impl DatasetName {
     /// Waits for the dataset to open. Warns after a while, because indexing shows no progress.
     pub(crate) async fn told_if_long<T>(&self, opening: impl Future<Output = T>) -> T {
         let mut opening = pin!(opening);
-        let soon = time::timeout(limits::OPENING_TOLD_AFTER, opening.as_mut()).await;
+        let soon = time::timeout(OPENING_TOLD_AFTER, opening.as_mut()).await;
         match soon {
             Ok(opened) => opened,
             Err(_) => {
@@ -413,8 +420,8 @@ fn parse_addresses(text: &str) -> Result<Vec<String>, Error> {
     };
     let addresses: Vec<String> =
         text.split(',').map(|one| one.trim().trim_end_matches('/').to_owned()).collect();
-    if addresses.len() > limits::CLUSTER_ADDRESSES_MAX {
-        let (count, max) = (addresses.len(), limits::CLUSTER_ADDRESSES_MAX);
+    if addresses.len() > CLUSTER_ADDRESSES_MAX {
+        let (count, max) = (addresses.len(), CLUSTER_ADDRESSES_MAX);
         return Err(refused(format!("it has {count} addresses, the limit is {max}")));
     }
     match addresses.iter().find(|address| !control::is_address(address)) {

@@ -51,6 +51,14 @@ pub(crate) use queue::{Pushed, Queue, Queued};
 pub(crate) use show::{Counter, Counters, Inventory, MemoryUsage};
 pub(crate) use state::{FailedRead, Failure};
 
+/// Datasets that one connection counts as using, the latest ones it asked for: the training and
+/// validation sets of a job, with room to spare.
+const CONNECTION_DATASETS_MAX: usize = 16;
+
+/// Shards that wait for a fill, over all priorities. Each is a small entry. A request that finds
+/// the queue full gets "resource exhausted" and reads by range or elsewhere.
+const FILL_QUEUE_MAX: usize = 4_096;
+
 /// The unit of eviction. The shards of a snapshot are one group, and the leaves of its manifest are
 /// another. The manifest itself is a third, which stays while the dataset is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -181,7 +189,7 @@ impl Cache {
         let waiting = {
             let mut state = self.lock();
             state.closed = Some(Arc::clone(&why));
-            std::mem::replace(&mut state.queue, Queue::new(limits::FILL_QUEUE_MAX))
+            std::mem::replace(&mut state.queue, Queue::new(FILL_QUEUE_MAX))
         };
         for queued in waiting.into_all() {
             self.abandon(queued.permit, &queued.flight, &why);
@@ -403,7 +411,7 @@ impl InUse {
         let group = EvictionGroup::Shards(dataset.snapshot());
         self.cache.lock().store.open_group(group, clock::now());
         self.datasets.push(Arc::clone(dataset));
-        if self.datasets.len() > limits::CONNECTION_DATASETS_MAX {
+        if self.datasets.len() > CONNECTION_DATASETS_MAX {
             self.close(0);
         }
     }

@@ -40,6 +40,12 @@ use shares::Shares;
 pub(crate) use queue::ResolveTurn;
 pub(crate) use shares::Requester;
 
+/// Prefixes that a node takes from its owner's processes: each is checked when a dataset is opened.
+const PREFIXES_ADMITTED_MAX: usize = 1_024;
+
+/// Time after which an unused ticket is forgotten; the client opens the dataset again.
+const TICKET_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
+
 /// The open datasets.
 #[derive(Debug)]
 pub(crate) struct Catalog {
@@ -153,8 +159,8 @@ impl Catalog {
         if prefixes.iter().any(|known| prefix.starts_with(known)) {
             return Ok(());
         }
-        if prefixes.len() >= limits::PREFIXES_ADMITTED_MAX {
-            let max = limits::PREFIXES_ADMITTED_MAX;
+        if prefixes.len() >= PREFIXES_ADMITTED_MAX {
+            let max = PREFIXES_ADMITTED_MAX;
             let message =
                 format!("the node was told {max} prefixes, the most it takes; restart it");
             return Err(Error::new(ErrorKind::ResourceExhausted, message));
@@ -458,7 +464,7 @@ impl Catalog {
 /// Returns true if the dataset has no other holder and was not requested for long.
 fn is_idle(dataset: &Arc<Dataset>, now: Instant) -> bool {
     let age = now.saturating_duration_since(dataset.last_used());
-    Arc::strong_count(dataset) == 1 && age >= limits::TICKET_IDLE_TIMEOUT
+    Arc::strong_count(dataset) == 1 && age >= TICKET_IDLE_TIMEOUT
 }
 
 /// Maps an error of opening a dataset to the error that crosses the wire.

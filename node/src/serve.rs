@@ -50,6 +50,14 @@ use acceptor::Connections;
 use local::Clients;
 use staging::BytePool;
 
+/// Questions about last uses that a node answers at once. The others wait, at most
+/// [`limits::LAST_USES_TIMEOUT`].
+const LAST_USES_ANSWERED_MAX: usize = 4;
+
+/// Listings that walk over all shards at once; each has a thread and takes the cache's lock in
+/// turn.
+const LISTINGS_MAX: usize = 4;
+
 /// How long connections may take to end after they were told to.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -188,8 +196,8 @@ impl Context {
             staging: BytePool::new(limits::STAGING_BYTES_TOTAL),
             requests: BytePool::new(limits::REQUEST_BYTES_TOTAL),
             opening: Arc::new(Semaphore::new(limits::OPENINGS_MAX)),
-            listing: Arc::new(Semaphore::new(limits::LISTINGS_MAX)),
-            last_uses: Semaphore::new(limits::LAST_USES_ANSWERED_MAX),
+            listing: Arc::new(Semaphore::new(LISTINGS_MAX)),
+            last_uses: Semaphore::new(LAST_USES_ANSWERED_MAX),
             started: clock::now(),
             data_address,
             control_address,

@@ -6,6 +6,8 @@
 
 #[path = "tidy/cycles.rs"]
 mod cycles;
+#[path = "tidy/limits.rs"]
+mod limits;
 #[path = "tidy/manifest.rs"]
 mod manifest;
 #[path = "tidy/markdown.rs"]
@@ -130,6 +132,11 @@ fn modules_have_no_circular_dependencies() {
 #[test]
 fn one_name_stands_for_one_thing() {
     report(&names::crowded(), "types of one name in many modules: name each by its meaning");
+}
+
+#[test]
+fn limits_stand_where_they_are_used() {
+    report(&limits::misplaced(), "limits for the file that uses them, or of no use");
 }
 
 #[test]

@@ -27,6 +27,10 @@ use larder_extent::{Attached, Companion, MemoryLimit, fork_count};
 use super::Driver;
 use crate::{Error, ErrorKind, deadline::CancelToken, process};
 
+/// Bytes of mapped extents that a process registers with the driver of a GPU at once: registered
+/// pages cannot be swapped or moved. A quarter of the host's memory if that is less.
+const REGISTERED_BYTES_MAX: u64 = 16 << 30;
+
 /// An extent used within this time is never unregistered to make room. It would be queued again at
 /// once.
 const IN_USE: Duration = Duration::from_secs(10);
@@ -260,7 +264,7 @@ fn over_budget(bytes_max: u64) -> Error {
 /// The most bytes that are registered at once: a part of the memory that this process may use.
 fn budget() -> u64 {
     let memory = MemoryLimit::read(Path::new("/")).map_or(0, |limit| limit.bytes());
-    limits::REGISTERED_BYTES_MAX.min(memory / 4)
+    REGISTERED_BYTES_MAX.min(memory / 4)
 }
 
 #[cfg(test)]

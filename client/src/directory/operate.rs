@@ -6,7 +6,7 @@
 //! Thread rule: shared freely. Calls block the caller for a bounded time. Non-goals: decisions (the
 //! cluster makes them) and display (a tool does it).
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{
@@ -28,6 +28,9 @@ use super::{
     control::OperatorClient,
 };
 use crate::{Error, runtime};
+
+/// Timeout of an operator's call: longer than an agent tries to do a command.
+const ADMIN_CALL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// An operator of a cluster.
 pub struct Operator {
@@ -111,7 +114,7 @@ impl Operator {
     pub fn plan(&self, request: &PlanChangeRequest) -> Result<PlannedChange, Error> {
         runtime::block_on(self.on_any(|address, mut client| async move {
             let call = client.plan_change(request.clone());
-            let pieces = within(&address, limits::ADMIN_CALL_TIMEOUT, call).await?;
+            let pieces = within(&address, ADMIN_CALL_TIMEOUT, call).await?;
             let collected = collect(&address, pieces);
             let collected = tokio::time::timeout(limits::BLOB_TRANSFER_TIMEOUT, collected).await;
             collected.unwrap_or_else(|_| Err(torn(&address, "it came too slowly")))
@@ -139,7 +142,7 @@ impl Operator {
         let pieces: Vec<ApplyPlanRequest> = pieces.collect();
         self.on_one(async move |address, mut client| {
             let call = client.apply_plan(stream::iter(pieces));
-            within(&address, limits::ADMIN_CALL_TIMEOUT, call).await
+            within(&address, ADMIN_CALL_TIMEOUT, call).await
         })
     }
 
@@ -151,7 +154,7 @@ impl Operator {
     pub fn command(&self, command: command_request::Command) -> Result<(), Error> {
         let request = CommandRequest { asked_by: self.asked_by.clone(), command: Some(command) };
         self.on_one(async move |address, mut client| {
-            within(&address, limits::ADMIN_CALL_TIMEOUT, client.command(request)).await
+            within(&address, ADMIN_CALL_TIMEOUT, client.command(request)).await
         })
         .map(drop)
     }
@@ -181,7 +184,7 @@ impl Operator {
                 address.clone_from(&found.control);
             }
             let mut client = self.client(&address)?;
-            within(&address, limits::ADMIN_CALL_TIMEOUT, client.take_over(request)).await
+            within(&address, ADMIN_CALL_TIMEOUT, client.take_over(request)).await
         })?
     }
 

@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use larder_base::{ErrorKind, limits};
+use larder_base::ErrorKind;
 use larder_dataset::{
     DatasetError, Leaf, LeafFiles, Manifest, Origin, OriginError, RowPlaces, Snapshot, Tensor,
 };
@@ -20,6 +20,10 @@ use tokio::sync::OnceCell;
 
 use super::Target;
 use crate::{Advice, Error, process::PerProcess, runtime};
+
+/// Bytes of manifest leaves that a client keeps in memory: the places of eight million rows of one
+/// tensor.
+const LEAVES_BYTES_MAX: u64 = 64 << 20;
 
 /// The leaves of one snapshot.
 pub(crate) struct Leaves {
@@ -192,7 +196,7 @@ impl KeptLeaves {
         if self.leaves.insert(leaf.number(), (leaf.clone(), self.uses)).is_none() {
             self.bytes += bytes(leaf);
         }
-        while self.bytes > limits::LEAVES_BYTES_MAX && self.leaves.len() > 1 {
+        while self.bytes > LEAVES_BYTES_MAX && self.leaves.len() > 1 {
             let oldest = self.leaves.iter().min_by_key(|(_, (_, used))| *used);
             let Some((&number, (leaf, _))) = oldest else { return };
             self.bytes -= bytes(leaf);

@@ -32,6 +32,13 @@ use crate::{
 };
 use plan::{Asked, Read};
 
+/// Bytes of row checksums that a client keeps while it reads from the origin. Holds those of about
+/// 250 shards of 64 MiB with rows of 4 KiB.
+const ROW_CHECKSUM_BYTES_MAX: usize = 16 << 20;
+
+/// Reads straight from the origin in flight at once when no node answers.
+const ORIGIN_FALLBACK_READS_MAX: usize = 16;
+
 /// How often a byte is moved: from the connection, into a collected read, into the batch.
 const COPIES: u64 = 3;
 
@@ -114,7 +121,7 @@ impl Fallback {
             reads = plan::plain(&order, job.slots.clone(), asked);
         }
         let reads = reads.into_iter().map(|read| fetch(origin, places, read));
-        let mut done = stream::iter(reads).buffer_unordered(limits::ORIGIN_FALLBACK_READS_MAX);
+        let mut done = stream::iter(reads).buffer_unordered(ORIGIN_FALLBACK_READS_MAX);
         let mut longest = LongestRead::default();
         while let Some(done) = done.try_next().await? {
             if done.waited >= longest.waited {
@@ -167,7 +174,7 @@ impl KeptChecksums {
     /// Keeps the checksums of a shard. Drops all others if the limit is exceeded: an epoch rarely
     /// returns to a shard.
     fn keep(&mut self, shard: u32, sums: &Arc<ShardChecksums>) {
-        if self.bytes + sums.bytes() > limits::ROW_CHECKSUM_BYTES_MAX {
+        if self.bytes + sums.bytes() > ROW_CHECKSUM_BYTES_MAX {
             *self = Self::default();
         }
         if self.shards.insert(shard, Arc::clone(sums)).is_none() {

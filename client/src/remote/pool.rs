@@ -5,12 +5,14 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-use larder_base::limits;
-
 use super::Connection;
 use crate::deadline::Deadline;
 
-/// At most [`limits::CONNECTIONS_PER_NODE_MAX`] connections. A reader waits if all are in use.
+/// Data connections a client keeps to one node: two cover the bandwidth of a link, and the node
+/// pays for each.
+const CONNECTIONS_PER_NODE_MAX: usize = 2;
+
+/// At most [`CONNECTIONS_PER_NODE_MAX`] connections. A reader waits if all are in use.
 ///
 /// A reader that takes from several pools takes in the order of the members, or does not wait. So
 /// no two readers each wait for the other's connection.
@@ -58,7 +60,7 @@ impl Pool {
     }
 
     fn take_from(self: &Arc<Self>, state: &mut State) -> Option<ConnectionSlot> {
-        if state.taken >= limits::CONNECTIONS_PER_NODE_MAX {
+        if state.taken >= CONNECTIONS_PER_NODE_MAX {
             return None;
         }
         state.taken += 1;
@@ -119,7 +121,7 @@ mod tests {
     fn pool_hands_out_slots_only_up_to_the_connection_limit() {
         let pool = Arc::new(Pool::default());
         let slots: Vec<_> =
-            (0..limits::CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();
+            (0..CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();
         assert!(pool.try_take().is_none());
         assert!(pool.take(&deadline(0, &CancelToken::never())).is_none());
         let cancelled = CancelToken::new();
@@ -133,7 +135,7 @@ mod tests {
     fn waiting_thread_gets_the_next_returned_slot() {
         let pool = Arc::new(Pool::default());
         let slots: Vec<_> =
-            (0..limits::CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();
+            (0..CONNECTIONS_PER_NODE_MAX).map(|_| pool.try_take().unwrap()).collect();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| pool.take(&deadline(60, &CancelToken::never())).is_some());
             drop(slots);

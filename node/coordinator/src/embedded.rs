@@ -44,6 +44,13 @@ use follower::Follower;
 use leader::{Leader, superseded};
 use state_dir::StateDir;
 
+/// Blobs under way at once, to and from one coordinator: each may be held in memory whole.
+const BLOB_TRANSFERS_MAX: usize = 4;
+
+/// Watches of one embedded coordinator: one for each node, and as many again that are being
+/// replaced after a break.
+const WATCHES_MAX: usize = 2 * limits::RING_MEMBERS_MAX;
+
 /// Options of a coordinator.
 #[derive(Debug, Clone)]
 pub struct EmbeddedOptions {
@@ -118,8 +125,8 @@ impl EmbeddedCoordinator {
             publisher,
             role: ArcSwap::from_pointee(role),
             changing: Mutex::new(()),
-            transfers: Arc::new(Semaphore::new(limits::BLOB_TRANSFERS_MAX)),
-            watches: Arc::new(Semaphore::new(limits::WATCHES_MAX)),
+            transfers: Arc::new(Semaphore::new(BLOB_TRANSFERS_MAX)),
+            watches: Arc::new(Semaphore::new(WATCHES_MAX)),
         }))
     }
 

@@ -3,8 +3,13 @@
 use std::fmt;
 use std::path::Path;
 
-use larder_base::limits::{JOIN_TOKEN_BYTES_MAX, JOIN_TOKEN_BYTES_MIN};
 use larder_base::{check_secret_mode, is_secret};
+
+/// Most bytes of the token that lets a node into a cluster.
+const JOIN_TOKEN_BYTES_MAX: usize = 256;
+
+/// Fewest bytes of that token: shorter ones can be guessed.
+const JOIN_TOKEN_BYTES_MIN: usize = 16;
 
 /// A cluster's token. Sent with every call between nodes; never printed.
 #[derive(Clone, PartialEq, Eq)]

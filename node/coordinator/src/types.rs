@@ -7,6 +7,14 @@ use bytes::Bytes;
 use larder_base::{BootId, Error, ErrorKind, limits};
 pub use larder_membership::{BlobId, Revision};
 
+/// Blobs that one record may need: those of the committed, the previous and the next placement, and
+/// plans, several times over. All their names fit in one etcd transaction, which takes 128
+/// operations.
+pub(crate) const RECORD_BLOBS_MAX: usize = 32;
+
+/// Shortest lifetime of an announcement: etcd counts in seconds, and rounds up.
+const ANNOUNCEMENT_TTL_MIN: Duration = Duration::from_secs(1);
+
 /// The record at one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordAtRevision {
@@ -92,8 +100,8 @@ impl CoordinatorError {
 /// Refuses a record or blob list above its limit, before any work on it.
 pub(super) fn check_record(record: &[u8], blobs: &[BlobId]) -> Result<(), CoordinatorError> {
     within("a record", record.len(), limits::RECORD_BYTES_MAX)?;
-    if blobs.len() > limits::RECORD_BLOBS_MAX {
-        let (count, max) = (blobs.len(), limits::RECORD_BLOBS_MAX);
+    if blobs.len() > RECORD_BLOBS_MAX {
+        let (count, max) = (blobs.len(), RECORD_BLOBS_MAX);
         let why = format!("a record that needs {count} blobs; the limit is {max}");
         return Err(CoordinatorError::refused(ErrorKind::InvalidArgument, why));
     }
@@ -111,8 +119,7 @@ pub(super) fn check_blob(bytes: u64) -> Result<usize, CoordinatorError> {
 pub(super) fn check_announcement(announcement: &Announcement) -> Result<(), CoordinatorError> {
     within("an announcement", announcement.word.len(), limits::ANNOUNCEMENT_BYTES_MAX)?;
     check_node_id(&announcement.node_id)?;
-    let (ttl, least, most) =
-        (announcement.ttl, limits::ANNOUNCEMENT_TTL_MIN, limits::ANNOUNCEMENT_TTL_MAX);
+    let (ttl, least, most) = (announcement.ttl, ANNOUNCEMENT_TTL_MIN, limits::ANNOUNCEMENT_TTL_MAX);
     if ttl < least || ttl > most {
         let why = format!("an announcement that lasts {ttl:?}: say {least:?} to {most:?}");
         return Err(CoordinatorError::refused(ErrorKind::InvalidArgument, why));

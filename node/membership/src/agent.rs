@@ -56,6 +56,7 @@ pub use event::{
     Alive, Answer, Command, Effect, Event, ProposalOutcome, Pulled, RingOf, Steer, StoredRecord,
     Ticket,
 };
+pub use liveness::BRAKE_PERCENT;
 pub use order::LastUses;
 pub use rules::{Rule, Rules, Unbroken};
 pub use transfers::PlanProgress;

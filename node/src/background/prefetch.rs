@@ -34,6 +34,10 @@ use crate::fill::Brought;
 use crate::shared::Shared;
 use future::{Future, Situation};
 
+/// Shards that a node fetches ahead at once. Fewer than its fills, so that readers that wait find a
+/// worker.
+const PREFETCHES_MAX: usize = limits::FILLS_IN_FLIGHT_MAX / 2;
+
 /// How often the future is computed if nothing changes.
 const INTERVAL: Duration = Duration::from_secs(5);
 
@@ -165,7 +169,7 @@ impl Prefetcher {
 
     /// Begins as many fetches as may be under way.
     fn feed(&mut self) {
-        while !self.lacks_room && self.fetching.len() < limits::PREFETCHES_MAX {
+        while !self.lacks_room && self.fetching.len() < PREFETCHES_MAX {
             let Some(due) = self.due.pop_front() else { return };
             let shared = Arc::clone(&self.shared);
             self.fetching.spawn_on(

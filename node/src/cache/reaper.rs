@@ -6,13 +6,16 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
+use std::time::Duration;
 
-use larder_base::limits;
 use larder_extent::{Filling, Retired, Sealed};
 use larder_store::OrphanToken;
 
 use super::Cache;
 use crate::cache::InFlightFill;
+
+/// How often freed extents are checked until the kernel confirms that no process maps them.
+const ORPHAN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The memory behind an orphan.
 #[derive(Debug)]
@@ -108,7 +111,7 @@ impl PendingReclaim {
         let state = self.changed.wait_while(self.lock(), idle);
         let state = state.unwrap_or_else(PoisonError::into_inner);
         let calm = |state: &mut State| !state.kicked && !state.stopped;
-        let waited = self.changed.wait_timeout_while(state, limits::ORPHAN_CHECK_INTERVAL, calm);
+        let waited = self.changed.wait_timeout_while(state, ORPHAN_CHECK_INTERVAL, calm);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.kicked = false;
         (!state.stopped).then(|| std::mem::take(&mut state.orphans))

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use larder_base::{Error, ShardId, SnapshotId, limits};
 use larder_dataset::{Leaf, OriginUri};
@@ -11,6 +11,13 @@ use larder_store::{Budget, CannotEvict, Evicted, KeepWhatYouHave, Store};
 
 use super::EvictionGroup;
 use crate::cache::{InFlightFill, Queue};
+
+/// Time before a shard is tried again after its fill gave up. A job that asks for it in a loop gets
+/// the reason at once, and the origin is spared.
+const FAILURE_HOLD: Duration = Duration::from_secs(5);
+
+/// Part of the budget that one client may hold in leases, in percent.
+const LEASE_QUOTA_PERCENT: u32 = 90;
 
 pub(super) type ShardStore = Store<ShardId, EvictionGroup, Arc<InFlightFill>, ResidentShard>;
 pub(super) type EvictedShard = Evicted<ShardId, ResidentShard>;
@@ -65,10 +72,10 @@ pub(super) enum Discarded {
 
 impl CacheState {
     pub(super) fn new(budget: Budget, policy: KeepWhatYouHave) -> Self {
-        let quota_bytes = budget.limit_bytes() / 100 * u64::from(limits::LEASE_QUOTA_PERCENT);
+        let quota_bytes = budget.limit_bytes() / 100 * u64::from(LEASE_QUOTA_PERCENT);
         Self {
             store: Store::new(budget, policy, quota_bytes),
-            queue: Queue::new(limits::FILL_QUEUE_MAX),
+            queue: Queue::new(super::FILL_QUEUE_MAX),
             failures: Failures::default(),
             closed: None,
             page_size: None,
@@ -152,7 +159,7 @@ impl Failures {
     /// Why a shard is not tried again yet.
     pub(crate) fn held(&self, id: ShardId, now: Instant) -> Option<Arc<Error>> {
         let age = |failure: &&Failure| now.saturating_duration_since(failure.at);
-        let mut recent = self.0.iter().rev().take_while(|one| age(one) < limits::FAILURE_HOLD);
+        let mut recent = self.0.iter().rev().take_while(|one| age(one) < FAILURE_HOLD);
         recent.find(|failure| failure.id == id).map(|failure| Arc::clone(&failure.why))
     }
 
@@ -184,6 +191,6 @@ mod tests {
         });
         assert!(failures.held(failed, now).is_some());
         assert!(failures.held(other, now).is_none());
-        assert!(failures.held(failed, now + limits::FAILURE_HOLD).is_none());
+        assert!(failures.held(failed, now + FAILURE_HOLD).is_none());
     }
 }

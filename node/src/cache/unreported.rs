@@ -10,7 +10,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use larder_base::{ShardId, limits};
+use larder_base::ShardId;
+
+/// Fills whose bytes no gather has reported. Few fills end without a gather that waits for them.
+const FILLS_UNREPORTED_MAX: usize = 4096;
 
 /// The bytes of each shard that no gather has reported.
 #[derive(Debug, Default)]
@@ -21,10 +24,10 @@ pub(crate) struct UnreportedReads {
 }
 
 impl UnreportedReads {
-    /// Adds bytes of a shard. Beyond [`limits::FILLS_UNREPORTED_MAX`] shards, leaves them out.
+    /// Adds bytes of a shard. Beyond [`FILLS_UNREPORTED_MAX`] shards, leaves them out.
     pub(super) fn add(&self, shard: ShardId, bytes: u64) {
         let mut unreported = self.lock();
-        if unreported.len() < limits::FILLS_UNREPORTED_MAX || unreported.contains_key(&shard) {
+        if unreported.len() < FILLS_UNREPORTED_MAX || unreported.contains_key(&shard) {
             *unreported.entry(shard).or_default() += bytes;
         }
         self.count.store(unreported.len(), Ordering::Release);

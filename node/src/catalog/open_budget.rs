@@ -12,6 +12,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::{Catalog, Dataset};
 use crate::cache::Cache;
 
+/// Prefixes being indexed at once because a client opened them. Each has its listing and the
+/// headers of its files on the heap, several times the size of its manifest.
+const INDEXINGS_MAX: usize = 2;
+
 /// The memory and the indexing turns that openings of datasets share.
 #[derive(Debug)]
 pub(super) struct NodeOpenBudget {
@@ -21,7 +25,7 @@ pub(super) struct NodeOpenBudget {
 
 impl NodeOpenBudget {
     pub(super) fn new(cache: &Arc<Cache>) -> Self {
-        let indexing = Arc::new(Semaphore::new(limits::INDEXINGS_MAX));
+        let indexing = Arc::new(Semaphore::new(INDEXINGS_MAX));
         Self { cache: Arc::clone(cache), indexing }
     }
 

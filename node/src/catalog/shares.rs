@@ -67,7 +67,7 @@ impl Shares {
 
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let minutes = limits::TICKET_IDLE_TIMEOUT.as_secs() / 60;
+        let minutes = super::TICKET_IDLE_TIMEOUT.as_secs() / 60;
         match self {
             Self::All => write!(f, "{} datasets are open", limits::OPEN_DATASETS_MAX)?,
             Self::Share(requester) => write!(f, "{SHARE} datasets are open for {requester}")?,

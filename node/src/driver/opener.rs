@@ -15,6 +15,19 @@ use tokio::sync::Semaphore;
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
+/// Time that a plan waits for datasets to be opened; it is then made without the missing ones.
+/// Enough for a thousand manifests, and a fraction of the time that the death of a node may wait.
+const PLAN_OPENINGS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Datasets being opened for plans at once: half of all, so that clients open theirs meanwhile.
+const PLAN_OPENINGS_MAX: usize = limits::OPENINGS_MAX / 2;
+
+/// Timeout of one of these openings: a large manifest from a slow origin takes less.
+const PLAN_OPENING_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Time before a failed opening is tried again for a plan.
+const PLAN_OPENING_RETRY: Duration = Duration::from_secs(180);
+
 /// The openings tried so far.
 #[derive(Debug)]
 pub(super) struct Opener {
@@ -46,14 +59,14 @@ enum Try {
 impl Opener {
     pub(super) fn new() -> Self {
         Self::with_timeouts(OpenTimeouts {
-            plan: limits::PLAN_OPENINGS_TIMEOUT,
-            dataset: limits::PLAN_OPENING_TIMEOUT,
-            retry: limits::PLAN_OPENING_RETRY,
+            plan: PLAN_OPENINGS_TIMEOUT,
+            dataset: PLAN_OPENING_TIMEOUT,
+            retry: PLAN_OPENING_RETRY,
         })
     }
 
     fn with_timeouts(timeouts: OpenTimeouts) -> Self {
-        let room = Arc::new(Semaphore::new(limits::PLAN_OPENINGS_MAX));
+        let room = Arc::new(Semaphore::new(PLAN_OPENINGS_MAX));
         Self { tries: Arc::default(), room, timeouts }
     }
 
@@ -226,8 +239,8 @@ mod tests {
             Opener::with_timeouts(OpenTimeouts { plan: SOON, dataset: NEVER, retry: NEVER });
         let begun = Begun::default();
         opener.open_all((0..=u8::MAX).map(|number| begun.by(number, pending()))).await;
-        begun.until(limits::PLAN_OPENINGS_MAX).await;
+        begun.until(PLAN_OPENINGS_MAX).await;
         yield_now().await;
-        assert_eq!(begun.count(), limits::PLAN_OPENINGS_MAX);
+        assert_eq!(begun.count(), PLAN_OPENINGS_MAX);
     }
 }

@@ -29,6 +29,11 @@ pub(crate) use peer::Peer;
 
 use crate::cluster::Placements;
 
+/// Timeout of a node that is not the owner when it asks other nodes, the owner included, for a
+/// shard. Shorter than [`limits::OWNER_SILENT_TIMEOUT`]: the client that turned to this node has
+/// most likely waited for a silent one already.
+const STAND_IN_PATIENCE: Duration = Duration::from_millis(500);
+
 /// The fewest members of one ring to ask for a shard: its owner and the node that stands in for it.
 const ASKED_MIN: usize = 2;
 
@@ -70,7 +75,7 @@ impl Peers {
             asked.retain(|member| member.id != former.id);
             asked.insert(if mine { 0 } else { asked.len() }, former);
         }
-        let patience = if mine { limits::OWNER_SILENT_TIMEOUT } else { limits::STAND_IN_PATIENCE };
+        let patience = if mine { limits::OWNER_SILENT_TIMEOUT } else { STAND_IN_PATIENCE };
         let peers = asked.into_iter().map(|member| self.peer(&member.id, &member.control));
         peers.filter(|peer| peer.answers()).map(|peer| Holder { peer, patience }).collect()
     }

@@ -20,6 +20,9 @@ use crate::cache::Counters;
 use crate::dataset::Dataset;
 use crate::fill::{ByteSink, ObjectRange, Piece};
 
+/// Reads by range (of rows that will not be kept) in flight at once on a node, and of one request.
+const RANGE_READS_MAX: usize = 64;
+
 /// Staging memory is counted in pages, so that a permit count fits 32 bits.
 const RESERVED_UNIT_BYTES: usize = 4096;
 
@@ -57,7 +60,7 @@ impl ReadThrough {
             runtime,
             reader,
             maker,
-            gets: Semaphore::new(limits::RANGE_READS_MAX),
+            gets: Semaphore::new(RANGE_READS_MAX),
             staging: Arc::new(Semaphore::new(units(limits::RANGE_STAGING_BYTES))),
             counters,
         }
@@ -107,7 +110,7 @@ impl ReadThrough {
             let mut target = RowPieces { at: read.range.start, read };
             self.reader.read(dataset, &wanted, &self.gets, &mut target).await
         });
-        let reading = stream::iter(reads).buffer_unordered(limits::RANGE_READS_MAX);
+        let reading = stream::iter(reads).buffer_unordered(RANGE_READS_MAX);
         let read = self.runtime.block_on(reading.try_collect::<()>());
         self.counters.rows_by_range.add(rows.len() as u64);
         read.map_err(|gave_up| gave_up.why)

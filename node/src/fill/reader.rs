@@ -8,6 +8,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use larder_base::{Error, ErrorKind, limits};
 use larder_dataset::{FetchError, OriginError};
@@ -19,6 +20,13 @@ use crate::cache::{Counters, FailedRead, GaveUp};
 use crate::clock;
 use crate::dataset::{Dataset, OriginHealth};
 use crate::fill::{ByteSink, ObjectRange};
+
+/// Tries of one part before its fill gives up. With the waits below about 15 seconds, which
+/// outlasts the usual "slow down" of an object store.
+const FILL_TRIES_MAX: u32 = 8;
+
+/// Timeout between two pieces of a body. A retry continues a stalled read elsewhere.
+const ORIGIN_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a try failed.
 enum Failed {
@@ -86,7 +94,7 @@ impl Reader {
     /// budget it waits the longest time and counts that as a try. This bounds both the wait and the
     /// load on the origin.
     async fn pause(&self, health: &OriginHealth, tries: &mut u32) -> bool {
-        while *tries < limits::FILL_TRIES_MAX && !health.is_away() {
+        while *tries < FILL_TRIES_MAX && !health.is_away() {
             let may = self.budget.spend(clock::now());
             let exponent = if may { *tries } else { u32::MAX };
             time::sleep(wait_after(exponent, |most| fastrand::u64(0..=most))).await;
@@ -164,6 +172,6 @@ async fn unless_stalled(
                 OriginError::Failed { object: read.leaf.object_uri(read.object), why }.into()
             );
         }
-        (seen, patience) = (now, limits::ORIGIN_STALL_TIMEOUT);
+        (seen, patience) = (now, ORIGIN_STALL_TIMEOUT);
     }
 }

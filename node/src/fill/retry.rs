@@ -10,13 +10,20 @@ use std::time::{Duration, Instant};
 
 use larder_base::limits;
 
+/// Share of requests to the origin that may be retries, in percent: retries that add load to an
+/// overloaded origin keep it overloaded.
+const RETRY_BUDGET_PERCENT: u32 = 20;
+
+/// Retries that are always allowed, so that a node with little traffic can still retry.
+const RETRY_BUDGET_RESERVE: u32 = 32;
+
 /// The time in which the reserve refills.
 const REFILL: Duration = Duration::from_secs(10);
 
 /// Tokens are counted in hundredths, so that percentages need no fractions.
 const TOKEN: u64 = 100;
 
-const RESERVE: u64 = limits::RETRY_BUDGET_RESERVE as u64 * TOKEN;
+const RESERVE: u64 = RETRY_BUDGET_RESERVE as u64 * TOKEN;
 
 /// A node's budget of retries.
 #[derive(Debug)]
@@ -36,7 +43,7 @@ impl RetryBudget {
     /// Adds a share of a retry, for one first try.
     pub(crate) fn earn(&self) {
         let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.tokens = (bucket.tokens + u64::from(limits::RETRY_BUDGET_PERCENT)).min(2 * RESERVE);
+        bucket.tokens = (bucket.tokens + u64::from(RETRY_BUDGET_PERCENT)).min(2 * RESERVE);
     }
 
     /// Takes one retry. Returns false if there is none.

@@ -26,6 +26,17 @@ use tokio::time;
 use crate::cache::InFlightFill;
 use crate::clock;
 
+/// Factor of the pauses in a background transfer. While clients read from either node, the target
+/// pauses this many times as long as the piece took, once for each target of the source. So the
+/// transfer uses a tenth of the time.
+const YIELD_RESTS: u32 = 9;
+
+/// A client that read within this time counts as reading: a training step may take seconds.
+const YIELD_READERS_WINDOW: Duration = Duration::from_secs(10);
+
+/// A node that took a piece within this time counts as a target.
+const YIELD_TAKERS_WINDOW: Duration = Duration::from_secs(1);
+
 /// Shorter pauses are saved up: timers are not finer.
 const REST_MIN: Duration = Duration::from_millis(1);
 
@@ -69,10 +80,10 @@ impl TransferThrottle {
 
     fn rests_at(&self, taker: &str, now: Instant) -> u32 {
         let mut state = self.lock();
-        state.takers.retain(|_, at| is_within(limits::YIELD_TAKERS_WINDOW, Some(*at), now));
+        state.takers.retain(|_, at| is_within(YIELD_TAKERS_WINDOW, Some(*at), now));
         state.takers.insert(taker.to_owned(), now);
         let takers = u32::try_from(state.takers.len()).unwrap_or(u32::MAX);
-        if state.is_read(now) { limits::YIELD_RESTS.saturating_mul(takers) } else { 0 }
+        if state.is_read(now) { YIELD_RESTS.saturating_mul(takers) } else { 0 }
     }
 
     /// Waits until a piece of this flight may be taken. While clients read, throttled flights take
@@ -91,7 +102,7 @@ impl TransferThrottle {
 
     fn is_to_yield(&self) -> bool {
         let (now, state) = (clock::now(), self.lock());
-        state.is_read(now) || is_within(limits::YIELD_READERS_WINDOW, state.read_there, now)
+        state.is_read(now) || is_within(YIELD_READERS_WINDOW, state.read_there, now)
     }
 
     /// Notes the pause that a source wants after a piece. Returns how long to pause now.
@@ -100,7 +111,7 @@ impl TransferThrottle {
         if rests > 0 {
             state.read_there = Some(now);
         }
-        let own = if state.is_read(now) { limits::YIELD_RESTS } else { 0 };
+        let own = if state.is_read(now) { YIELD_RESTS } else { 0 };
         state.owed += took.saturating_mul(rests.max(own)).min(limits::YIELD_REST_MAX);
         if state.owed < REST_MIN { Duration::ZERO } else { std::mem::take(&mut state.owed) }
     }
@@ -112,7 +123,7 @@ impl TransferThrottle {
 
 impl State {
     fn is_read(&self, now: Instant) -> bool {
-        is_within(limits::YIELD_READERS_WINDOW, self.read, now)
+        is_within(YIELD_READERS_WINDOW, self.read, now)
     }
 }
 
@@ -188,12 +199,12 @@ mod tests {
     fn pauses_grow_with_the_targets_of_one_source() {
         let (throttle, now) = (TransferThrottle::default(), clock::now());
         throttle.lock().read = Some(now);
-        assert_eq!(throttle.rests_at("n2", now), limits::YIELD_RESTS);
-        assert_eq!(throttle.rests_at("n2", now), limits::YIELD_RESTS);
-        assert_eq!(throttle.rests_at("n3", now), 2 * limits::YIELD_RESTS);
-        let later = now + limits::YIELD_TAKERS_WINDOW;
-        assert_eq!(throttle.rests_at("n3", later), limits::YIELD_RESTS);
-        assert_eq!(throttle.rests_at("n3", now + limits::YIELD_READERS_WINDOW), 0);
+        assert_eq!(throttle.rests_at("n2", now), YIELD_RESTS);
+        assert_eq!(throttle.rests_at("n2", now), YIELD_RESTS);
+        assert_eq!(throttle.rests_at("n3", now), 2 * YIELD_RESTS);
+        let later = now + YIELD_TAKERS_WINDOW;
+        assert_eq!(throttle.rests_at("n3", later), YIELD_RESTS);
+        assert_eq!(throttle.rests_at("n3", now + YIELD_READERS_WINDOW), 0);
     }
 
     #[tokio::test]

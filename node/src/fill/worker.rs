@@ -20,6 +20,15 @@ use crate::cache::{
 use crate::catalog::leaves::Leaves;
 use crate::fill::{ByteSink, GetParts, ObjectRange, Peers, TransferThrottle};
 
+/// Fills that have their memory taken in huge pages at once. That is work for a core (0.1 s per
+/// GiB), and a fill reads nothing before it has its memory. Side by side they would all be ready
+/// late, and the origin idle until then.
+const FILLS_TAKING_MEMORY_MAX: usize = 2;
+
+/// Parts of fills hashed row by row at once after they are complete, because their rows overlap
+/// much. Each is work for a core, for seconds at worst.
+const FILL_PARTS_HASHED_MAX: usize = 4;
+
 /// The state that the workers share.
 pub(crate) struct Filler {
     reader: Arc<Reader>,
@@ -52,9 +61,9 @@ impl Filler {
             peers,
             counters: Arc::clone(counters),
             throttle: Arc::clone(throttle),
-            memory: Semaphore::new(limits::FILLS_TAKING_MEMORY_MAX),
+            memory: Semaphore::new(FILLS_TAKING_MEMORY_MAX),
             gets: Semaphore::new(limits::FILL_GETS_MAX),
-            hashing: Arc::new(Semaphore::new(limits::FILL_PARTS_HASHED_MAX)),
+            hashing: Arc::new(Semaphore::new(FILL_PARTS_HASHED_MAX)),
         })
     }
 

@@ -20,6 +20,13 @@ use crate::clock;
 use descriptors::Descriptors;
 use silent::{Look, Silent};
 
+/// Data connections that have not sent their HELLO. They take a socket and an entry each, and are
+/// watched by one thread. Beyond it, the address with the most of them loses its oldest.
+const DATA_SILENT_MAX: usize = 2_048;
+
+/// Time that a node which stops when unused waits for its first user, which may still be starting.
+const FIRST_USE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A listening socket. Not blocking: a connection that poll(2) reported may be gone at the accept.
 #[derive(Debug)]
 pub(super) enum Listener {
@@ -134,7 +141,7 @@ impl Connections {
         let (connections, stop, serve) = (Arc::clone(self), Arc::clone(stop), Arc::new(serve));
         let silent = match &listener {
             Listener::Tcp(tcp) => {
-                let most = limits::DATA_SILENT_MAX;
+                let most = DATA_SILENT_MAX;
                 Some(Silent::new(most, self.descriptors, tcp.as_fd(), stop.fd())?)
             }
             // Its clients passed the folder's permissions.
@@ -249,7 +256,7 @@ impl Connections {
                 continue;
             }
             let (since, span) = match (state.next, state.opens.granted) {
-                (0, _) => (begun, span.max(limits::FIRST_USE_TIMEOUT)),
+                (0, _) => (begun, span.max(FIRST_USE_TIMEOUT)),
                 (_, 0) => (begun, Duration::ZERO),
                 _ => (state.used_at.unwrap_or(begun), span),
             };

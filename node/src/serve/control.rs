@@ -32,6 +32,9 @@ use crate::catalog::Requester;
 use crate::cluster::Placements;
 use crate::{clock, on_thread};
 
+/// Bytes of one piece of a table of exceptions: the same as for a manifest.
+pub(super) const EXCEPTIONS_CHUNK_BYTES: usize = limits::MANIFEST_CHUNK_BYTES;
+
 /// Answers control calls.
 #[derive(Debug)]
 pub(super) struct Service(pub(super) Arc<Context>);
@@ -166,8 +169,8 @@ fn chunks(
 
 fn pieces(table: Exceptions) -> impl Iterator<Item = Result<ExceptionsChunk, Status>> {
     let length = table.as_bytes().len();
-    (0..length).step_by(limits::EXCEPTIONS_CHUNK_BYTES).map(move |begin| {
-        let end = length.min(begin + limits::EXCEPTIONS_CHUNK_BYTES);
+    (0..length).step_by(EXCEPTIONS_CHUNK_BYTES).map(move |begin| {
+        let end = length.min(begin + EXCEPTIONS_CHUNK_BYTES);
         let chunk = Bytes::copy_from_slice(&table.as_bytes()[begin..end]);
         let table_bytes = if begin == 0 { length as u64 } else { 0 };
         Ok(ExceptionsChunk { table_bytes, chunk })

@@ -13,9 +13,13 @@ use super::peer::Peer;
 use super::session::{Closing, Session};
 use super::wait_any;
 
+/// Data connections of one node. Each costs a thread (64 KiB of touched stack) and its buffers; 512
+/// loader processes with a couple each fit.
+const DATA_CONNECTIONS_MAX: usize = 2_048;
+
 /// Limits on connections.
 pub(super) const BOUNDS: Bounds =
-    Bounds { connections: limits::DATA_CONNECTIONS_MAX, handshakes: limits::HANDSHAKES_MAX };
+    Bounds { connections: DATA_CONNECTIONS_MAX, handshakes: limits::HANDSHAKES_MAX };
 
 /// Starts serving rows.
 pub(super) fn start(

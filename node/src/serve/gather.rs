@@ -39,6 +39,9 @@ use crate::fill::RowWanted;
 use column::{Column, len, table_len};
 use rows::GatherRows;
 
+/// Rows of a run that is copied before it is sent: its tables stay at 64 KiB.
+const STAGED_ROWS_MAX: usize = 8_192;
+
 /// Why a gather ends early.
 #[derive(Debug)]
 pub(super) enum GatherFailure {
@@ -188,7 +191,7 @@ impl GatherAnswer<'_> {
     /// Returns true if a row of `bytes` fits the current run, which holds `held` bytes.
     fn fits(&self, held: u64, bytes: u64, bytes_max: u64) -> bool {
         let rows = self.scratch.crcs.len();
-        rows == 0 || (rows < limits::STAGED_ROWS_MAX && held + bytes <= bytes_max)
+        rows == 0 || (rows < STAGED_ROWS_MAX && held + bytes <= bytes_max)
     }
 }
 

@@ -52,6 +52,23 @@ use usage::PendingWork;
 use users::Users;
 use web_pages::Names;
 
+/// Most bytes of an operator's request to a node, plans excepted: the names of all members, twice.
+pub(super) const ADMIN_REQUEST_BYTES_MAX: usize =
+    2 * limits::RING_MEMBERS_MAX * limits::MEMBER_ID_BYTES_MAX as usize;
+
+/// Most bytes of one message from an operator: a piece of a plan.
+const ADMIN_MESSAGE_BYTES_MAX: usize = limits::BLOB_PIECE_BYTES + (64 << 10);
+
+/// Requests in progress on one control connection; HTTP/2 refuses more streams.
+const CONTROL_STREAMS_MAX: u32 = 16;
+
+/// Most bytes of the head of a request.
+const CONTROL_HEAD_BYTES_MAX: u32 = 8 << 10;
+
+/// Bytes that a client may send on a control connection, or on a stream of it, before the node
+/// takes them: the smallest window of HTTP/2.
+const CONTROL_WINDOW_BYTES: u32 = 65_535;
+
 /// The paths of calls. Other pages carry neither rows nor secrets.
 const CALLS: &str = "/larder.";
 
@@ -120,7 +137,7 @@ fn router(context: &Arc<Context>) -> Router {
         .max_encoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX);
     let service = InterceptedService::new(service, doorkeeper(context));
     let admin = AdminServer::new(Admin::new(context))
-        .max_decoding_message_size(limits::ADMIN_MESSAGE_BYTES_MAX)
+        .max_decoding_message_size(ADMIN_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(limits::CONTROL_MESSAGE_BYTES_MAX);
     let admin = InterceptedService::new(admin, doorkeeper(context));
     let pages = Router::new()
@@ -172,7 +189,7 @@ async fn bound_request(
 async fn bound_body(mut request: extract::Request, next: middleware::Next) -> Response {
     let path = request.uri().path();
     if path.starts_with(ADMIN_CALLS) && path != PLAN_CALL {
-        DefaultBodyLimit::max(limits::ADMIN_REQUEST_BYTES_MAX).apply(&mut request);
+        DefaultBodyLimit::max(ADMIN_REQUEST_BYTES_MAX).apply(&mut request);
         request = request.with_limited_body();
     }
     next.run(request).await
@@ -339,14 +356,14 @@ fn builder() -> Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(limits::HANDSHAKE_TIMEOUT)
-        .max_buf_size(2 * limits::CONTROL_HEAD_BYTES_MAX as usize)
+        .max_buf_size(2 * CONTROL_HEAD_BYTES_MAX as usize)
         .http2()
         .timer(TokioTimer::new())
-        .initial_connection_window_size(limits::CONTROL_WINDOW_BYTES)
-        .initial_stream_window_size(limits::CONTROL_WINDOW_BYTES)
-        .max_header_list_size(limits::CONTROL_HEAD_BYTES_MAX)
+        .initial_connection_window_size(CONTROL_WINDOW_BYTES)
+        .initial_stream_window_size(CONTROL_WINDOW_BYTES)
+        .max_header_list_size(CONTROL_HEAD_BYTES_MAX)
         .max_send_buf_size(limits::MANIFEST_CHUNK_BYTES)
-        .max_concurrent_streams(limits::CONTROL_STREAMS_MAX)
+        .max_concurrent_streams(CONTROL_STREAMS_MAX)
         .keep_alive_interval(limits::CONTROL_CALL_TIMEOUT)
         .keep_alive_timeout(limits::CONTROL_CALL_TIMEOUT);
     builder

@@ -35,9 +35,12 @@ use crate::config::MemorySetting;
 pub(crate) use clients::Clients;
 pub(super) use socket_file::SocketFile;
 
+/// Connections to the unix socket of one node: every loader process of a large host.
+const SOCKET_CONNECTIONS_MAX: usize = 4_096;
+
 /// Limits on connections.
 pub(super) const BOUNDS: Bounds =
-    Bounds { connections: limits::SOCKET_CONNECTIONS_MAX, handshakes: limits::HANDSHAKES_MAX };
+    Bounds { connections: SOCKET_CONNECTIONS_MAX, handshakes: limits::HANDSHAKES_MAX };
 
 /// Starts serving clients on this host.
 pub(super) fn start(

@@ -21,6 +21,24 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::clock;
 
+/// How often the kernel probes the other host of a silent data connection. It ends the connection
+/// after three probes without an answer: a dead host holds no shards.
+const DATA_PROBE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Approximate bytes of a data connection that wait in the kernel until the peer has room for them.
+/// A stopped reader leaves no more behind, where it could be 4 MiB. Bytes on the link do not count,
+/// so long paths are still filled; on loopback 128 KiB is as fast as no limit.
+const SEND_WAITING_BYTES: u32 = 128 << 10;
+
+/// The same for a connection to the unix socket, which carries short frames: half of the usual
+/// size.
+const SOCKET_SEND_BYTES: usize = 64 << 10;
+
+/// Least rate of a peer that is sent to, in bytes a second. A slower peer is soon treated like one
+/// that takes nothing; otherwise it could hold memory that others wait for. Below the rate of any
+/// link usable for training: a frame of 4 MiB takes 16 seconds.
+const SEND_BYTES_PER_SECOND_MIN: u64 = 256 << 10;
+
 /// Unanswered probes before a silent connection is closed.
 const PROBES_MAX: u32 = 3;
 
@@ -54,16 +72,16 @@ impl Peer {
             Socket::Tcp(tcp) => {
                 tcp.set_nodelay(true)?;
                 let probes = TcpKeepalive::new()
-                    .with_time(limits::DATA_PROBE_INTERVAL)
-                    .with_interval(limits::DATA_PROBE_INTERVAL)
+                    .with_time(DATA_PROBE_INTERVAL)
+                    .with_interval(DATA_PROBE_INTERVAL)
                     .with_retries(PROBES_MAX);
                 SockRef::from(tcp).set_tcp_keepalive(&probes)?;
-                SockRef::from(tcp).set_tcp_notsent_lowat(limits::SEND_WAITING_BYTES)?;
+                SockRef::from(tcp).set_tcp_notsent_lowat(SEND_WAITING_BYTES)?;
                 tcp.set_read_timeout(tick)?;
                 tcp.set_write_timeout(tick)?;
             }
             Socket::Unix(unix) => {
-                SockRef::from(unix).set_send_buffer_size(limits::SOCKET_SEND_BYTES)?;
+                SockRef::from(unix).set_send_buffer_size(SOCKET_SEND_BYTES)?;
                 unix.set_read_timeout(tick)?;
                 unix.set_write_timeout(tick)?;
                 let connected = socket::PeerProcess::of(unix)?;
@@ -141,7 +159,7 @@ impl Peer {
             }
             Socket::Unix(_) => "a process of this host".to_owned(),
         };
-        let least = limits::SEND_BYTES_PER_SECOND_MIN >> 10;
+        let least = SEND_BYTES_PER_SECOND_MIN >> 10;
         tracing::warn!(
             "{who} receives less than {least} KiB/s of its data: its connection is closed"
         );
@@ -306,7 +324,7 @@ pub(super) struct SlowReaderGuard {
 
 impl Default for SlowReaderGuard {
     fn default() -> Self {
-        Self::new(limits::SEND_STALL_TIMEOUT, limits::SEND_BYTES_PER_SECOND_MIN)
+        Self::new(limits::SEND_STALL_TIMEOUT, SEND_BYTES_PER_SECOND_MIN)
     }
 }
 
@@ -389,7 +407,7 @@ mod tests {
         let (peer, _client) = pair();
         let peer = peer.with_slow_reader_guard(SlowReaderGuard::new(Duration::ZERO, 1 << 40));
         let Socket::Tcp(tcp) = &peer.socket else { unreachable!("it is TCP") };
-        assert_eq!(SockRef::from(tcp).tcp_notsent_lowat().unwrap(), limits::SEND_WAITING_BYTES);
+        assert_eq!(SockRef::from(tcp).tcp_notsent_lowat().unwrap(), SEND_WAITING_BYTES);
         let (near, _far) = UnixStream::pair().unwrap();
         let before = SockRef::from(&near).send_buffer_size().unwrap();
         let peer = Peer::new(Socket::Unix(near)).unwrap();

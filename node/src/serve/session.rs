@@ -20,6 +20,22 @@ use crate::cache::InUse;
 use crate::clock;
 use crate::dataset::Dataset;
 
+/// Time after which a silent data connection is closed; the client opens another when it needs one.
+/// As long as the longest validation or checkpoint, because an open connection keeps the shards of
+/// its job.
+const DATA_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// Bytes of a request that every connection may hold; 2,000 rows fit. Larger requests share
+/// [`limits::REQUEST_BYTES_TOTAL`].
+const REQUEST_BYTES_FREE: usize = 16 << 10;
+
+/// Time that a large request waits for its share of [`limits::REQUEST_BYTES_TOTAL`].
+const REQUEST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time a connection keeps its staging piece after a gather, because the next gather usually comes
+/// soon.
+const STAGING_IDLE: Duration = Duration::from_secs(1);
+
 /// Why a connection ends.
 #[derive(Debug)]
 pub(super) enum Closing {
@@ -209,10 +225,10 @@ impl<'a> Session<'a> {
     /// long.
     fn admit(&self, header: &FrameHeader) -> Option<Option<HeldBytes>> {
         let bytes = header.body_len();
-        if bytes <= limits::REQUEST_BYTES_FREE {
+        if bytes <= REQUEST_BYTES_FREE {
             return Some(None);
         }
-        self.context.requests.take(2 * bytes, limits::REQUEST_BYTES_TIMEOUT).map(Some)
+        self.context.requests.take(2 * bytes, REQUEST_BYTES_TIMEOUT).map(Some)
     }
 
     /// Sends an error for a request; the connection goes on.
@@ -241,7 +257,7 @@ impl<'a> Session<'a> {
 
     /// Returns how long to wait for the next request before [`rest`](Self::rest), or after it.
     pub(super) fn wait_max(&self) -> Duration {
-        if self.scratch.is_resting() { limits::DATA_IDLE_TIMEOUT } else { limits::STAGING_IDLE }
+        if self.scratch.is_resting() { DATA_IDLE_TIMEOUT } else { STAGING_IDLE }
     }
 
     pub(super) fn is_resting(&self) -> bool {

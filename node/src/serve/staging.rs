@@ -10,6 +10,10 @@ use std::time::Duration;
 use larder_base::limits;
 use larder_wire::data::DataRun;
 
+/// Bytes of a staging piece, into which small rows are gathered before a send. Fits a core's L2
+/// with room for the rows it copies from.
+const STAGING_BYTES: usize = 256 << 10;
+
 /// Buffers larger than this are not kept from one request to the next.
 const KEPT_BYTES: usize = 64 << 10;
 
@@ -90,9 +94,8 @@ impl Scratch {
     /// Takes the staging piece. Put it back with [`return_piece`](Self::return_piece).
     pub(super) fn take_piece(&mut self) -> StagingPiece {
         self.piece.take().unwrap_or_else(|| {
-            let held = self.pool.take(limits::STAGING_BYTES, Duration::ZERO);
-            let bytes =
-                if held.is_some() { limits::STAGING_BYTES } else { limits::STAGING_BYTES_MIN };
+            let held = self.pool.take(STAGING_BYTES, Duration::ZERO);
+            let bytes = if held.is_some() { STAGING_BYTES } else { limits::STAGING_BYTES_MIN };
             StagingPiece { bytes: vec![0; bytes].into(), _held: held }
         })
     }

@@ -22,13 +22,18 @@ use std::sync::Arc;
 use crate::{ShardId, SnapshotId};
 
 use crate::{
-    Error, ErrorKind, Member, Ring, limits,
+    Error, ErrorKind, Member, Ring,
     ring::{Owners, place_of},
 };
 use format::{TableHeader, Tables};
 
 pub use build::ExceptionsBuilder;
 pub use parse::ExceptionsError;
+
+/// Largest table of exceptions to the ring, in bytes: every shard of the largest dataset, each with
+/// the most copies, and the fan-out over them. A receiver first bounds it by the snapshot's number
+/// of shards: see `Exceptions::bytes_max`.
+const EXCEPTIONS_BYTES_MAX: u64 = 512 << 20;
 
 /// The shards of one snapshot with other owners than the walk gives. Cheap to clone.
 #[derive(Clone)]
@@ -43,7 +48,7 @@ impl Exceptions {
     /// receiver compares an announced length with it before it allocates.
     pub fn bytes_max(shards: u32) -> u64 {
         let header = TableHeader::largest(shards);
-        header.tables().map_or(limits::EXCEPTIONS_BYTES_MAX, |tables| tables.end as u64)
+        header.tables().map_or(EXCEPTIONS_BYTES_MAX, |tables| tables.end as u64)
     }
 
     /// Returns the snapshot of the shards.

@@ -48,6 +48,12 @@ use selection::{Include, Selection};
 pub use selection::{Verdict, index_warnings, verdicts};
 pub use windows::WindowSpec;
 
+/// Smallest shard size an operator can choose: a shard costs its holder a file and a map.
+const SHARD_BYTES_MIN: u64 = 4096;
+
+/// Default shard size: large enough for few requests, small enough to place evenly.
+const SHARD_BYTES_DEFAULT: u64 = 64 << 20;
+
 /// The options of indexing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexOptions {
@@ -87,7 +93,7 @@ pub struct IndexOptions {
 impl Default for IndexOptions {
     fn default() -> Self {
         Self {
-            shard_bytes: limits::SHARD_BYTES_DEFAULT,
+            shard_bytes: SHARD_BYTES_DEFAULT,
             include: Vec::new(),
             format: Format::Auto,
             file_samples: false,
@@ -256,7 +262,7 @@ pub async fn index(
 
 fn check_options(options: &IndexOptions) -> Result<(), DatasetError> {
     let refused = |option, why: String| Err(DatasetError::Option { option, why });
-    let allowed = limits::SHARD_BYTES_MIN..=limits::SHARD_BYTES_MAX;
+    let allowed = SHARD_BYTES_MIN..=limits::SHARD_BYTES_MAX;
     if !allowed.contains(&options.shard_bytes) {
         let [low, high, found] = [*allowed.start(), *allowed.end(), options.shard_bytes].map(Bytes);
         return refused("shard size", format!("{found} is not between {low} and {high}"));

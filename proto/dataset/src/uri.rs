@@ -6,7 +6,10 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use larder_base::limits::{TAG_BYTES_MAX, URI_BYTES_MAX};
+use larder_base::limits::URI_BYTES_MAX;
+
+/// Longest tag, in bytes: it becomes one file name.
+const TAG_BYTES_MAX: usize = 128;
 
 /// Why a string is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -16,12 +16,14 @@ mod job;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use larder_base::limits;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Error, PassId, Shuffle, View};
 
 pub use job::{Draws, JobOrder, SourcePlace};
+
+/// Datasets of one mixture: each has its connections, its manifest and its share of every batch.
+const MIXTURE_DATASETS_MAX: usize = 256;
 
 /// How long an epoch of a mixture is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -142,7 +144,7 @@ fn digest(sources: &[MixedView], seed: u64) -> [u8; 16] {
 /// How many samples of each source an epoch has.
 fn draws(lengths: &[u64], weights: &[f64], stop: Stop) -> Result<Vec<u64>, Error> {
     let refused = |why: String| Err(Error::Mixture { why });
-    let limit = limits::MIXTURE_DATASETS_MAX;
+    let limit = MIXTURE_DATASETS_MAX;
     if lengths.is_empty() || lengths.len() > limit {
         return refused(format!("{} datasets where 1 to {limit} are possible", lengths.len()));
     }

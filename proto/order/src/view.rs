@@ -6,13 +6,19 @@ mod split;
 use std::fmt;
 use std::sync::Arc;
 
-use larder_base::limits;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{DatasetShape, Error};
 pub use selection::Selection;
 use selection::{SelectionStep, StepInShard};
 pub use split::{Split, SplitSide};
+
+/// Stacked selections (a part of a part of a range ...) that could not be merged. Each keeps 8
+/// bytes a shard, and every row lookup passes through each.
+const VIEW_STEPS_MAX: usize = 16;
+
+/// Parts of one split: each keeps 8 bytes a shard.
+const SPLIT_PARTS_MAX: usize = 1_024;
 
 /// How far the sum of fractions may be from 1: enough for those written with six digits.
 const FRACTIONS_SLACK: f64 = 1e-6;
@@ -71,8 +77,8 @@ impl View {
         if selection.len(source.len()) == source.len() {
             return Ok(source);
         }
-        if source.steps.len() == limits::VIEW_STEPS_MAX {
-            return Err(Error::Steps { limit: limits::VIEW_STEPS_MAX });
+        if source.steps.len() == VIEW_STEPS_MAX {
+            return Err(Error::Steps { limit: VIEW_STEPS_MAX });
         }
         Ok(source.then(selection))
     }
@@ -301,7 +307,7 @@ fn digest(source: &[u8; 16], selection: Option<&Selection>) -> [u8; 16] {
 )]
 fn bounds(fractions: &[f64], samples: u64) -> Result<Vec<u64>, Error> {
     let refused = |why: String| Err(Error::Fractions { why });
-    let limit = limits::SPLIT_PARTS_MAX;
+    let limit = SPLIT_PARTS_MAX;
     if fractions.is_empty() || fractions.len() > limit {
         return refused(format!("{} parts where 1 to {limit} are possible", fractions.len()));
     }

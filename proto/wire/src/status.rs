@@ -6,6 +6,9 @@ use larder_base::{Error, ErrorKind, head, limits};
 use tonic::metadata::{BinaryMetadataValue, MetadataMap};
 use tonic::{Code, Status};
 
+/// Most bytes of an error's hint on the wire: a command with two URIs in it. Longer ones are cut.
+const ERROR_HINT_BYTES_MAX: u32 = 2 << 10;
+
 /// The metadata of a failed call that holds the hint, as UTF-8 bytes.
 const HINT_METADATA: &str = "larder-hint-bin";
 
@@ -15,7 +18,7 @@ pub fn to_status(error: Error) -> Status {
     let message = head(error.message(), limits::ERROR_MESSAGE_BYTES_MAX);
     let mut metadata = MetadataMap::new();
     if let Some(hint) = error.hint() {
-        let hint = head(hint, limits::ERROR_HINT_BYTES_MAX);
+        let hint = head(hint, ERROR_HINT_BYTES_MAX);
         metadata.insert_bin(HINT_METADATA, BinaryMetadataValue::from_bytes(hint.as_bytes()));
     }
     Status::with_metadata(code(error.kind()), message, metadata)
@@ -31,7 +34,7 @@ pub fn from_status(status: Status) -> Error {
 pub fn hint(status: &Status) -> Option<String> {
     let bytes = status.metadata().get_bin(HINT_METADATA)?.to_bytes().ok()?;
     let text = String::from_utf8(bytes.to_vec()).ok()?;
-    Some(head(&text, limits::ERROR_HINT_BYTES_MAX).to_owned())
+    Some(head(&text, ERROR_HINT_BYTES_MAX).to_owned())
 }
 
 /// The gRPC code of a kind. No two kinds share one.

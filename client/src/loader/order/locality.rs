@@ -26,6 +26,9 @@ use crate::{
 /// In place of a host's number: no host with a rank.
 const NOBODY: u16 = u16::MAX;
 
+/// Ranks of a job that divides batches by locality: 16 bits number their hosts.
+const LOCALITY_RANKS_MAX: usize = NOBODY as usize;
+
 /// The division of global batches among ranks: see [`LoaderBuilder::locality`]. Created by
 /// [`Dataset::locality`] and [`Mixture::locality`], in one process.
 ///

@@ -9,9 +9,11 @@
 use std::{cmp::Reverse, time::Duration};
 
 use arc_swap::ArcSwap;
-use larder_base::limits;
 
 use crate::{Hop, LongestWait, Sources, loader::batch::Batch};
+
+/// Slow batches that a loader keeps in detail: enough to see a common cause.
+const SLOW_BATCHES_KEPT_MAX: usize = 32;
 
 /// Metrics of the loader: names, units and labels. All count from the start of the process.
 mod names {
@@ -109,7 +111,7 @@ fn slowness(waiting: Duration, fetching: Duration) -> (u128, Duration) {
 
 #[derive(Debug, Default)]
 pub(in crate::loader) struct Slowest {
-    /// At most [`limits::SLOW_BATCHES_KEPT_MAX`], the slowest first.
+    /// At most [`SLOW_BATCHES_KEPT_MAX`], the slowest first.
     kept: ArcSwap<Vec<SlowBatch>>,
 }
 
@@ -121,7 +123,7 @@ impl Slowest {
         fetching: Duration,
         describe: impl FnOnce() -> SlowBatch,
     ) {
-        let full = |kept: &Vec<SlowBatch>| kept.len() >= limits::SLOW_BATCHES_KEPT_MAX;
+        let full = |kept: &Vec<SlowBatch>| kept.len() >= SLOW_BATCHES_KEPT_MAX;
         let slow = slowness(waiting, fetching);
         let kept = self.kept.load();
         if full(&kept) && kept.last().is_some_and(|least| least.slowness() >= slow) {
@@ -132,7 +134,7 @@ impl Slowest {
             let mut kept = kept.to_vec();
             let place = kept.partition_point(|other| other.slowness() >= slow);
             kept.insert(place, batch.clone());
-            kept.truncate(limits::SLOW_BATCHES_KEPT_MAX);
+            kept.truncate(SLOW_BATCHES_KEPT_MAX);
             kept
         });
     }
@@ -178,7 +180,7 @@ mod tests {
     #[test]
     fn keeps_only_the_slowest_batches_up_to_the_limit() {
         let slowest = Slowest::default();
-        let kept = limits::SLOW_BATCHES_KEPT_MAX as u64;
+        let kept = SLOW_BATCHES_KEPT_MAX as u64;
         for batch in 0..10 * kept {
             offer(&slowest, batch, batch * 7 % (10 * kept), 0);
         }
@@ -191,7 +193,7 @@ mod tests {
     #[test]
     fn batch_that_is_not_slow_is_not_described() {
         let slowest = Slowest::default();
-        for batch in 0..limits::SLOW_BATCHES_KEPT_MAX as u64 {
+        for batch in 0..SLOW_BATCHES_KEPT_MAX as u64 {
             offer(&slowest, batch, 10, 10);
         }
         slowest.offer(Duration::from_millis(10), Duration::from_millis(9), || unreachable!());

@@ -15,7 +15,7 @@ use larder_wire::control::{Announcements, StoredRecord};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::durable_state::DurableState;
-use super::leases::Leases;
+use super::leases::{LEASE_CHECK_INTERVAL, Leases};
 use crate::message::{PersistedState, announcement_message, blob_field, blob_ids, stored};
 use crate::now;
 use crate::types::{
@@ -271,7 +271,7 @@ impl Core {
 }
 
 async fn look_at_leases(core: Arc<Core>) {
-    let mut ticks = tokio::time::interval(limits::LEASE_CHECK_INTERVAL);
+    let mut ticks = tokio::time::interval(LEASE_CHECK_INTERVAL);
     // After a pause run one check, not one for each missed tick.
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {

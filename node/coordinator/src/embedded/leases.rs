@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use larder_base::limits;
+/// How often leases are checked. A check that comes later than this means that the process stood
+/// still. Its leases are then lengthened by the delay, because no node could renew them.
+pub(super) const LEASE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The leases by node id.
 #[derive(Debug)]
@@ -31,12 +33,11 @@ impl Leases {
         self.ends.retain(|node_id, _| goes_on(node_id));
     }
 
-    /// Returns the nodes with expired leases. Call it every [`limits::LEASE_CHECK_INTERVAL`].
+    /// Returns the nodes with expired leases. Call it every [`LEASE_CHECK_INTERVAL`].
     pub(super) fn over(&mut self, now: Instant) -> Vec<String> {
-        let late =
-            now.saturating_duration_since(self.looked).saturating_sub(limits::LEASE_CHECK_INTERVAL);
+        let late = now.saturating_duration_since(self.looked).saturating_sub(LEASE_CHECK_INTERVAL);
         self.looked = now;
-        if late > limits::LEASE_CHECK_INTERVAL {
+        if late > LEASE_CHECK_INTERVAL {
             self.ends.values_mut().for_each(|end| *end += late);
         }
         self.ends.iter().filter(|(_, end)| **end <= now).map(|(id, _)| id.clone()).collect()
@@ -52,7 +53,7 @@ impl Leases {
 mod tests {
     use super::*;
 
-    const TICK: Duration = limits::LEASE_CHECK_INTERVAL;
+    const TICK: Duration = LEASE_CHECK_INTERVAL;
     const TTL: Duration = Duration::from_secs(2);
 
     #[test]

@@ -196,7 +196,7 @@ impl Contract for Service {
     ) -> Answer<Self::WatchClusterStream> {
         let serving = self.serving(request.metadata()).await?;
         let place = Arc::clone(&self.0.watches).try_acquire_owned().map_err(|_| {
-            let max = limits::WATCHES_MAX;
+            let max = super::WATCHES_MAX;
             let why = format!("{max} nodes watch already, which is the limit");
             to_status(Error::new(ErrorKind::ResourceExhausted, why))
         })?;

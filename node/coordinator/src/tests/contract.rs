@@ -10,6 +10,7 @@ use larder_base::{BootId, limits};
 use super::settings::Setting;
 use super::{announcement, digits, is_refused, number, until, until_here, until_shown, write};
 use crate::now;
+use crate::types::RECORD_BLOBS_MAX;
 use crate::{BlobId, Coordinator, CoordinatorError, Replaced, Revision};
 
 /// Runs each test over each setting.
@@ -164,7 +165,7 @@ async fn too_large_input_is_refused(setting: Setting) {
     let more = Bytes::from(vec![b'7'; limits::RECORD_BYTES_MAX + 1]);
     let why = is_refused(client.replace(Some(at), more, vec![]).await);
     assert!(why.contains("262145") && why.contains("262144"), "{why}");
-    let many = vec![BlobId::of(b""); limits::RECORD_BLOBS_MAX + 1];
+    let many = vec![BlobId::of(b""); RECORD_BLOBS_MAX + 1];
     is_refused(client.replace(Some(at), digits(1), many).await);
     let blob = Bytes::from(vec![0; limits::BLOB_BYTES_MAX + 1]);
     is_refused(client.put_blob(blob).await);

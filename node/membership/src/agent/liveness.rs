@@ -6,13 +6,19 @@ use std::{
     time::Duration,
 };
 
-use larder_base::limits::{BRAKE_PERCENT, FLAP_DOUBLINGS_MAX};
-
 use super::{
     Alive,
     rules::{Rule, Rules},
 };
 use crate::{Announcement, Now, Record, Timing, record::Entry};
+
+/// How often the grace of a flapping member is doubled at most: up to 16 minutes.
+const FLAP_DOUBLINGS_MAX: u32 = 5;
+
+/// Share of the ring's weight, in percent, whose loss stops removals. A greater loss at once looks
+/// like a fault of the observer or of the network. Nothing is then removed without an operator's
+/// command.
+pub const BRAKE_PERCENT: u64 = 25;
 
 /// The announcements of one node.
 #[derive(Debug, Clone)]

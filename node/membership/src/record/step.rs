@@ -11,6 +11,9 @@ use crate::{
     plan::{Edit, RingPlan, edited, edits_between},
 };
 
+/// Changes that the record remembers, for `ring history`; the oldest are forgotten first.
+pub(super) const RECORD_HISTORY_MAX: usize = 64;
+
 /// Why a step is refused and what to do about it: a sentence for operators.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -511,7 +514,7 @@ impl Record {
         let (words, asked_by) = (words[..cut].to_owned(), asked_by.to_owned());
         let (version, at_ms) = (self.version, 0);
         self.history.push(Past { number, plan, version, committed, words, asked_by, at_ms });
-        let surplus = self.history.len().saturating_sub(limits::RECORD_HISTORY_MAX);
+        let surplus = self.history.len().saturating_sub(RECORD_HISTORY_MAX);
         self.history.drain(..surplus);
     }
 

@@ -259,7 +259,7 @@ fn history_is_bounded_and_long_texts_are_cut() {
         let moving = staged(&record, &[Edit::Remove("b".to_owned())]);
         record = moving.aborted(&"é".repeat(1_000), false).unwrap().record;
     }
-    assert_eq!(record.history.len(), limits::RECORD_HISTORY_MAX);
+    assert_eq!(record.history.len(), step::RECORD_HISTORY_MAX);
     assert_eq!(record.history.last().unwrap().number, 100);
     assert!(record.encode().is_ok());
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use larder_base::{ShardId, SnapshotId, limits};
+use larder_base::{ShardId, SnapshotId};
 use larder_foresight::{Evidence, InMemory, Looked, Otherwise, Outlook, OwnShard, Reads};
 use larder_store::HeldShard;
 
@@ -14,6 +14,9 @@ use crate::cluster::{Cluster, Placements};
 use crate::dataset::Dataset;
 use crate::plans::ReadJob;
 use crate::shared::Shared;
+
+/// Uses of shards that a node looks ahead, in 16 MiB. Later ones count as later than all.
+const FORESEEN_USES_MAX: usize = 1_000_000;
 
 /// The state of the node at a computation.
 pub(super) struct Situation {
@@ -94,7 +97,7 @@ impl Future {
         let Inventory { limit_bytes, mapped_orphan_bytes, held } = &situation.memory;
         let memory = limit_bytes.saturating_sub(*mapped_orphan_bytes);
         let held = held.iter().map(|held| in_memory(held, &datasets, situation.is_changing));
-        let looked = self.outlook.look(memory, limits::FORESEEN_USES_MAX, &reads, held, now);
+        let looked = self.outlook.look(memory, FORESEEN_USES_MAX, &reads, held, now);
         (looked, datasets)
     }
 

@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
+use larder_base::limits;
 use larder_base::{Error, ErrorKind, printable_line};
 use larder_node::config::{Args, Config};
 use larder_node::node::Node;
@@ -24,10 +25,6 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 use tracing_subscriber::EnvFilter;
-
-/// Time for requests in flight at a stop. Shorter than the wait of service managers before they
-/// kill.
-const DRAIN_GRACE: Duration = Duration::from_secs(20);
 
 /// How often a node that other hosts can reach warns of it.
 const EXPOSED_WARNING_INTERVAL: Duration = Duration::from_secs(60);
@@ -88,8 +85,8 @@ fn run(args: Args) -> Result<(), Refused> {
         return Err(why.into());
     }
     notify(&[sd_notify::NotifyState::Stopping]);
-    tracing::info!("stopping: requests in flight have {} s", DRAIN_GRACE.as_secs());
-    node.shutdown(DRAIN_GRACE);
+    tracing::info!("stopping: requests in flight have {} s", limits::DRAIN_TIMEOUT.as_secs());
+    node.shutdown(limits::DRAIN_TIMEOUT);
     // If they can't be removed, there is no remedy here.
     if let Some(file) = remove_when_done {
         let _ = std::fs::remove_file(&file);

@@ -18,6 +18,17 @@ use super::connection::{Missed, PeerConnection};
 use crate::clock;
 use crate::fill::ByteSink;
 
+/// Connections from one node to another, to read its shards. Enough for a link of 25 Gbit/s, and
+/// few threads on the other side.
+pub(super) const PEER_CONNECTIONS_MAX: usize = 4;
+
+/// Longest message about last uses: ids of 16 bytes, times of at most ten each, and the framing.
+const LAST_USES_PIECE_BYTES_MAX: usize = limits::LAST_USES_PIECE * 26 + 256;
+
+/// Timeout of one part of a shard from another node; the part is then read from the origin. A link
+/// that takes longer for 8 MiB is not worth the wait.
+pub(super) const PEER_PART_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// Another member of the ring.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -49,7 +60,7 @@ struct Access {
 impl Peer {
     pub(super) fn new(id: &str, control: &str, own_id: &str) -> Self {
         let [id, control, own_id] = [id, control, own_id].map(str::to_owned);
-        let turns = Semaphore::new(limits::PEER_CONNECTIONS_MAX);
+        let turns = Semaphore::new(PEER_CONNECTIONS_MAX);
         let plans = tokio::sync::Mutex::default();
         Self { id, control, own_id, turns, state: Mutex::default(), plans }
     }
@@ -88,7 +99,7 @@ impl Peer {
             return Err(Missed::Away("it was found away a moment ago".to_owned()));
         }
         let reading = self.try_read(wanted, target, patience);
-        let read = time::timeout(limits::PEER_PART_TIMEOUT, reading).await;
+        let read = time::timeout(PEER_PART_TIMEOUT, reading).await;
         let read = read.unwrap_or(Err(Missed::Silent));
         if let Err(missed) = &read
             && !matches!(missed, Missed::NotThere)
@@ -163,8 +174,7 @@ impl Peer {
         let snapshots = snapshots.into_iter().map(|id| Bytes::copy_from_slice(id.as_bytes()));
         let request = ListLastUsesRequest { snapshots: snapshots.collect() };
         let failed = |status| Missed::from(from_status(status));
-        let mut client =
-            self.call().await?.max_decoding_message_size(limits::LAST_USES_PIECE_BYTES_MAX);
+        let mut client = self.call().await?.max_decoding_message_size(LAST_USES_PIECE_BYTES_MAX);
         let mut pieces = client.list_last_uses(request).await.map_err(failed)?.into_inner();
         while let Some(piece) = pieces.message().await.map_err(failed)? {
             let snapshot = control::snapshot_id(&piece.snapshot).map_err(Missed::from)?;

@@ -106,7 +106,7 @@ impl FakePeer {
             Way::Undecided => part.digest += asked as u64,
             Way::Dies if asked == 2 => payload.truncate(wanted.bytes as usize / 2),
             Way::Silent => {
-                thread::park_timeout(2 * larder_base::limits::PEER_PART_TIMEOUT);
+                thread::park_timeout(2 * peer::PEER_PART_TIMEOUT);
                 return false;
             }
             Way::Busy => part.rests = u32::MAX,
@@ -213,13 +213,13 @@ fn only_a_few_of_many_readers_ask_a_silent_peer() {
         async move {
             let wanted = ReadPart { snapshot, shard: 0, tensor: 0, offset: 0, bytes: 16 };
             let mut memory = [0; 16];
-            let patience = limits::STAND_IN_PATIENCE;
+            let patience = STAND_IN_PATIENCE;
             peer.read(&wanted, &mut Piece::new(&mut memory), patience).await.is_err()
         }
     };
-    let asked = (0..3 * limits::PEER_CONNECTIONS_MAX).map(ask);
+    let asked = (0..3 * peer::PEER_CONNECTIONS_MAX).map(ask);
     assert!(stocked.runtime.block_on(join_all(asked)).into_iter().all(|missed| missed));
-    assert!(fake.asked.load(Ordering::SeqCst) <= limits::PEER_CONNECTIONS_MAX);
+    assert!(fake.asked.load(Ordering::SeqCst) <= peer::PEER_CONNECTIONS_MAX);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn asked_peers_follow_the_ring_and_exclude_this_node() {
         assert!(others.eq(asked.iter().map(String::as_str)), "{asked:?}");
         // n1 is not the owner, so the client has already waited for a silent one.
         let holders = peers.holders(SnapshotId::from_bytes([3; 32]), shard);
-        let brief = |holder: &Holder| holder.patience == limits::STAND_IN_PATIENCE;
+        let brief = |holder: &Holder| holder.patience == STAND_IN_PATIENCE;
         assert!(holders.iter().all(|holder| brief(holder) == (walk[0] != "n1")));
     }
 }

@@ -9,6 +9,10 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use larder_base::limits;
 use nix::sys::resource::{Resource, getrlimit};
 
+/// Descriptors that data connections leave free, for control connections and the node's own files.
+/// A quarter of all, if that is less.
+const DESCRIPTORS_KEPT_MAX: u64 = limits::CONTROL_CONNECTIONS_MAX as u64 + 128;
+
 /// The number from which on descriptors are kept.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Descriptors(RawFd);
@@ -17,7 +21,7 @@ impl Descriptors {
     /// Keeps at most a quarter of what this process may open.
     pub(super) fn of_process() -> Self {
         let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(most, _)| most);
-        let kept = limits::DESCRIPTORS_KEPT_MAX.min(most / 4);
+        let kept = DESCRIPTORS_KEPT_MAX.min(most / 4);
         Self(RawFd::try_from(most - kept).unwrap_or(RawFd::MAX))
     }
 

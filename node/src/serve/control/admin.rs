@@ -20,7 +20,7 @@ use std::slice;
 use std::sync::Arc;
 
 use futures_util::Stream;
-use larder_base::{Error, ErrorKind, limits};
+use larder_base::{Error, ErrorKind};
 use larder_coordinator::ClusterPeer;
 use larder_membership::Record;
 use larder_membership::agent::{Answer as Done, Command};
@@ -41,6 +41,14 @@ use crate::serve::Context;
 use owned::OwnedBytes;
 use rights::Asker;
 
+/// Plans that one node makes, sends or takes for operators at a time: each may be held in memory
+/// whole.
+pub(in crate::serve) const PLANS_AT_ONCE_MAX: usize = 2;
+
+/// Plans at a time for users without the right to change the cluster, to preview moves. Counted
+/// apart, so that they never keep operators from planning.
+pub(in crate::serve) const PLANS_OF_ANYBODY_MAX: usize = 1;
+
 /// Answers operators.
 #[derive(Debug, Clone)]
 pub(in crate::serve) struct Admin {
@@ -56,8 +64,8 @@ impl Admin {
     pub(in crate::serve) fn new(context: &Arc<Context>) -> Self {
         Self {
             context: Arc::clone(context),
-            plans: Arc::new(Semaphore::new(limits::PLANS_AT_ONCE_MAX)),
-            plans_of_anybody: Arc::new(Semaphore::new(limits::PLANS_OF_ANYBODY_MAX)),
+            plans: Arc::new(Semaphore::new(PLANS_AT_ONCE_MAX)),
+            plans_of_anybody: Arc::new(Semaphore::new(PLANS_OF_ANYBODY_MAX)),
             owned: Arc::default(),
         }
     }

@@ -1,7 +1,6 @@
 //! Describes a node at this moment.
 
 use bytes::Bytes;
-use larder_base::limits;
 use larder_extent::PageSize;
 use larder_wire::control::{Counters, Load, MemoryUse, NodeDescription, ReadJob as ReadJobMessage};
 use larder_wire::data::PROTOCOL_VERSIONS;
@@ -11,6 +10,9 @@ use crate::clock;
 use crate::plans::ReadJob;
 use crate::serve::Context;
 use crate::serve::control::saturated;
+
+/// Jobs of read plans that a node lists.
+const READ_JOBS_SHOWN_MAX: usize = 256;
 
 pub(super) fn describe(context: &Context) -> NodeDescription {
     let shared = &context.shared;
@@ -46,7 +48,7 @@ fn read_jobs(context: &Context) -> Vec<ReadJobMessage> {
         let dataset = open.iter().find(|dataset| dataset.snapshot() == snapshot);
         dataset.map(|dataset| dataset.uri().to_string()).unwrap_or_default()
     };
-    let shown = jobs.into_iter().take(limits::READ_JOBS_SHOWN_MAX);
+    let shown = jobs.into_iter().take(READ_JOBS_SHOWN_MAX);
     let message = |job: ReadJob| ReadJobMessage {
         job: job.name.to_string(),
         snapshot: Bytes::copy_from_slice(job.snapshot.as_bytes()),

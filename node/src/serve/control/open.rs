@@ -16,6 +16,10 @@ use crate::catalog::{Attempt, OpenedDataset, Queued, Requester, ResolveTurn, Wan
 use crate::on_thread;
 use crate::serve::Context;
 
+/// Most bytes of the text about a left-out object: a key, a tensor's name and a reason. Longer ones
+/// are cut.
+const LEFT_OUT_BYTES_MAX: usize = 512;
+
 pub(super) async fn open(
     context: &Arc<Context>,
     request: OpenDatasetRequest,
@@ -52,7 +56,7 @@ pub(super) async fn open(
 
 fn in_short(left_out: &LeftOutGroup) -> String {
     let mut text = left_out.to_string();
-    text.truncate(text.floor_char_boundary(limits::LEFT_OUT_BYTES_MAX));
+    text.truncate(text.floor_char_boundary(LEFT_OUT_BYTES_MAX));
     text
 }
 

@@ -71,7 +71,7 @@ impl GatherAnswer<'_> {
     fn lay_out(&self, slot: TensorSlot, first: usize) -> Result<ColdRun, GatherFailure> {
         let places = &self.wanted.places;
         let mut run = ColdRun { first, spans: Vec::new(), bytes: 0 };
-        for &row in self.wanted.rows[first..].iter().take(limits::STAGED_ROWS_MAX) {
+        for &row in self.wanted.rows[first..].iter().take(super::STAGED_ROWS_MAX) {
             let span = slot.column.span(places, row);
             table_len(span.bytes)?;
             let bytes = run.bytes + len(span.bytes);

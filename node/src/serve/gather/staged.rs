@@ -6,7 +6,6 @@
 //! differ. Only with VERIFY, and if short rows share a checksum, are they checked here. Rows with
 //! lengths of their own are checked one by one, because the stored checksums belong to blocks.
 
-use larder_base::limits;
 use larder_extent::{RowCopy, RowSource, copy_rows, copy_rows_verified};
 
 use super::column::{len, sent_crc, table_len};
@@ -51,8 +50,8 @@ impl GatherAnswer<'_> {
         let bytes = slot.column.span(&self.wanted.places, row).bytes;
         let (row_bytes, row_length) = (len(bytes), table_len(bytes)?);
         let bytes_max = self.payload_bytes_max.min(piece.len() as u64);
-        let rows_max = bytes_max.checked_div(bytes).map_or(limits::STAGED_ROWS_MAX, len);
-        let end = first + rows_max.clamp(1, limits::STAGED_ROWS_MAX);
+        let rows_max = bytes_max.checked_div(bytes).map_or(super::STAGED_ROWS_MAX, len);
+        let end = first + rows_max.clamp(1, super::STAGED_ROWS_MAX);
         let run = first..end.min(self.wanted.rows.len());
         let rows = self.wanted.rows;
         let resident = self.wanted.resident(slot.column.tensor, run.clone());

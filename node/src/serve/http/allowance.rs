@@ -13,12 +13,25 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use larder_base::limits;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::serve::address::group;
+
+/// Memory of a control connection without requests: at most 21 KiB, measured.
+const CONTROL_CONNECTION_BYTES: usize = 20 << 10;
+
+/// Memory of a request in progress on a control connection: 15 KiB the first and 6 KiB a further
+/// one, measured.
+const CONTROL_IN_PROGRESS_BYTES: usize = 12 << 10;
+
+/// Bytes that a connection may send without a charge, beside those of answered requests.
+const CONTROL_RECEIVED_BYTES_FREE: usize = 4 << 10;
+
+/// The most that is charged for bytes that came in. It holds the largest requests of all streams; a
+/// plan is sent on as it comes.
+const CONTROL_RECEIVED_BYTES_MAX: usize = 1 << 20;
 
 /// How long a new connection waits for room.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -109,7 +122,7 @@ impl Allowance {
     pub(super) fn try_admit(self: &Arc<Self>, address: IpAddr) -> Result<Arc<Share>, Full> {
         let address = group(address);
         let mut state = self.lock();
-        self.make_room(&mut state, address, None, limits::CONTROL_CONNECTION_BYTES)?;
+        self.make_room(&mut state, address, None, CONTROL_CONNECTION_BYTES)?;
         let number = state.next;
         state.next += 1;
         let closed = CancellationToken::new();
@@ -125,7 +138,7 @@ impl Allowance {
             closed: closed.clone(),
         };
         state.connections.insert(number, connection);
-        state.charge(number, limits::CONTROL_CONNECTION_BYTES);
+        state.charge(number, CONTROL_CONNECTION_BYTES);
         Ok(Arc::new(Share { allowance: Arc::clone(self), number, closed }))
     }
 
@@ -243,8 +256,8 @@ impl Share {
         let mut state = self.allowance.lock();
         let Some(connection) = state.connections.get_mut(&self.number) else { return Err(Full) };
         connection.received += bytes;
-        let counted = connection.received.saturating_sub(limits::CONTROL_RECEIVED_BYTES_FREE);
-        let due = counted.min(limits::CONTROL_RECEIVED_BYTES_MAX) - connection.charged;
+        let counted = connection.received.saturating_sub(CONTROL_RECEIVED_BYTES_FREE);
+        let due = counted.min(CONTROL_RECEIVED_BYTES_MAX) - connection.charged;
         if due > 0 {
             let address = connection.address;
             self.allowance.make_room(&mut state, address, Some(self.number), due)?;
@@ -261,7 +274,7 @@ impl Share {
     /// # Errors
     /// There is no room for it.
     pub(super) fn begin(self: &Arc<Self>) -> Result<Admitted, Full> {
-        let bytes = limits::CONTROL_IN_PROGRESS_BYTES;
+        let bytes = CONTROL_IN_PROGRESS_BYTES;
         let mut state = self.allowance.lock();
         let Some(connection) = state.connections.get(&self.number) else { return Err(Full) };
         let address = connection.address;
@@ -313,7 +326,7 @@ impl Drop for Admitted {
         self.answered();
         let share = &self.share;
         let mut state = share.allowance.lock();
-        state.release(share.number, limits::CONTROL_IN_PROGRESS_BYTES);
+        state.release(share.number, CONTROL_IN_PROGRESS_BYTES);
         if let Some(connection) = state.connections.get_mut(&share.number) {
             connection.requests -= 1;
             if connection.requests == 0 {

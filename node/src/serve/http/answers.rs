@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use larder_base::limits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -15,6 +15,13 @@ use tokio::time::timeout;
 
 use super::allowance::Share;
 use crate::clock;
+
+/// Units of a page of a listing: 1 MiB.
+const LARGE_ANSWER_UNITS_OF_PAGE: u32 = 8;
+
+/// Time after which a client that takes nothing of a large answer loses its connection, if others
+/// wait.
+const LARGE_ANSWER_STALL: Duration = Duration::from_secs(5);
 
 /// The turns of a node.
 #[derive(Debug)]
@@ -51,9 +58,7 @@ pub(super) fn units(path: &str) -> Option<u32> {
     match (service, call) {
         ("Node", "FetchManifest" | "GetExceptions") => Some(1),
         ("Node", "ListLastUses" | "ListShards" | "ListDatasets" | "ListFailures")
-        | ("Admin", "GetCluster" | "GetHistory" | "PlanChange") => {
-            Some(limits::LARGE_ANSWER_UNITS_OF_PAGE)
-        }
+        | ("Admin", "GetCluster" | "GetHistory" | "PlanChange") => Some(LARGE_ANSWER_UNITS_OF_PAGE),
         _ => None,
     }
 }
@@ -69,7 +74,7 @@ impl LargeAnswers {
         let acquiring = Arc::clone(&self.units).acquire_many_owned(units);
         tokio::pin!(acquiring);
         let units = loop {
-            match timeout(limits::LARGE_ANSWER_STALL, &mut acquiring).await {
+            match timeout(LARGE_ANSWER_STALL, &mut acquiring).await {
                 Ok(units) => break units.expect("the semaphore is never closed"),
                 Err(_) => self.close_stalled(),
             }
@@ -84,9 +89,8 @@ impl LargeAnswers {
     /// Ends the connections of clients that take nothing.
     fn close_stalled(&self) {
         let now = clock::now();
-        let stalled = |taken: &&BegunTurn| {
-            taken.made.is_some_and(|made| now - made >= limits::LARGE_ANSWER_STALL)
-        };
+        let stalled =
+            |taken: &&BegunTurn| taken.made.is_some_and(|made| now - made >= LARGE_ANSWER_STALL);
         self.lock().turns.values().filter(stalled).for_each(|taken| taken.share.close());
     }
 

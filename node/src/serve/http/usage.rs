@@ -28,6 +28,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::allowance::{Admitted, Share};
 use super::answers::{self, AnswerTurn, LargeAnswers};
 
+/// Time in which a request's body must arrive, unless it is sent in pieces.
+const CONTROL_ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Calls that send a request in pieces, for as long as that takes.
 const LONG_CALLS: [&str; 2] = ["/larder.v1.Admin/ApplyPlan", "/larder.v1.Coordinator/PutBlob"];
 
@@ -105,7 +108,7 @@ fn close_if_late(
 ) -> impl Future<Output = Infallible> + Send + use<> {
     let is_long = LONG_CALLS.contains(&request.uri().path());
     async move {
-        let arrives = timeout(limits::CONTROL_ARRIVAL_TIMEOUT, arrived.cancelled()).await.is_ok();
+        let arrives = timeout(CONTROL_ARRIVAL_TIMEOUT, arrived.cancelled()).await.is_ok();
         if !arrives && !is_long {
             share.close();
         }

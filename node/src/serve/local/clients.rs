@@ -13,6 +13,9 @@ use nix::sys::eventfd::EventFd;
 use crate::cache::HolderId;
 use crate::serve::event;
 
+/// RECALL frames that wait for one client; beyond it the client is asked again later.
+const RECALLS_QUEUED_MAX: usize = 256;
+
 /// The connected clients.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
@@ -108,7 +111,7 @@ impl Client {
         let mut recalls = lock(&self.recalls);
         for (snapshot, shard) in names {
             let recall = Recall { snapshot, shard };
-            if recalls.len() < limits::RECALLS_QUEUED_MAX && !recalls.contains(&recall) {
+            if recalls.len() < RECALLS_QUEUED_MAX && !recalls.contains(&recall) {
                 recalls.push_back(recall);
             }
         }

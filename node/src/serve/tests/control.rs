@@ -18,7 +18,8 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{Client, TestNode};
 use crate::cache::Priority;
-use crate::serve::control::admin::Admin;
+use crate::serve::control::admin::{self, Admin};
+use crate::serve::http;
 use crate::testing::{Folder, until};
 
 const ROOMY: u64 = 64 << 20;
@@ -74,13 +75,13 @@ fn read_only_callers_do_not_block_plans_of_operators() {
     };
     // Without a token only the own host is entitled.
     let (operator, anybody) = (from("127.0.0.1:1"), from("10.0.0.1:1"));
-    let taken: Vec<_> = (0..limits::PLANS_OF_ANYBODY_MAX)
+    let taken: Vec<_> = (0..admin::PLANS_OF_ANYBODY_MAX)
         .map(|_| admin.turn_to_plan(&anybody).expect("there is room for one"))
         .collect();
     let refused = admin.turn_to_plan(&anybody).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ResourceExhausted);
     assert!(refused.message().contains("--token-file"), "{refused}");
-    let held: Vec<_> = (0..limits::PLANS_AT_ONCE_MAX)
+    let held: Vec<_> = (0..admin::PLANS_AT_ONCE_MAX)
         .map(|_| admin.turn_to_plan(&operator).expect("operators have their own"))
         .collect();
     assert!(admin.turn_to_plan(&operator).is_err());
@@ -102,7 +103,7 @@ fn oversized_request_of_an_operator_is_refused() {
             client.explain(request).await.unwrap_err()
         })
     };
-    let most = limits::ADMIN_REQUEST_BYTES_MAX;
+    let most = http::ADMIN_REQUEST_BYTES_MAX;
     assert!(!explain(most / 2).message().contains("length limit"));
     let refused = explain(most);
     assert!(refused.message().contains("length limit"), "{refused}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_base::{
-    Error, ErrorKind, Member, Ring, SnapshotId, limits,
+    Error, ErrorKind, Member, Ring, SnapshotId,
     placement::{Exceptions, ExceptionsBuilder},
 };
 use larder_wire::{control::GetExceptionsRequest, status::from_status};
@@ -12,6 +12,7 @@ use larder_wire::{control::GetExceptionsRequest, status::from_status};
 use super::TestNode;
 use super::control::call;
 use crate::cluster::Placements;
+use crate::serve::control::EXCEPTIONS_CHUNK_BYTES;
 use crate::testing::Folder;
 
 fn ring(version: u64) -> Arc<Ring> {
@@ -40,7 +41,7 @@ fn ask(node: &TestNode, snapshot: SnapshotId, version: u64) -> Result<(Vec<u64>,
         let mut pieces = client.get_exceptions(request).await.map_err(from_status)?.into_inner();
         let (mut announced, mut bytes) = (Vec::new(), Vec::new());
         while let Some(piece) = pieces.message().await.unwrap() {
-            assert!(piece.chunk.len() <= limits::EXCEPTIONS_CHUNK_BYTES);
+            assert!(piece.chunk.len() <= EXCEPTIONS_CHUNK_BYTES);
             announced.push(piece.table_bytes);
             bytes.extend(piece.chunk);
         }
@@ -63,7 +64,7 @@ fn exceptions_to_the_current_and_previous_ring_are_sent() {
 
     let (announced, bytes) = ask(&node, one, 7).unwrap();
     assert!(bytes == large.as_bytes());
-    assert_eq!(announced.len(), bytes.len().div_ceil(limits::EXCEPTIONS_CHUNK_BYTES));
+    assert_eq!(announced.len(), bytes.len().div_ceil(EXCEPTIONS_CHUNK_BYTES));
     assert_eq!((announced[0], announced.iter().sum()), (bytes.len() as u64, bytes.len() as u64));
     assert_eq!(ask(&node, other, 7).unwrap().1, small.as_bytes());
     assert_eq!(ask(&node, one, 6).unwrap().1, old.as_bytes());

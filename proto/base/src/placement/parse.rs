@@ -26,7 +26,7 @@ pub enum ExceptionsError {
     /// The table was cut off or extended, or is too large.
     #[error(
         "the table of exceptions says it has {said} bytes and has {found}; the limit is {}",
-        limits::EXCEPTIONS_BYTES_MAX
+        super::EXCEPTIONS_BYTES_MAX
     )]
     Length {
         /// Bytes in the header's own count.
@@ -123,7 +123,7 @@ fn check_frame(bytes: &[u8]) -> Result<TableHeader> {
     }
     let header = TableHeader::take(head);
     let found = bytes.len() as u64;
-    if header.table_bytes != found || found > limits::EXCEPTIONS_BYTES_MAX {
+    if header.table_bytes != found || found > super::EXCEPTIONS_BYTES_MAX {
         return Err(ExceptionsError::Length { said: header.table_bytes, found });
     }
     if header.hash != format::hash(bytes) {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::limits;
 
 fn ring(version: u64, members: usize) -> Arc<Ring> {
     let member = |index: usize| Member {
@@ -119,7 +120,7 @@ fn no_table_is_larger_than_the_shards_of_its_snapshot_allow() {
         assert_eq!(table.as_bytes().len() as u64, Exceptions::bytes_max(count));
     }
     let largest = Exceptions::bytes_max(limits::SHARDS_MAX);
-    assert!(largest <= limits::EXCEPTIONS_BYTES_MAX, "{largest}");
+    assert!(largest <= EXCEPTIONS_BYTES_MAX, "{largest}");
 }
 
 #[test]

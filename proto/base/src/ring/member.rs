@@ -7,6 +7,12 @@ use http::Uri;
 
 use crate::{Error, ErrorKind, limits};
 
+/// Most bytes of a host name, as in the domain name system.
+const HOST_BYTES_MAX: usize = 255;
+
+/// Most bytes of a zone's name: the longest of the large clouds have about 30.
+const ZONE_BYTES_MAX: usize = 64;
+
 /// A node in the ring. Checked when it becomes part of a [`crate::Ring`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Member {
@@ -77,12 +83,11 @@ fn check_one(member: &Member) -> Result<(), Error> {
     if !is_control_address(control) {
         return Err(invalid(format!("member '{id}' has {control:?}, not http://host:port")));
     }
-    if host.is_empty() || host.len() > limits::HOST_BYTES_MAX || host.contains(char::is_whitespace)
-    {
+    if host.is_empty() || host.len() > HOST_BYTES_MAX || host.contains(char::is_whitespace) {
         return Err(invalid(format!("member '{id}' has no usable host name: {host:?}")));
     }
-    if zone.len() > limits::ZONE_BYTES_MAX || zone.contains(char::is_whitespace) {
-        let max = limits::ZONE_BYTES_MAX;
+    if zone.len() > ZONE_BYTES_MAX || zone.contains(char::is_whitespace) {
+        let max = ZONE_BYTES_MAX;
         return Err(invalid(format!(
             "member '{id}' has zone {zone:?}, not up to {max} bytes without blanks"
         )));

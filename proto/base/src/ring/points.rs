@@ -9,6 +9,10 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 use super::{Member, Spread};
 use crate::limits;
 
+/// Points on the ring of a member of ordinary weight: the fullest of 16 members then holds 1.11
+/// times the mean on average.
+const RING_POINTS_PER_MEMBER: u32 = 256;
+
 /// Keeps the places of this ring apart from other uses of the same hash over the same bytes.
 /// Changing it moves every shard.
 const SEED: u64 = u64::from_le_bytes(*b"ldr-ring");
@@ -177,7 +181,7 @@ fn weight_sum(members: &[Member]) -> u64 {
 /// Returns the points of a member: in proportion to its weight, rounded, at least one.
 fn point_count(weight: u32, unit: u32) -> u64 {
     let unit = u64::from(unit);
-    let scaled = u64::from(weight) * u64::from(limits::RING_POINTS_PER_MEMBER);
+    let scaled = u64::from(weight) * u64::from(RING_POINTS_PER_MEMBER);
     ((scaled + unit / 2) / unit).max(1)
 }
 

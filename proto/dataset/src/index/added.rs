@@ -2,8 +2,8 @@
 //! headers of a few of the new files. It tells the user to index again, and changes nothing.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
-use larder_base::limits;
 use tokio::time;
 
 use super::{
@@ -19,15 +19,29 @@ use crate::{
     DatasetError, LeafFiles, Manifest, ObjectInfo, Origin, OriginError, OriginUri, Tensor,
 };
 
+/// Most objects that are listed to count those added since a prefix was indexed: 100 requests to
+/// S3, and some 20 MB. A larger prefix is not checked.
+const ADDED_LISTED_MAX: u32 = 100_000;
+
+/// Most leaves of a manifest that are read to compare its objects with a listing.
+const ADDED_LEAVES_MAX: u32 = 16;
+
+/// Headers of new files that are read for that count. If an index takes all of these, it takes the
+/// other new files too.
+const ADDED_HEADERS_MAX: usize = 64;
+
+/// Timeout of that count. Its result is a hint only.
+const ADDED_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Counts the objects under the prefix that are not in the manifest and that an index would take:
 /// files of the same kind with a tensor of the samples. Reads the headers of
-/// [`limits::ADDED_HEADERS_MAX`] of them at most; if all of these count, all others count too.
+/// [`ADDED_HEADERS_MAX`] of them at most; if all of these count, all others count too.
 /// `given` is the address of the manifest, if it is neither beside the data nor in the cache.
 ///
 /// # Errors
-/// * The origin's error, or none of its answers within [`limits::ADDED_TIMEOUT`].
-/// * There are more than [`limits::ADDED_LISTED_MAX`] objects, or more than
-///   [`limits::ADDED_LEAVES_MAX`] leaves, which would all be read for the names of the objects.
+/// * The origin's error, or none of its answers within [`ADDED_TIMEOUT`].
+/// * There are more than [`ADDED_LISTED_MAX`] objects, or more than
+///   [`ADDED_LEAVES_MAX`] leaves, which would all be read for the names of the objects.
 /// * The header of a new file is damaged.
 pub async fn count_added(
     origin: &Origin,
@@ -35,8 +49,8 @@ pub async fn count_added(
     given: Option<&OriginUri>,
 ) -> Result<u64, DatasetError> {
     let counting = Box::pin(count(origin, manifest, given));
-    time::timeout(limits::ADDED_TIMEOUT, counting).await.unwrap_or_else(|_| {
-        let seconds = limits::ADDED_TIMEOUT.as_secs();
+    time::timeout(ADDED_TIMEOUT, counting).await.unwrap_or_else(|_| {
+        let seconds = ADDED_TIMEOUT.as_secs();
         let why = format!("it was not listed within {seconds} s");
         Err(OriginError::Failed { object: manifest.uri().clone(), why }.into())
     })
@@ -56,12 +70,12 @@ async fn count(
     manifest: &Manifest,
     given: Option<&OriginUri>,
 ) -> Result<u64, DatasetError> {
-    let (uri, limit) = (manifest.uri(), limits::ADDED_LISTED_MAX);
+    let (uri, limit) = (manifest.uri(), ADDED_LISTED_MAX);
     if manifest.object_count() > limit.into() {
         let prefix = uri.clone();
         return Err(OriginError::TooMany { prefix, limit: limit.into() }.into());
     }
-    let (leaves, most) = (manifest.leaf_count(), limits::ADDED_LEAVES_MAX);
+    let (leaves, most) = (manifest.leaf_count(), ADDED_LEAVES_MAX);
     if leaves > most {
         let why = format!("its manifest has {leaves} leaves, and at most {most} are read for this");
         return Err(OriginError::Failed { object: uri.clone(), why }.into());
@@ -83,7 +97,7 @@ async fn count(
             && !damaged.contains(&file.key)
     });
     let all = files.len();
-    files.truncate(limits::ADDED_HEADERS_MAX);
+    files.truncate(ADDED_HEADERS_MAX);
     let (read, taken) = (files.len(), taken(origin, manifest, files).await?);
     Ok(if taken == read { all } else { taken } as u64)
 }

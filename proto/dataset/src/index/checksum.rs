@@ -4,7 +4,6 @@
 use std::convert::Infallible;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use larder_base::limits;
 use ring::digest::{Context, SHA256};
 
 use super::{IndexProgress, Progress};
@@ -12,6 +11,12 @@ use crate::{
     DatasetError, FetchError, Layout, Leaf, Manifest, Origin, Scatter, Snapshot,
     checksums::{TableWriter, sum_up, unit_crcs},
 };
+
+/// Bytes of one ranged read while checksums are computed.
+const CHECKSUM_PART_BYTES: u64 = 8 << 20;
+
+/// Ranged reads in flight while checksums are computed; memory held is this times the part.
+const CHECKSUM_PARTS_IN_FLIGHT: usize = 8;
 
 /// Blocks that are read at once. Each may be as large as a row group's column.
 const BLOCKS_IN_FLIGHT: usize = 2;
@@ -116,13 +121,13 @@ pub(super) async fn read_region(
         let made = manifest.make_into(leaf, shard, &block, &stored, &mut target);
         made.map_err(FetchError::from)?;
     }
-    let gets = manifest.region_gets(leaf, (shard, tensor), &wanted, limits::CHECKSUM_PART_BYTES);
+    let gets = manifest.region_gets(leaf, (shard, tensor), &wanted, CHECKSUM_PART_BYTES);
     let mut reads = stream::iter(gets)
         .map(|get| async move {
             let body = origin.read_range(leaf, get.object, &get.range).await?;
             Ok::<_, DatasetError>((get, body))
         })
-        .buffered(limits::CHECKSUM_PARTS_IN_FLIGHT);
+        .buffered(CHECKSUM_PARTS_IN_FLIGHT);
     while let Some((get, body)) = reads.try_next().await? {
         let put = |_, at: u64, row: &[u8]| {
             let at = usize::try_from(at).expect("inside the region");

@@ -17,6 +17,9 @@ use super::{
 };
 use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri};
 
+/// Largest npy header, in bytes: numpy itself refuses more than 10,000 characters by default.
+const NPY_HEADER_BYTES_MAX: u64 = 64 << 10;
+
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,7 +214,7 @@ impl Format for Npy {
             }
             _ => return Err(FileFault::new("magic", "this is not an npy file")),
         };
-        let limit = limits::NPY_HEADER_BYTES_MAX;
+        let limit = NPY_HEADER_BYTES_MAX;
         if length > limit {
             let why = format!("{length} bytes where at most {limit} are read");
             return Err(FileFault::new("header length", why));

@@ -21,6 +21,12 @@ use crate::{
     origin::Put,
 };
 
+/// Largest tag object, in bytes: it holds one small JSON object.
+const TAG_OBJECT_BYTES_MAX: u64 = 4096;
+
+/// Attempts to move a tag that another process moves at the same time.
+const TAG_ATTEMPTS: usize = 5;
+
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Tag {
     snapshot: String,
@@ -43,7 +49,7 @@ pub(crate) async fn read_tag(
     origin: &Origin,
     object: &OriginUri,
 ) -> Result<Option<(Tag, ObjectInfo)>, DatasetError> {
-    match origin.get(object, limits::TAG_OBJECT_BYTES_MAX).await {
+    match origin.get(object, TAG_OBJECT_BYTES_MAX).await {
         Ok((bytes, info)) => {
             let tag = serde_json::from_slice(&bytes).map_err(|error| DatasetError::Tag {
                 object: object.clone(),
@@ -151,7 +157,7 @@ async fn move_tag(
 ) -> Result<(), DatasetError> {
     let tag = serde_json::to_vec(&Tag::to(snapshot)).expect("a tag is plain JSON");
     let tag = Bytes::from(tag);
-    for _ in 0..limits::TAG_ATTEMPTS {
+    for _ in 0..TAG_ATTEMPTS {
         let put = match read_tag(origin, object).await {
             Ok(Some((there, _))) if there.snapshot(object).is_ok_and(|s| s == snapshot) => {
                 return Ok(());
@@ -171,5 +177,5 @@ async fn move_tag(
             Err(error) => return Err(error.into()),
         }
     }
-    Err(DatasetError::TagContended { object: object.clone(), attempts: limits::TAG_ATTEMPTS })
+    Err(DatasetError::TagContended { object: object.clone(), attempts: TAG_ATTEMPTS })
 }

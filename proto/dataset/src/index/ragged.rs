@@ -20,6 +20,12 @@ use super::{
 };
 use crate::{DatasetError, Dtype, Origin, OriginUri, origin::Target};
 
+/// Bytes of one ranged read of the offsets of ragged rows.
+const OFFSETS_PART_BYTES: u64 = 4 << 20;
+
+/// Tensors of offsets read at the same time; memory held is this times the part.
+const OFFSETS_IN_FLIGHT: usize = 8;
+
 /// The suffix of a tensor of offsets, after the name of the tensor that it divides.
 pub(super) const SUFFIX: &str = ".offsets";
 
@@ -77,7 +83,7 @@ pub(super) async fn pair(
         Ok::<_, DatasetError>((offsets, spans))
     };
     progress(IndexProgress::Offsets { done, total });
-    let mut reads = stream::iter(pairs).map(read).buffered(limits::OFFSETS_IN_FLIGHT);
+    let mut reads = stream::iter(pairs).map(read).buffered(OFFSETS_IN_FLIGHT);
     while let Some((offsets, spans)) = reads.try_next().await? {
         done += offsets.bytes();
         progress(IndexProgress::Offsets { done, total });
@@ -191,7 +197,7 @@ fn has_samples(candidate: &mut Candidate, left_out: &mut LeftOuts) -> bool {
 /// Reads the offsets. Returns the bytes of each row in the object.
 async fn read_spans(origin: &Origin, offsets: &Offsets) -> Result<Spans, DatasetError> {
     let size = offsets.dtype.size_bytes();
-    let per_part = limits::OFFSETS_PART_BYTES / size;
+    let per_part = OFFSETS_PART_BYTES / size;
     let mut rising = Rising { offsets, before: None, spans: Spans::default() };
     let mut next = 0;
     while next < offsets.entries {

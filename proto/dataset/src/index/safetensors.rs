@@ -21,6 +21,12 @@ use super::{
 };
 use crate::{DatasetError, Dtype, ObjectInfo, Origin, OriginUri};
 
+/// Largest safetensors header, in bytes: the limit of the format's own library.
+const SAFETENSORS_HEADER_BYTES_MAX: u64 = 100_000_000;
+
+/// Most tensors in one safetensors file: the largest models have a few thousand.
+const SAFETENSORS_TENSORS_MAX: usize = 10_000;
+
 /// Bytes before the JSON.
 const LENGTH_BYTES: usize = 8;
 
@@ -112,7 +118,7 @@ impl Format for SafeTensors {
                     format!("the file has {size_bytes} bytes, fewer than 8"),
                 )
             })?;
-        let limit = limits::SAFETENSORS_HEADER_BYTES_MAX;
+        let limit = SAFETENSORS_HEADER_BYTES_MAX;
         if length > limit {
             let why = format!(
                 "{length} bytes where at most {limit} are read: is this a safetensors file?"
@@ -274,8 +280,8 @@ impl<'de> Visitor<'de> for HeaderVisitor {
                 map.next_value_seed(Metadata).map_err(context)?;
                 continue;
             }
-            if entries.len() == limits::SAFETENSORS_TENSORS_MAX {
-                let limit = limits::SAFETENSORS_TENSORS_MAX;
+            if entries.len() == SAFETENSORS_TENSORS_MAX {
+                let limit = SAFETENSORS_TENSORS_MAX;
                 return Err(A::Error::custom(format!("more than {limit} tensors")));
             }
             let info = map.next_value().map_err(context)?;

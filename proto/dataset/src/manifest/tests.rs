@@ -370,7 +370,8 @@ fn tensors_of_a_sample_can_be_in_several_objects() {
 
 #[test]
 fn many_rows_are_divided_among_leaves() {
-    let rows = 2 * limits::LEAF_BYTES_TARGET / 8;
+    // The tables of a row take 8 bytes, and a leaf is full at 4 MiB.
+    let rows = ((2 * 4) << 20) / 8;
     let places = spans((0..rows).map(|row| row..row + 1));
     let groups = vec![group("a", rows, rows, vec![places])];
     let snapshot = built(vec![ragged("x", Layout::Spans)], 100_000, groups);

@@ -19,7 +19,6 @@ use std::{
     time::Duration,
 };
 
-use larder_base::limits;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::{self, JoinHandle},
@@ -28,6 +27,18 @@ use tokio::{
 
 use super::OriginError;
 use crate::OriginUri;
+
+/// Calls to the local file system at once, including those that hang. Enough to keep a fast disk or
+/// a network file system busy; few beside the 512 threads on which a runtime may block.
+const LOCAL_CALLS_MAX: usize = 64;
+
+/// A call that waits for its turn fails if [`LOCAL_CALLS_MAX`] calls are under way and none has
+/// returned for this long. Shorter than a node waits for the first byte of a read.
+const LOCAL_TURN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time until the caller gives up on a call. A slow network file system takes some seconds to look
+/// at as many files as are listed together.
+const LOCAL_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why a call to the local file system returned nothing.
 #[derive(Debug, thiserror::Error)]
@@ -73,13 +84,7 @@ impl LocalCalls {
     /// Returns the limit that the whole process shares.
     pub(super) fn of_process() -> Self {
         static KNOWN: Mutex<Option<(u32, LocalCalls)>> = Mutex::new(None);
-        let own = || {
-            Self::new(
-                limits::LOCAL_CALLS_MAX,
-                limits::LOCAL_TURN_TIMEOUT,
-                limits::LOCAL_CALL_TIMEOUT,
-            )
-        };
+        let own = || Self::new(LOCAL_CALLS_MAX, LOCAL_TURN_TIMEOUT, LOCAL_CALL_TIMEOUT);
         // A forked child has none of the threads of its parent's calls. It may also inherit the
         // lock in the locked state; then it makes another limit.
         let Ok(mut known) = KNOWN.try_lock() else { return own() };

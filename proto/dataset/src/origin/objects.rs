@@ -13,6 +13,9 @@ use object_store::{
 use super::{Origin, OriginError, listing::marked_name, store_path};
 use crate::{OriginUri, Scheme};
 
+/// Objects of a listing processed together: as many as the library looks at in one call.
+const LISTED_TOGETHER: usize = 1024;
+
 /// The metadata of an object in a listing or a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectInfo {
@@ -63,7 +66,7 @@ impl Origin {
     ) -> Result<Listing, OriginError> {
         let path = store_path(prefix)?;
         let pages = self.store.list((!prefix.path().is_empty()).then_some(&path));
-        let mut pages = pages.ready_chunks(limits::LISTED_TOGETHER);
+        let mut pages = pages.ready_chunks(LISTED_TOGETHER);
         let (mut listing, mut folder) = (Listing::default(), None);
         loop {
             let next = async move { Ok((pages.next().await, pages)) };

@@ -14,11 +14,14 @@ use std::{
 };
 
 use futures_util::TryStreamExt;
-use larder_base::{limits, root_cause};
+use larder_base::root_cause;
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
 
 use super::{Origin, OriginError, messages};
 use crate::{Damaged, Leaf, OriginUri};
+
+/// Bytes read at a time from a local file.
+const LOCAL_READ_BYTES: usize = 1 << 20;
 
 /// Why a read did not give the requested bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -247,7 +250,7 @@ impl Origin {
             let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
             let read = self.local.run(object, move || {
                 let (file, mut buffer) = shared;
-                buffer.resize(left.min(limits::LOCAL_READ_BYTES), 0);
+                buffer.resize(left.min(LOCAL_READ_BYTES), 0);
                 let read = read_up_to(&file, &mut buffer, at);
                 ((file, buffer), read)
             });

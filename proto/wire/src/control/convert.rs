@@ -6,6 +6,9 @@ use larder_base::{
 
 use super::{Member as MemberMessage, Ring as RingMessage};
 
+/// Entries of a page if the caller names no number.
+const PAGE_ENTRIES_DEFAULT: u32 = 1_000;
+
 impl From<&Ring> for RingMessage {
     fn from(ring: &Ring) -> Self {
         let members = ring.members().iter().cloned().map(MemberMessage::from).collect();
@@ -79,7 +82,7 @@ pub fn ticket(field: &[u8]) -> Result<Ticket, Error> {
 /// [`ErrorKind::InvalidArgument`] above [`limits::PAGE_ENTRIES_MAX`].
 pub fn page_size(asked: u32) -> Result<usize, Error> {
     match asked {
-        0 => Ok(limits::PAGE_ENTRIES_DEFAULT as usize),
+        0 => Ok(PAGE_ENTRIES_DEFAULT as usize),
         1..=limits::PAGE_ENTRIES_MAX => Ok(asked as usize),
         _ => {
             let max = limits::PAGE_ENTRIES_MAX;

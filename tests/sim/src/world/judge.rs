@@ -2,13 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use larder_base::{
-    Member,
-    limits::{BRAKE_PERCENT, PULLS_IN_FLIGHT_MAX},
-};
+use larder_base::{Member, limits::PULLS_IN_FLIGHT_MAX};
 use larder_membership::{
     BlobId, Now, Record, RingPlan, Timing,
-    agent::{RingOf, Shard},
+    agent::{BRAKE_PERCENT, RingOf, Shard},
     plan::{Edit, edited},
     record::{Change, Entry, State},
 };

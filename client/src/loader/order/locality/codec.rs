@@ -7,7 +7,7 @@ use larder_base::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Locality, NOBODY, ShardHosts};
+use super::{LOCALITY_RANKS_MAX, Locality, ShardHosts};
 use crate::{
     Error,
     sampler::{LocalityId, RankHosts},
@@ -53,7 +53,7 @@ fn checked(
 ) -> Result<(Vec<u16>, Vec<ShardHosts>), Malformed> {
     let malformed = |why| Err(Malformed { what: WHAT, why });
     let ranks = hosts.len();
-    if !(1..=limits::LOCALITY_RANKS_MAX).contains(&ranks) {
+    if !(1..=LOCALITY_RANKS_MAX).contains(&ranks) {
         return malformed("it has no ranks, or too many");
     }
     // Only hosts with a rank are numbered, so a host's number is below the number of ranks.
@@ -72,5 +72,3 @@ fn checked(
     }
     Ok((hosts, tables))
 }
-
-const _: () = assert!(limits::LOCALITY_RANKS_MAX <= NOBODY as usize);

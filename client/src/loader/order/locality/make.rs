@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use larder_base::{ErrorKind, Placement, limits};
+use larder_base::{ErrorKind, Placement};
 
-use super::{Locality, NOBODY, ShardHosts};
+use super::{LOCALITY_RANKS_MAX, Locality, NOBODY, ShardHosts};
 use crate::{Error, Fetcher, sampler::RankHosts};
 
 impl Locality {
@@ -28,7 +28,7 @@ impl Locality {
 
 fn check(ranks: &[Vec<String>], known: impl Fn(&String) -> bool) -> Result<(), Error> {
     let invalid = |what: String| Error::new(ErrorKind::InvalidArgument, what);
-    let max = limits::LOCALITY_RANKS_MAX;
+    let max = LOCALITY_RANKS_MAX;
     if !(1..=max).contains(&ranks.len()) {
         return Err(invalid(format!("{} ranks where 1 to {max} are possible", ranks.len())));
     }

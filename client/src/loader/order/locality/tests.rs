@@ -68,7 +68,7 @@ fn refuses_invalid_ranks_and_tables() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{per_shard} hosts of {hosts}");
     }
     assert!(read(vec![], vec![]).is_err(), "no ranks");
-    assert!(read(vec![0; limits::LOCALITY_RANKS_MAX + 1], vec![]).is_err(), "too many ranks");
+    assert!(read(vec![0; LOCALITY_RANKS_MAX + 1], vec![]).is_err(), "too many ranks");
     assert!(read(vec![1], vec![]).is_err(), "a host without a rank");
     let many = vec![(snapshot, 9, 1, vec![0]); limits::OPEN_DATASETS_MAX + 1];
     assert!(read(vec![0], many).is_err(), "too many tables");

@@ -238,13 +238,13 @@ async fn apply_read(
 }
 
 pub(super) fn too_many() -> Error {
-    let max = limits::PLANS_AT_ONCE_MAX;
+    let max = super::PLANS_AT_ONCE_MAX;
     let message = format!("{max} plans are under way on this node, which is the limit; try again");
     Error::new(ErrorKind::ResourceExhausted, message)
 }
 
 pub(super) fn too_many_of_anybody() -> Error {
-    let max = limits::PLANS_OF_ANYBODY_MAX;
+    let max = super::PLANS_OF_ANYBODY_MAX;
     let message = format!(
         "{max} plan is under way on this node for callers without the cluster's token, which is the limit; \
          show it (--token-file), or try again"

@@ -2,7 +2,7 @@ use super::*;
 
 const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
 const FRIEND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-const CONNECTION: usize = limits::CONTROL_CONNECTION_BYTES;
+const CONNECTION: usize = CONTROL_CONNECTION_BYTES;
 
 /// An allowance for so many idle connections.
 fn room(connections: usize) -> Arc<Allowance> {
@@ -42,7 +42,7 @@ fn places_are_counted_beside_bytes() {
 
 #[test]
 fn requests_that_do_not_arrive_make_room_and_answers_do_not() {
-    let room = Allowance::new(2 * CONNECTION + 2 * limits::CONTROL_IN_PROGRESS_BYTES, 1_000);
+    let room = Allowance::new(2 * CONNECTION + 2 * CONTROL_IN_PROGRESS_BYTES, 1_000);
     let shares = [(); 2].map(|()| room.try_admit(STRANGER).unwrap());
     let requests = [&shares[0], &shares[1]].map(|share| share.begin().unwrap());
     requests[0].arrived();
@@ -65,15 +65,15 @@ fn received_bytes_are_charged_until_all_is_answered() {
     let room = Allowance::new(1 << 30, 1_000);
     let share = room.try_admit(FRIEND).unwrap();
     let held = || room.lock().held;
-    share.received(limits::CONTROL_RECEIVED_BYTES_FREE).unwrap();
+    share.received(CONTROL_RECEIVED_BYTES_FREE).unwrap();
     assert_eq!(held(), CONNECTION);
     let request = share.begin().unwrap();
     share.received(1_000).unwrap();
-    assert_eq!(held(), CONNECTION + limits::CONTROL_IN_PROGRESS_BYTES + 1_000);
+    assert_eq!(held(), CONNECTION + CONTROL_IN_PROGRESS_BYTES + 1_000);
     request.answered();
-    assert_eq!(held(), CONNECTION + limits::CONTROL_IN_PROGRESS_BYTES);
+    assert_eq!(held(), CONNECTION + CONTROL_IN_PROGRESS_BYTES);
     share.received(1 << 30).unwrap();
-    assert!(held() <= CONNECTION + (1 << 20) + limits::CONTROL_IN_PROGRESS_BYTES);
+    assert!(held() <= CONNECTION + (1 << 20) + CONTROL_IN_PROGRESS_BYTES);
     drop(request);
     drop(share);
     assert!(is_empty(&room));
@@ -93,7 +93,7 @@ fn bytes_without_room_end_their_connection() {
 
 #[tokio::test]
 async fn connection_waits_until_another_of_its_address_ends() {
-    let room = Allowance::new(CONNECTION + limits::CONTROL_IN_PROGRESS_BYTES, 1_000);
+    let room = Allowance::new(CONNECTION + CONTROL_IN_PROGRESS_BYTES, 1_000);
     let share = room.try_admit(STRANGER).unwrap();
     let request = share.begin().unwrap();
     request.arrived();

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use futures_util::{StreamExt, stream};
-use larder_base::limits;
 use larder_formats::{
     ArrowScan, Fault as FormatFault, Forms, ParquetScan, Scan, Table, TarScan, jsonl::LinesScan,
 };
@@ -17,6 +16,9 @@ use crate::{
     index::{IndexProgress, LeftOuts, Progress, headers::FileFault},
     origin::Target,
 };
+
+/// Files scanned at the same time while indexing: each read has at most 8 MiB.
+const SCANS_IN_FLIGHT: usize = 8;
 
 /// Begins a scan of a file of this kind. `columns` are those to keep, or all. `forms` are those
 /// that they must have.
@@ -57,7 +59,7 @@ pub(super) async fn scan_all(
     progress(IndexProgress::Headers { done: 0, total });
     let scan =
         async |begun: BegunScan| (begun.file.key.clone(), scan_one(origin, uri, begun).await);
-    let mut reads = stream::iter(scans).map(scan).buffered(limits::SCANS_IN_FLIGHT);
+    let mut reads = stream::iter(scans).map(scan).buffered(SCANS_IN_FLIGHT);
     let (mut places, mut done) = (0u64, 0);
     while let Some((key, scanned)) = reads.next().await {
         if let Some((file, table)) = left_out.read(&key, scanned)? {

@@ -3,7 +3,8 @@
 //!
 //! Non-goals: braces within braces.
 
-use larder_base::limits;
+/// Most names that the braces of one `--include` or address stand for: a shard each of a petabyte.
+const INCLUDED_NAMES_MAX: usize = 1_000_000;
 
 /// Expands the braces of all texts, in order.
 ///
@@ -24,7 +25,7 @@ fn expand(text: &str, all: &mut Vec<String>) -> Result<(), String> {
         let Some((inside, after)) = behind.split_once('}') else {
             return Err(format!("'{text}' has a brace that is not closed"));
         };
-        let room = limits::INCLUDED_NAMES_MAX.saturating_sub(all.len()) / names.len();
+        let room = INCLUDED_NAMES_MAX.saturating_sub(all.len()) / names.len();
         let choices = choices(inside, room).map_err(|why| format!("'{text}' {why}"))?;
         let longer = |name: &String| {
             choices.iter().map(|choice| format!("{name}{before}{choice}")).collect::<Vec<_>>()
@@ -39,8 +40,7 @@ fn expand(text: &str, all: &mut Vec<String>) -> Result<(), String> {
 
 /// Returns the texts that the inside of a pair of braces stands for, at most `room`.
 fn choices(inside: &str, room: usize) -> Result<Vec<String>, String> {
-    let too_many =
-        || format!("stands for more than {} names: name a pattern", limits::INCLUDED_NAMES_MAX);
+    let too_many = || format!("stands for more than {INCLUDED_NAMES_MAX} names: name a pattern");
     if let Some((first, last)) = inside.split_once("..") {
         let number = |text: &str| {
             let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -10,6 +10,10 @@ use larder_formats::Blocks;
 
 use super::{BuildError, ColumnSpec, GroupSpec, ManifestBuilder, RowLocator};
 
+/// Bytes that the rows of one shard may take in its leaf, so that one shard fits every leaf. Four
+/// million rows of one tensor take as much.
+const SHARD_TABLES_BYTES_MAX: u64 = 32 << 20;
+
 /// The cut of one shard, before its bytes are known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
@@ -42,7 +46,7 @@ impl ManifestBuilder {
             let more_tables = self.tables_of(group);
             let rows = cuts.last().map_or(0, |cut| group.rows.saturating_add(cut.rows.into()));
             let fits = full.saturating_add(more) <= most
-                && tables.saturating_add(more_tables) <= limits::SHARD_TABLES_BYTES_MAX
+                && tables.saturating_add(more_tables) <= SHARD_TABLES_BYTES_MAX
                 && rows <= u64::from(u32::MAX);
             if joinable && joined > 0 && joined < joined_max && fits {
                 let last = cuts.last_mut().expect("a shard to join is there");
@@ -77,7 +81,7 @@ impl ManifestBuilder {
         }
         let (row, stride) = self.sums();
         let more = self.shard_bytes.saturating_sub(row) / stride.max(1);
-        let tables = limits::SHARD_TABLES_BYTES_MAX / self.table_bytes_a_row().max(1);
+        let tables = SHARD_TABLES_BYTES_MAX / self.table_bytes_a_row().max(1);
         Load::Rows((more + 1).min(tables).min(u64::from(u32::MAX)))
     }
 
@@ -143,7 +147,7 @@ impl ManifestBuilder {
             };
             let more_tables = self.table_bytes_a_row().saturating_mul(count);
             let fits = full.saturating_add(more) <= most
-                && tables.saturating_add(more_tables) <= limits::SHARD_TABLES_BYTES_MAX
+                && tables.saturating_add(more_tables) <= SHARD_TABLES_BYTES_MAX
                 && rows.checked_add(block.rows).is_some();
             if rows > 0 && !fits {
                 shards.push(rows);
@@ -169,7 +173,7 @@ impl ManifestBuilder {
             let more = stride.saturating_add(self.ragged_bytes(group, row));
             let more_tables = self.table_bytes_a_row() + self.inline_bytes(group, row);
             let is_full = bytes >= enough || bytes.saturating_add(more) > most;
-            let tables_full = tables + more_tables > limits::SHARD_TABLES_BYTES_MAX;
+            let tables_full = tables + more_tables > SHARD_TABLES_BYTES_MAX;
             // Rows without bytes never begin a shard: it would hold nothing else.
             if rows > 0 && ((is_full && more > 0) || tables_full || rows == u32::MAX) {
                 shards.push(rows);

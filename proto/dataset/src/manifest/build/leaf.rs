@@ -14,6 +14,9 @@ use crate::manifest::{
     },
 };
 
+/// Size of a leaf of a manifest, in bytes: one request, and the tables of half a million rows.
+const LEAF_BYTES_TARGET: u64 = 4 << 20;
+
 /// The file of a leaf, and the shards it is about.
 pub(super) struct LeafFile {
     pub(super) first_shard: u32,
@@ -37,7 +40,7 @@ pub(super) fn encode(builder: &ManifestBuilder, cuts: &[Cut]) -> Result<Vec<Leaf
     let mut open: Option<Draft<'_>> = None;
     for (shard, cut) in (0u32..).zip(cuts) {
         let draft = match open.take() {
-            Some(draft) if draft.bytes() < limits::LEAF_BYTES_TARGET => draft,
+            Some(draft) if draft.bytes() < LEAF_BYTES_TARGET => draft,
             full => {
                 leaves.extend(full.map(Draft::finish).transpose()?);
                 Draft::new(builder, shard, cut.first_sample)

@@ -17,6 +17,9 @@ use crate::{
     uri::check_path,
 };
 
+/// Most runs of rows of one shard: each takes 100 bytes in the plan of a fill.
+const SHARD_RUNS_MAX: u64 = 1 << 17;
+
 impl Leaf {
     /// Parses a leaf without comparing its hash, for the builder, which computes it next.
     pub(in crate::manifest) fn unnamed(
@@ -118,7 +121,7 @@ impl Leaf {
         }
         let largest = samples.iter().max().is_none_or(|bytes| *bytes <= limits::SAMPLE_BYTES_MAX);
         field(largest, "has a sample that is larger than the limit")?;
-        field(runs <= limits::SHARD_RUNS_MAX, "has rows in too many places: put them side by side")
+        field(runs <= SHARD_RUNS_MAX, "has rows in too many places: put them side by side")
     }
 
     /// Checks the lengths of a ragged tensor's rows, and adds them to those of the samples.
