@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Ok(saved) = fs::read_to_string(file) {
         loader.resume(saved.parse()?)?;
     }
-    let epoch = loader.state().plan().epoch();
+    let epoch = loader.state().pass_id().epoch();
     for batch in loader.epoch(epoch)?.take(2) {
         println!("samples {:?}", batch?.samples()); // here a job trains
     }

@@ -54,7 +54,7 @@ pub use send::{DeviceTensor, OnDevice};
 /// if let Some(state) = saved {
 ///     loader.resume(state)?;
 /// }
-/// for epoch in loader.state().plan().epoch()..90 {
+/// for epoch in loader.state().pass_id().epoch()..90 {
 ///     for batch in loader.epoch(epoch)? {
 ///         let batch = batch?;
 ///         train(batch.tensor("image"));
@@ -78,7 +78,7 @@ impl Loader {
         ahead: Ahead,
         announced: impl FnOnce(&Arc<Pass>) -> Option<Arc<AnnouncedJob>>,
     ) -> Result<Self, Error> {
-        let pass = Arc::new(job.pass(LoaderState::new(job.plan(0), 0))?);
+        let pass = Arc::new(job.pass(LoaderState::new(job.pass_id(0), 0))?);
         let progress = EpochProgress::at_start(&pass, LoaderStats::default());
         let published = Arc::new(ArcSwap::from_pointee(progress));
         let (resumed, slowest) = (Arc::default(), Arc::default());
@@ -180,10 +180,10 @@ impl Loader {
 
     /// Makes `epoch` the loader's current epoch, and returns the values to begin it with.
     fn start(&mut self, epoch: u64) -> Result<Start, Error> {
-        let resumed = self.start.resumed.load_full().filter(|pass| pass.plan().epoch() == epoch);
+        let resumed = self.start.resumed.load_full().filter(|pass| pass.pass_id().epoch() == epoch);
         let pass = match resumed {
             Some(pass) => pass,
-            None => Arc::new(self.job.pass(LoaderState::new(self.job.plan(epoch), 0))?),
+            None => Arc::new(self.job.pass(LoaderState::new(self.job.pass_id(epoch), 0))?),
         };
         self.turn_to(pass);
         self.announced.iter().for_each(AnnouncedJob::start);
@@ -200,8 +200,8 @@ impl Loader {
     /// then unchanged.
     pub fn resume(&mut self, state: LoaderState) -> Result<(), Error> {
         let pass = Arc::new(self.job.pass(state)?);
-        self.job.seed = state.plan().seed();
-        self.job.shuffle = state.plan().shuffle();
+        self.job.seed = state.pass_id().seed();
+        self.job.shuffle = state.pass_id().shuffle();
         self.turn_to(Arc::clone(&pass));
         self.start.resumed.store(Some(pass));
         Ok(())
@@ -256,8 +256,8 @@ impl Loader {
     }
 
     /// The name of an epoch's order. Ranks that iterate the same order have equal names.
-    pub fn plan(&self, epoch: u64) -> PassId {
-        self.job.plan(epoch)
+    pub fn pass_id(&self, epoch: u64) -> PassId {
+        self.job.pass_id(epoch)
     }
 
     /// The shuffle in use: as set, or as `auto` resolved.
@@ -270,7 +270,7 @@ impl Loader {
     /// # Errors
     /// As [`resume`](Self::resume).
     pub fn batches_per_epoch(&self) -> Result<u64, Error> {
-        let start = LoaderState::new(self.job.plan(0), 0);
+        let start = LoaderState::new(self.job.pass_id(0), 0);
         Ok(self.job.pass(start)?.count())
     }
 

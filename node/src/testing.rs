@@ -10,7 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use larder_base::{Error, Member, Ring};
 use larder_dataset::{
-    DatasetRef, IndexOptions, Leaf, Origin, OriginUri, RowPlaces, RowSource, index,
+    DatasetRef, IndexOptions, Leaf, Origin, OriginUri, RowOrigin, RowPlaces, index,
 };
 use larder_extent::Sealed;
 use larder_store::Budget;
@@ -144,8 +144,8 @@ impl Folder {
     pub(crate) fn offset(&self, dataset: &Dataset, shard: u32) -> u64 {
         let leaf = self.leaf(dataset, shard);
         match dataset.manifest().row_source(&leaf, (shard, 0), 0) {
-            RowSource::Object(read) => read.offset,
-            RowSource::Value(_) | RowSource::Block(..) => panic!("the rows lie in a file"),
+            RowOrigin::Object(read) => read.offset,
+            RowOrigin::Value(_) | RowOrigin::Block(..) => panic!("the rows lie in a file"),
         }
     }
 

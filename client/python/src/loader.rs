@@ -252,7 +252,7 @@ impl Loader {
     fn resume(&self, py: Python<'_>, state: &str) -> PyResult<u64> {
         let state: LoaderState = saved(state).or_raise(py)?;
         self.inner.with(|inner| inner.resume(state)).or_raise(py)?;
-        let epoch = state.plan().epoch();
+        let epoch = state.pass_id().epoch();
         self.turn_to(epoch);
         Ok(epoch)
     }
@@ -262,14 +262,9 @@ impl Loader {
         self.inner.with(|inner| inner.state()).to_string()
     }
 
-    /// The name of an epoch's order: equal on all ranks.
-    fn plan(&self, epoch: u64) -> String {
-        self.inner.with(|inner| inner.plan(epoch)).to_string()
-    }
-
     /// The state of the job at the start of an epoch.
     fn state_at(&self, epoch: u64) -> String {
-        LoaderState::new(self.inner.with(|inner| inner.plan(epoch)), 0).to_string()
+        LoaderState::new(self.inner.with(|inner| inner.pass_id(epoch)), 0).to_string()
     }
 
     /// The samples of the batches from a state on.
@@ -282,7 +277,7 @@ impl Loader {
     /// The job's seed; after a resume, the seed of the state.
     #[getter]
     fn seed(&self) -> u64 {
-        self.inner.with(|inner| inner.plan(0)).seed()
+        self.inner.with(|inner| inner.pass_id(0)).seed()
     }
 
     /// The shuffle in use: `auto` is resolved.

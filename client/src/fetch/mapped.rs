@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use larder_extent::{Attached, RowCopy, RowSource, copy_rows_verified};
+use larder_extent::{Attached, RegionRows, RowCopy, copy_rows_verified};
 use larder_wire::data::{DistinctShards, RowRef};
 
 use larder_dataset::RowPlaces;
@@ -88,7 +88,7 @@ fn copy_even(
     out: &mut [u8],
     damaged: &mut Vec<u32>,
 ) {
-    let sources: Vec<RowSource<'_>> = maps.iter().map(|map| map.extent.rows(tensor)).collect();
+    let sources: Vec<RegionRows<'_>> = maps.iter().map(|map| map.extent.rows(tensor)).collect();
     let wanted = mapped.iter().map(|&MappedRow { place, row, source }| RowCopy {
         source: &sources[source as usize],
         row: row.into(),

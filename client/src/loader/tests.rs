@@ -213,7 +213,7 @@ fn epoch_has_each_sample_once_for_any_shuffle_world_and_ending() {
                 assert_eq!(merged(&loaders), loaders[0].expected_digest(), "{case}");
                 assert!(last == Last::Uneven || counts.iter().all(|n| *n == counts[0]), "{case}");
                 for loader in &loaders {
-                    let next = LoaderState::new(loader.plan(3), 0);
+                    let next = LoaderState::new(loader.pass_id(3), 0);
                     assert_eq!(loader.state(), next, "{case}: at the start of the next epoch");
                 }
             }
@@ -228,7 +228,7 @@ fn rank_without_samples_skips_the_last_batch_in_equal_state() {
         let builder = builder().batch_size(67).last(Last::Uneven).rank(rank, 3);
         let mut loader = builder.build().unwrap();
         assert_eq!(drain(loader.epoch(0).unwrap(), &mut seen), batches);
-        assert_eq!(loader.state(), LoaderState::new(loader.plan(1), 0));
+        assert_eq!(loader.state(), LoaderState::new(loader.pass_id(1), 0));
     }
     assert_eq!(seen.len() as u64, SAMPLES);
 }
@@ -267,8 +267,8 @@ fn resume_at_other_world_and_batch_size_loses_no_sample() {
             assert_eq!(seen.len() as u64, SAMPLES);
             let mut whole = digests.remove(0);
             digests.iter().for_each(|digest| whole.merge(digest).unwrap());
-            let plan = states[0].plan();
-            assert_eq!(whole, EpochDigest::of_samples(plan, 0..SAMPLES));
+            let pass_id = states[0].pass_id();
+            assert_eq!(whole, EpochDigest::of_samples(pass_id, 0..SAMPLES));
         }
     }
 }
@@ -339,7 +339,7 @@ fn worker_state_covers_the_whole_job_and_resumes_it() {
     };
     for worker in 0..3 {
         let (all, end) = batches(worker, None, 100);
-        assert_eq!(end.plan().epoch(), 1);
+        assert_eq!(end.pass_id().epoch(), 1);
         let (first, state) = batches(worker, None, 4);
         assert_eq!(state.next_position(), (3 * 3 + u64::from(worker) + 1) * 6);
         let (rest, _) = batches(2, Some(state), 100);
@@ -351,7 +351,7 @@ fn worker_state_covers_the_whole_job_and_resumes_it() {
 fn schedule_predicts_each_batch_and_the_state_after_it() {
     let mut loader = builder().batch_size(13).seed(2).rank(1, 3).last(Last::Pad).build().unwrap();
     let epoch: Vec<_> = loader.epoch(4).unwrap().map(Result::unwrap).collect();
-    let schedule = loader.schedule(LoaderState::new(loader.plan(4), 0)).unwrap();
+    let schedule = loader.schedule(LoaderState::new(loader.pass_id(4), 0)).unwrap();
     assert_eq!(schedule.batches(), epoch.len() as u64);
     for (number, batch) in (0..).zip(&epoch) {
         let scheduled = schedule.batch(number).unwrap();
@@ -510,10 +510,10 @@ fn two_epochs_of_one_loader_iterate_independently() {
     let mut loader = builder().batch_size(50).seed(9).build().unwrap();
     let (mut one, mut other) = (loader.epoch(0).unwrap(), loader.epoch(1).unwrap());
     one.next().unwrap().unwrap();
-    assert_eq!(loader.state(), LoaderState::new(loader.plan(1), 0));
+    assert_eq!(loader.state(), LoaderState::new(loader.pass_id(1), 0));
     other.next().unwrap().unwrap();
     one.next().unwrap().unwrap();
-    assert_eq!(loader.state(), LoaderState::new(loader.plan(1), 50));
+    assert_eq!(loader.state(), LoaderState::new(loader.pass_id(1), 50));
 }
 
 #[test]
@@ -563,7 +563,7 @@ fn order_equals_that_of_the_sampler() {
     let mut loader = builder().batch_size(29).seed(77).shuffle(Shuffle::Global).build().unwrap();
     let samples: Vec<u64> =
         loader.epoch(6).unwrap().flat_map(|batch| batch.unwrap().samples().to_vec()).collect();
-    let order = Order::new(loader.plan(6), &all_samples(&manifest()).unwrap()).unwrap();
+    let order = Order::new(loader.pass_id(6), &all_samples(&manifest()).unwrap()).unwrap();
     assert_eq!(samples, (0..SAMPLES).map(|position| order.sample_at(position)).collect::<Vec<_>>());
 }
 

@@ -215,7 +215,7 @@ fn epoch_has_every_sample_once_with_its_bytes() {
             }
         }
         assert_eq!(seen.len(), 120);
-        assert_eq!(loader.digest(), EpochDigest::of_samples(loader.plan(epoch), 0..120));
+        assert_eq!(loader.digest(), EpochDigest::of_samples(loader.pass_id(epoch), 0..120));
         orders.push(order);
     }
     assert_ne!(orders[0], orders[1]);

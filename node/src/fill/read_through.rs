@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::{Error, ErrorKind, limits};
-use larder_dataset::{BlockRead, RowPlaces, RowRead, RowSource, RowsRead};
+use larder_dataset::{BlockRead, RowOrigin, RowPlaces, RowRead, RowsRead};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -152,8 +152,8 @@ impl ReadThrough {
         let leaf = places.leaf_of(row.shard).expect("the leaf of the row is held");
         let bytes = target.len() as u64;
         let whole = match source(places, row) {
-            RowSource::Object(whole) => whole,
-            RowSource::Block(block, place) => {
+            RowOrigin::Object(whole) => whole,
+            RowOrigin::Block(block, place) => {
                 let is_last = place.start + offset + bytes == place.end;
                 let begin = place.start + offset;
                 let rows = vec![(begin..begin + bytes, target)];
@@ -162,7 +162,7 @@ impl ReadThrough {
                 self.counters.rows_by_range.add(u64::from(is_last));
                 return Ok(());
             }
-            RowSource::Value(value) => {
+            RowOrigin::Value(value) => {
                 let begin = usize::try_from(offset).expect("a row in memory");
                 target.copy_from_slice(&value[begin..begin + target.len()]);
                 return Ok(());
@@ -184,7 +184,7 @@ fn units(bytes: usize) -> usize {
     bytes.div_ceil(RESERVED_UNIT_BYTES)
 }
 
-fn source<'a>(places: &'a RowPlaces, row: &RowWanted) -> RowSource<'a> {
+fn source<'a>(places: &'a RowPlaces, row: &RowWanted) -> RowOrigin<'a> {
     let leaf = places.leaf_of(row.shard).expect("the leaf of the row is held");
     places.manifest().row_source(leaf, (row.shard, row.row), row.tensor)
 }
@@ -225,13 +225,13 @@ fn pieces<'a>(
         })?;
         (rest, done) = (after, row.at + bytes);
         match source(places, row) {
-            RowSource::Value(value) => piece.copy_from_slice(value),
-            RowSource::Block(block, place) => {
+            RowOrigin::Value(value) => piece.copy_from_slice(value),
+            RowOrigin::Block(block, place) => {
                 let name = (row.shard, row.tensor, block.region.start);
                 let new = || BlockWanted { shard: row.shard, block, rows: Vec::new() };
                 blocks.entry(name).or_insert_with(new).rows.push((place, piece));
             }
-            RowSource::Object(read) => {
+            RowOrigin::Object(read) => {
                 let leaf = places.leaf_of(row.shard).expect("the leaf of the row is held");
                 wanted.push((leaf.number(), read, piece));
             }

@@ -40,7 +40,7 @@ pub use leaves::LeafFiles;
 pub use manifest::{
     BlockRead, BlocksRead, BuildError, ColumnSpec, Damaged, FillPlan, Get, GroupSpec, Key,
     KeyTable, Layout, Leaf, MakeError, Manifest, ManifestBuilder, ManifestError, Object,
-    ObjectSpec, RegionPart, RegionPlan, RowLocator, RowPlaces, RowRead, RowSource, RowsRead,
+    ObjectSpec, RegionPart, RegionPlan, RowLocator, RowOrigin, RowPlaces, RowRead, RowsRead,
     Scatter, Shard, Snapshot, Tensor, TensorSpec,
 };
 pub use open::{OpenBudget, OpenedManifest, find_with, open, open_in, open_with};

@@ -38,7 +38,7 @@ pub(crate) use keys::{KeyKind, keys_max, parts, record};
 pub use leaf::{Leaf, Object};
 pub use parse::ManifestError;
 pub use places::RowPlaces;
-pub use reads::{FillPlan, Get, RegionPart, RegionPlan, RowRead, RowSource, RowsRead};
+pub use reads::{FillPlan, Get, RegionPart, RegionPlan, RowOrigin, RowRead, RowsRead};
 pub use scatter::Scatter;
 
 /// The index of one snapshot, without the details in its leaves. Cheap to clone.

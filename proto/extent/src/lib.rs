@@ -61,7 +61,7 @@ pub use pages::{
     AnonymousMap, PageSize,
     limit::{MemoryLimit, MemoryLimitError, available_memory, memory_figure},
 };
-pub use rows::{RowCopy, RowSource, copy_rows, copy_rows_verified};
+pub use rows::{RegionRows, RowCopy, copy_rows, copy_rows_verified};
 pub use sealed::{Retired, Sealed};
 pub use view::ExtentView;
 

@@ -35,7 +35,7 @@ const STREAMED_BATCH_BYTES_MIN: usize = 8 << 20;
 ///
 /// Methods that take a row panic if the region has none of that index.
 #[derive(Clone, Copy, Debug)]
-pub struct RowSource<'a> {
+pub struct RegionRows<'a> {
     region: usize,
     placed: &'a PlacedRegion,
     rows: u64,
@@ -48,14 +48,14 @@ pub struct RowSource<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct RowCopy<'a> {
     /// The region's rows.
-    pub source: &'a RowSource<'a>,
+    pub source: &'a RegionRows<'a>,
     /// Index of the row (of [`Region::Blocks`](crate::Region::Blocks): of the block).
     pub row: u64,
     /// Offset in the target of its first byte.
     pub at: usize,
 }
 
-impl<'a> RowSource<'a> {
+impl<'a> RegionRows<'a> {
     pub(crate) fn new(
         region: usize,
         placed: &'a PlacedRegion,
@@ -84,7 +84,7 @@ impl<'a> RowSource<'a> {
         if self.verify(row) { crc } else { !crc }
     }
 
-    /// Returns whether each row has its own checksum, so that [`RowSource::crc`] reads no row
+    /// Returns whether each row has its own checksum, so that [`RegionRows::crc`] reads no row
     /// bytes.
     pub fn has_own_crcs(&self) -> bool {
         self.rows_per_unit == 1

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::layout::{ExtentLayout, PlacedRegion, index, indices};
 use crate::memfd::map::ReadMap;
-use crate::rows::RowSource;
+use crate::rows::RegionRows;
 use crate::{CorruptRow, ExtentId, PageSize};
 
 /// The contents of a sealed extent, mapped and faulted in. [`Sealed`](crate::Sealed) and
@@ -86,14 +86,14 @@ impl ExtentView {
     }
 
     /// Looks up a region once, to read many of its rows.
-    pub fn rows(&self, region: usize) -> RowSource<'_> {
+    pub fn rows(&self, region: usize) -> RegionRows<'_> {
         let placed = self.placed(region);
         let table = placed.crc_offset..placed.crc_offset + placed.units * 4;
         let crcs = self.map.bytes()[indices(&table)].as_chunks().0;
-        RowSource::new(region, placed, self.region(region), crcs)
+        RegionRows::new(region, placed, self.region(region), crcs)
     }
 
-    /// Returns the CRC32C to send along with a row: see [`RowSource::crc`].
+    /// Returns the CRC32C to send along with a row: see [`RegionRows::crc`].
     pub fn row_crc(&self, region: usize, row: u64) -> u32 {
         self.rows(region).crc(row)
     }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::plan::{Fields, KeyUse};
+use super::pass::{Fields, KeyUse};
 use super::{Error, PassId};
 
 /// A commutative digest of the delivered samples: their number, and the sum modulo 2^128 of a keyed
@@ -14,13 +14,13 @@ use super::{Error, PassId};
 /// Samples may be added, and digests of workers and ranks merged, in any order. The whole equals
 /// [`JobOrder::digest`](super::JobOrder::digest) if every declared sample came exactly once. A
 /// lost, repeated or swapped sample changes it, but for a chance of about 2^-128. The hash guards
-/// against accidents, not against samples made up to fit. The key is the plan's, so that an error
+/// against accidents, not against samples made up to fit. The key is the pass's, so that an error
 /// repeated in each epoch meets other hashes.
 ///
-/// Its text is `PLAN/COUNT/SUM`; a rank can read and merge the text of another.
+/// Its text is `PASS/COUNT/SUM`; a rank can read and merge the text of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpochDigest {
-    plan: PassId,
+    pass_id: PassId,
     seed: u64,
     count: u64,
     sum: u128,
@@ -28,8 +28,8 @@ pub struct EpochDigest {
 
 impl EpochDigest {
     /// The digest of no sample yet.
-    pub fn new(plan: PassId) -> Self {
-        Self { plan, seed: plan.number(KeyUse::Digest), count: 0, sum: 0 }
+    pub fn new(pass_id: PassId) -> Self {
+        Self { pass_id, seed: pass_id.number(KeyUse::Digest), count: 0, sum: 0 }
     }
 
     /// Counts one delivered sample. About 2 ns.
@@ -53,11 +53,11 @@ impl EpochDigest {
     /// Adds the samples of another worker or rank, or those from before a resume.
     ///
     /// # Errors
-    /// [`Error::Plan`] if the other digest is of another plan; then nothing is changed.
+    /// [`Error::Pass`] if the other digest is of another pass; then nothing is changed.
     pub fn merge(&mut self, other: &Self) -> Result<(), Error> {
-        if self.plan != other.plan {
-            let (wanted, found) = (Box::new(self.plan), Box::new(other.plan));
-            return Err(Error::Plan { wanted, found });
+        if self.pass_id != other.pass_id {
+            let (wanted, found) = (Box::new(self.pass_id), Box::new(other.pass_id));
+            return Err(Error::Pass { wanted, found });
         }
         self.count = self.count.wrapping_add(other.count);
         self.sum = self.sum.wrapping_add(other.sum);
@@ -66,15 +66,15 @@ impl EpochDigest {
 
     /// The digest of each sample of `samples` once. Takes about 0.2 s for 100 million samples. A
     /// merge of the digests of parts spreads it over threads.
-    pub fn of_samples(plan: PassId, samples: impl IntoIterator<Item = u64>) -> Self {
-        let mut digest = Self::new(plan);
+    pub fn of_samples(pass_id: PassId, samples: impl IntoIterator<Item = u64>) -> Self {
+        let mut digest = Self::new(pass_id);
         samples.into_iter().for_each(|sample| digest.add(sample));
         digest
     }
 
-    /// Plan of the samples that are counted.
-    pub fn plan(&self) -> PassId {
-        self.plan
+    /// Pass of the samples that are counted.
+    pub fn pass_id(&self) -> PassId {
+        self.pass_id
     }
 
     /// Number of samples added.
@@ -90,7 +90,7 @@ impl EpochDigest {
 
 impl fmt::Display for EpochDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{:032x}", self.plan, self.count, self.sum)
+        write!(f, "{}/{}/{:032x}", self.pass_id, self.count, self.sum)
     }
 }
 
@@ -98,7 +98,7 @@ impl FromStr for EpochDigest {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let mut fields = Fields::new(text, "an epoch digest: PLAN/COUNT/SUM");
+        let mut fields = Fields::new(text, "an epoch digest: PASS/COUNT/SUM");
         let mut digest = Self::new(PassId::read(&mut fields)?);
         digest.count = fields.number()?;
         digest.sum = fields.hex()?;
@@ -119,11 +119,11 @@ mod tests {
     }
 
     fn expected(order: &Order) -> EpochDigest {
-        EpochDigest::of_samples(order.plan(), order.view().samples())
+        EpochDigest::of_samples(order.pass_id(), order.view().samples())
     }
 
     fn digest(order: &Order, samples: impl IntoIterator<Item = u64>) -> EpochDigest {
-        let mut digest = EpochDigest::new(order.plan());
+        let mut digest = EpochDigest::new(order.pass_id());
         samples.into_iter().for_each(|sample| digest.add(sample));
         digest
     }
@@ -167,7 +167,7 @@ mod tests {
         let second = expected(&order(10, 1));
         assert_ne!(first.sum(), second.sum());
         let before = first;
-        assert!(matches!(first.merge(&second), Err(Error::Plan { .. })));
+        assert!(matches!(first.merge(&second), Err(Error::Pass { .. })));
         assert_eq!(first, before);
     }
 

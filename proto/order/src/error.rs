@@ -1,4 +1,4 @@
-//! Errors of plans, views and saved states.
+//! Errors of passes, views and saved states.
 
 use std::ops::Range;
 
@@ -85,32 +85,32 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
-    /// A plan made for another view.
+    /// A pass made for another view.
     #[error(
-        "plan {plan} is of another snapshot or selection: open the snapshot and selection it was \
+        "pass {pass_id} is of another snapshot or selection: open the snapshot and selection it was \
          made with, or start a new epoch"
     )]
     View {
-        /// The plan that was handed in.
-        plan: Box<PassId>,
+        /// The pass that was handed in.
+        pass_id: Box<PassId>,
     },
-    /// A plan with an order that this build cannot reproduce.
+    /// A pass with an order that this build cannot reproduce.
     #[error(
-        "plan has order version {found}, this build computes {supported}: finish the epoch with \
+        "pass has order version {found}, this build computes {supported}: finish the epoch with \
          the version that began it, or start a new one"
     )]
     OrderVersion {
-        /// Version in the plan.
+        /// Version in the pass.
         found: u16,
         /// The one version this build computes.
         supported: u16,
     },
     /// Two parts that belong to different passes.
-    #[error("plan {found} is not the plan in use, {wanted}")]
-    Plan {
-        /// The plan in use.
+    #[error("pass {found} is not the pass in use, {wanted}")]
+    Pass {
+        /// The pass in use.
         wanted: Box<PassId>,
-        /// The plan that was handed in.
+        /// The pass that was handed in.
         found: Box<PassId>,
     },
     /// Ranks that divide the batches of one pass differently.

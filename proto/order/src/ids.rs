@@ -1,10 +1,10 @@
-//! The names of plans and localities. Errors carry them.
+//! The names of passes and localities. Errors carry them.
 
 use std::fmt;
 
 use super::Shuffle;
 
-/// The version of the sample order this build computes. It changes when any plan would give another
+/// The version of the sample order this build computes. It changes when any pass would give another
 /// order than before, which is a decision: running jobs could no longer resume in mid-epoch.
 pub const ORDER_VERSION: u16 = 1;
 
@@ -29,18 +29,18 @@ pub struct PassId {
 }
 
 impl PassId {
-    /// The plan of a pass over what `view` names.
+    /// The pass over what `view` names.
     pub(super) fn of(view: [u8; 16], seed: u64, epoch: u64, shuffle: Shuffle) -> Self {
         Self { view, seed, epoch, shuffle, order_version: ORDER_VERSION }
     }
 
-    /// The same plan for the pass after this one.
+    /// The next pass, otherwise alike.
     #[must_use]
     pub fn next_epoch(self) -> Self {
         self.at_epoch(self.epoch.wrapping_add(1))
     }
 
-    /// The same plan for another pass.
+    /// Another pass, otherwise alike.
     pub(super) fn at_epoch(self, epoch: u64) -> Self {
         Self { epoch, ..self }
     }

@@ -5,7 +5,7 @@
 //! any of these of another view), a [`PassId`] names one seeded pass over a view, and an [`Order`]
 //! turns a *position* of that pass (0, 1, 2, ...) into a sample and back. A [`Mixture`] has one
 //! view or more, and a [`JobOrder`] turns a position of its epoch into a source and a sample. It
-//! has plans, states and digests as a view has. An order is a pure function of its plan: rank,
+//! has passes, states and digests as a view has. An order is a pure function of its pass: rank,
 //! world size, workers and ring take no part in it, so any process can compute any part of it,
 //! ahead of time and without asking. A [`BatchPlan`] cuts positions into global batches and those
 //! into shares for ranks; a [`LoaderState`] resumes at a position, also at another world size or
@@ -21,19 +21,19 @@
 //!
 //! let shape = DatasetShape::from_rows([1000, 1000, 500])?;
 //! let job = Mixture::single(View::all([7; 32], shape));
-//! let plan = job.plan(42, 0, Shuffle::Global);
-//! let order = JobOrder::new(plan, &job)?;
+//! let pass_id = job.pass_id(42, 0, Shuffle::Global);
+//! let order = JobOrder::new(pass_id, &job)?;
 //!
 //! // Rank 1 of 4, 64 samples a rank, from the start of the epoch.
 //! let (batch_size, world) = (NonZeroU32::new(64).unwrap(), NonZeroU32::new(4).unwrap());
 //! let batches = BatchPlan::new(order.len(), 0, batch_size, world, Last::Pad)?;
-//! let (mut digest, mut state) = (EpochDigest::new(plan), LoaderState::new(plan, 0));
+//! let (mut digest, mut state) = (EpochDigest::new(pass_id), LoaderState::new(pass_id, 0));
 //! for batch in 0..batches.batches_in_epoch() {
-//!     let share = batches.share(batch, 1).expect("a batch and a rank of this plan");
-//!     let mut draws = Draws::new(plan);
+//!     let share = batches.share(batch, 1).expect("a batch and a rank of this pass");
+//!     let mut draws = Draws::new(pass_id);
 //!     order.fill(share.positions(), &mut draws); // without padding
 //!     draws.add_to(&mut digest, draws.len());
-//!     state = LoaderState::new(plan, batches.position_after(batch).expect("as above"));
+//!     state = LoaderState::new(pass_id, batches.position_after(batch).expect("as above"));
 //! }
 //! assert_eq!((digest.count(), state.next_position()), (625, 2500));
 //! # Ok::<(), larder_order::Error>(())
@@ -50,8 +50,8 @@ mod ids;
 mod locality;
 mod mixture;
 mod order;
+mod pass;
 mod permutation;
-mod plan;
 mod shape;
 mod shuffle;
 mod state;
@@ -64,8 +64,8 @@ pub use ids::{LocalityId, ORDER_VERSION, PASS_ID_BYTES, PassId};
 pub use locality::{Division, RankHosts};
 pub use mixture::{Draws, JobOrder, Mixture, SourcePlace, Stop};
 pub use order::{DeclaredShards, Order, ShardKeys, ShardOrder};
+pub use pass::PassName;
 pub use permutation::Permutation;
-pub use plan::PassName;
 pub use shape::DatasetShape;
 pub use shuffle::{Shuffle, WINDOW_SHARDS_DEFAULT};
 pub use state::LoaderState;

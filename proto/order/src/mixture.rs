@@ -7,7 +7,7 @@
 //! next. So at any time all samples of a source have come equally often to within one, whether an
 //! epoch uses a hundredth of it or repeats it a hundred times.
 //!
-//! A single view is a mixture of one, but for its name: a plan of it is that of the view alone, so
+//! A single view is a mixture of one, but for its name: a pass of it is that of the view alone, so
 //! that its order, states and digests are too.
 
 mod interleave;
@@ -77,7 +77,7 @@ impl Mixture {
     }
 
     /// One view that is not mixed. Its epochs are those of the view: each sample comes once, in the
-    /// [`Order`](super::Order) of the plan. ([`new`](Self::new) of one view has another name, and
+    /// [`Order`](super::Order) of the pass. ([`new`](Self::new) of one view has another name, and
     /// so another order.)
     pub fn single(view: View) -> Self {
         let (samples, digest) = (view.len(), view.digest());
@@ -123,8 +123,8 @@ impl Mixture {
         self.digest
     }
 
-    /// The plan of an epoch, as [`PassId::new`]; `shuffle` is that of each source.
-    pub fn plan(&self, seed: u64, epoch: u64, shuffle: Shuffle) -> PassId {
+    /// The pass of an epoch, as [`PassId::new`]; `shuffle` is that of each source.
+    pub fn pass_id(&self, seed: u64, epoch: u64, shuffle: Shuffle) -> PassId {
         PassId::of(self.digest, seed, epoch, shuffle)
     }
 }

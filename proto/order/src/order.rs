@@ -5,7 +5,7 @@ mod windows;
 
 use std::ops::Range;
 
-use crate::plan::KeyUse;
+use crate::pass::KeyUse;
 use crate::{Error, PassId, Permutation, Shuffle, View};
 pub use shards::{DeclaredShards, ShardKeys, ShardOrder};
 use windows::Windows;
@@ -17,7 +17,7 @@ use windows::Windows;
 /// shard (one million: 25 ms). It is immutable: share it by reference.
 #[derive(Debug, Clone)]
 pub struct Order {
-    plan: PassId,
+    pass_id: PassId,
     view: View,
     arrangement: Arrangement,
 }
@@ -30,29 +30,29 @@ enum Arrangement {
 }
 
 impl Order {
-    /// The order of `plan`, a plan of `view`.
+    /// The order of `pass_id`, a pass of `view`.
     ///
     /// # Errors
-    /// [`Error::View`] if the plan is of another view, [`Error::OrderVersion`] if this build does
-    /// not compute the plan's order.
-    pub fn new(plan: PassId, view: &View) -> Result<Self, Error> {
-        plan.check(view.digest())?;
-        let arrangement = match plan.shuffle() {
+    /// [`Error::View`] if the pass is of another view, [`Error::OrderVersion`] if this build does
+    /// not compute the pass's order.
+    pub fn new(pass_id: PassId, view: &View) -> Result<Self, Error> {
+        pass_id.check(view.digest())?;
+        let arrangement = match pass_id.shuffle() {
             Shuffle::None => Arrangement::Straight,
             Shuffle::Window { shards } => {
-                Arrangement::Windows(Box::new(Windows::new(plan, view.clone(), shards.get())))
+                Arrangement::Windows(Box::new(Windows::new(pass_id, view.clone(), shards.get())))
             }
             Shuffle::Global => {
-                let permutation = Permutation::new(view.len(), plan.key(KeyUse::Samples));
+                let permutation = Permutation::new(view.len(), pass_id.key(KeyUse::Samples));
                 Arrangement::Global(Box::new(permutation))
             }
         };
-        Ok(Self { plan, view: view.clone(), arrangement })
+        Ok(Self { pass_id, view: view.clone(), arrangement })
     }
 
-    /// The plan's id.
-    pub fn plan(&self) -> PassId {
-        self.plan
+    /// The pass's id.
+    pub fn pass_id(&self) -> PassId {
+        self.pass_id
     }
 
     /// Number of positions, which is the number of declared samples.

@@ -3,32 +3,32 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::plan::Fields;
+use super::pass::Fields;
 use super::{Error, PassId};
 
-/// The progress of a job in its epoch: the plan, and the first position not yet delivered.
+/// The progress of a job in its epoch: the pass, and the first position not yet delivered.
 ///
 /// It belongs to the job, not to a rank: save it at the border of a global batch, where all ranks
 /// agree ([`BatchPlan::position_after`](super::BatchPlan::position_after)), and resume with any
 /// world size and any batch size. It does not count samples that were prefetched but not delivered,
 /// so a resume does not lose them.
 ///
-/// Its text is `larder-state/1/PLAN/NEXT-POSITION`.
+/// Its text is `larder-state/1/PASS/NEXT-POSITION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoaderState {
-    plan: PassId,
+    pass_id: PassId,
     next_position: u64,
 }
 
 impl LoaderState {
     /// The state before any delivery (`next_position` 0) or after those below `next_position`.
-    pub fn new(plan: PassId, next_position: u64) -> Self {
-        Self { plan, next_position }
+    pub fn new(pass_id: PassId, next_position: u64) -> Self {
+        Self { pass_id, next_position }
     }
 
-    /// The plan under way: seed, epoch and shuffle are to be taken from it.
-    pub fn plan(&self) -> PassId {
-        self.plan
+    /// The pass under way: seed, epoch and shuffle are to be taken from it.
+    pub fn pass_id(&self) -> PassId {
+        self.pass_id
     }
 
     /// The first position not yet delivered.
@@ -36,15 +36,15 @@ impl LoaderState {
         self.next_position
     }
 
-    /// The position at which the pass `plan` of `positions` positions goes on.
+    /// The position at which the pass `pass_id` of `positions` positions goes on.
     ///
     /// # Errors
-    /// [`Error::Plan`] if this state is of another plan, [`Error::Position`] past the end of the
+    /// [`Error::Pass`] if this state is of another pass, [`Error::Position`] past the end of the
     /// epoch.
-    pub fn resume(&self, plan: PassId, positions: u64) -> Result<u64, Error> {
-        if plan != self.plan {
-            let (wanted, found) = (Box::new(plan), Box::new(self.plan));
-            return Err(Error::Plan { wanted, found });
+    pub fn resume(&self, pass_id: PassId, positions: u64) -> Result<u64, Error> {
+        if pass_id != self.pass_id {
+            let (wanted, found) = (Box::new(pass_id), Box::new(self.pass_id));
+            return Err(Error::Pass { wanted, found });
         }
         if self.next_position > positions {
             return Err(Error::Position { position: self.next_position, positions });
@@ -55,7 +55,7 @@ impl LoaderState {
 
 impl fmt::Display for LoaderState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "larder-state/1/{}/{}", self.plan, self.next_position)
+        write!(f, "larder-state/1/{}/{}", self.pass_id, self.next_position)
     }
 }
 
@@ -64,10 +64,10 @@ impl FromStr for LoaderState {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut fields =
-            Fields::new(text, "a loader state of form 1: larder-state/1/PLAN/NEXT-POSITION");
+            Fields::new(text, "a loader state of form 1: larder-state/1/PASS/NEXT-POSITION");
         fields.literal("larder-state")?;
         fields.literal("1")?;
-        let state = Self { plan: PassId::read(&mut fields)?, next_position: fields.number()? };
+        let state = Self { pass_id: PassId::read(&mut fields)?, next_position: fields.number()? };
         fields.end()?;
         Ok(state)
     }

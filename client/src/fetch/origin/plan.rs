@@ -8,7 +8,7 @@ use std::{
 
 use larder_base::limits;
 use larder_dataset::{
-    BlockRead, FetchError, Origin, RowPlaces, RowRead, RowSource, RowsRead, ShardChecksums,
+    BlockRead, FetchError, Origin, RowOrigin, RowPlaces, RowRead, RowsRead, ShardChecksums,
 };
 use larder_wire::data::RowRef;
 use tokio::sync::Semaphore;
@@ -218,14 +218,14 @@ pub(super) fn plain(order: &[u32], slots: Range<usize>, asked: Asked<'_>) -> Vec
         for slot in slots.clone() {
             let tensor = usize::from(asked.tensors[slot]);
             match asked.places.manifest().row_source(leaf, (shard, number), tensor) {
-                RowSource::Object(read) => rows.push((leaf.number(), read, (slot, at))),
-                RowSource::Block(_, range) if range.is_empty() => {}
-                RowSource::Block(block, range) => {
+                RowOrigin::Object(read) => rows.push((leaf.number(), read, (slot, at))),
+                RowOrigin::Block(_, range) if range.is_empty() => {}
+                RowOrigin::Block(block, range) => {
                     let name = (slot, shard, block.region.start);
                     let new = || Made { slot, shard, block, rows: Vec::new() };
                     made.entry(name).or_insert_with(new).rows.push((at, range));
                 }
-                RowSource::Value(_) => reads.push(Read::Value { slot, at, row, tensor }),
+                RowOrigin::Value(_) => reads.push(Read::Value { slot, at, row, tensor }),
             }
         }
     }

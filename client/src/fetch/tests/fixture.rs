@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use larder_dataset::{
     ColumnSpec, Dtype, GroupSpec, Layout, Leaf, Manifest, ManifestBuilder, ObjectSpec, OriginUri,
-    RegionPart, RegionPlan, RowLocator, RowSource, Rows, Scatter, Snapshot, Spans, TensorSpec,
+    RegionPart, RegionPlan, RowLocator, RowOrigin, Rows, Scatter, Snapshot, Spans, TensorSpec,
 };
 use larder_extent::{ExtentId, Filling, PagePreference, PartSpec, Region, Sealed};
 use larder_wire::data::RowRef;
@@ -108,8 +108,8 @@ impl Fixture {
 
     pub(super) fn row(&self, row: RowRef, tensor: usize) -> &[u8] {
         match self.manifest.row_source(&self.leaf, (row.shard, row.row), tensor) {
-            RowSource::Object(read) => self.read(&read.range()),
-            RowSource::Value(_) | RowSource::Block(..) => panic!("the rows lie in a file"),
+            RowOrigin::Object(read) => self.read(&read.range()),
+            RowOrigin::Value(_) | RowOrigin::Block(..) => panic!("the rows lie in a file"),
         }
     }
 

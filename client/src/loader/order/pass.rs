@@ -61,13 +61,13 @@ impl Lane {
 }
 
 impl LoaderJob {
-    pub(in crate::loader) fn plan(&self, epoch: u64) -> PassId {
-        self.mixture.plan(self.seed, epoch, self.shuffle)
+    pub(in crate::loader) fn pass_id(&self, epoch: u64) -> PassId {
+        self.mixture.pass_id(self.seed, epoch, self.shuffle)
     }
 
     /// The name of the pass through an epoch.
     pub(in crate::loader) fn name(&self, epoch: u64) -> PassName {
-        PassName::new(self.plan(epoch), self.divider.as_deref().map(Divider::id))
+        PassName::new(self.pass_id(epoch), self.divider.as_deref().map(Divider::id))
     }
 
     /// The pass that continues at `state`.
@@ -75,8 +75,8 @@ impl LoaderJob {
     /// # Errors
     /// The state is of another view or order version, or is past the end.
     pub(in crate::loader) fn pass(&self, state: LoaderState) -> Result<Pass, sampler::Error> {
-        let order = JobOrder::new(state.plan(), &self.mixture)?;
-        let start = state.resume(order.plan(), order.len())?;
+        let order = JobOrder::new(state.pass_id(), &self.mixture)?;
+        let start = state.resume(order.pass_id(), order.len())?;
         let batches = BatchPlan::new(order.len(), start, self.batch_size, self.world, self.last)?;
         let global = batches.batches_in_epoch();
         // Under `Last::Uneven` the last batch may have no rows for a rank.
@@ -89,12 +89,12 @@ impl LoaderJob {
 }
 
 impl Pass {
-    pub(in crate::loader) fn plan(&self) -> PassId {
-        self.order.plan()
+    pub(in crate::loader) fn pass_id(&self) -> PassId {
+        self.order.pass_id()
     }
 
     pub(in crate::loader) fn name(&self) -> PassName {
-        PassName::new(self.plan(), self.divider.as_deref().map(Divider::id))
+        PassName::new(self.pass_id(), self.divider.as_deref().map(Divider::id))
     }
 
     /// The order of the samples of all ranks.
@@ -126,7 +126,7 @@ impl Pass {
     pub(in crate::loader) fn draws(&self, batch: u64) -> (Draws, u64) {
         let batch = self.lane.batch(batch);
         let share = self.batches.share(batch, self.rank).expect("a batch of this pass");
-        let mut draws = Draws::new(self.plan());
+        let mut draws = Draws::new(self.pass_id());
         if let Some(divider) = &self.divider {
             let global = self.batches.batch(batch).expect("a batch of this pass");
             self.order.fill(global, &mut draws);
@@ -142,7 +142,7 @@ impl Pass {
 
     /// The position before the first batch.
     pub(in crate::loader) fn state_at_start(&self) -> LoaderState {
-        LoaderState::new(self.plan(), self.start)
+        LoaderState::new(self.pass_id(), self.start)
     }
 
     /// The position of the job after all ranks have used `batch` and all lanes the batches before
@@ -152,7 +152,7 @@ impl Pass {
         let batch = self.lane.batch(batch);
         match self.batches.position_after(batch) {
             Some(position) if batch + 1 < self.batches.batches_in_epoch() => {
-                LoaderState::new(self.plan(), position)
+                LoaderState::new(self.pass_id(), position)
             }
             _ => self.state_at_end(),
         }
@@ -160,7 +160,7 @@ impl Pass {
 
     /// The position at the end of the epoch.
     pub(in crate::loader) fn state_at_end(&self) -> LoaderState {
-        LoaderState::new(self.plan().next_epoch(), 0)
+        LoaderState::new(self.pass_id().next_epoch(), 0)
     }
 
     /// The merged digest that all ranks must reach.
@@ -196,8 +196,8 @@ impl Schedule {
     }
 
     /// The name of the pass's order. Equal on all ranks.
-    pub fn plan(&self) -> PassId {
-        self.pass.plan()
+    pub fn pass_id(&self) -> PassId {
+        self.pass.pass_id()
     }
 
     /// The number of batches that this rank gets.
@@ -224,7 +224,7 @@ impl Schedule {
 impl fmt::Debug for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Schedule")
-            .field("plan", &self.plan())
+            .field("pass_id", &self.pass_id())
             .field("batches", &self.batches())
             .finish()
     }

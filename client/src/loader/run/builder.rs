@@ -313,7 +313,7 @@ impl LoaderBuilder {
     /// The shuffle of the job. Rank 0 warns if the data does not fit the memory of the nodes.
     fn resolve_shuffle(&self) -> Result<Shuffle, Error> {
         let fixed = match (self.resume, self.shuffle) {
-            (Some(state), _) => Some(state.plan().shuffle()),
+            (Some(state), _) => Some(state.pass_id().shuffle()),
             (None, ShuffleMode::Fixed(shuffle)) => Some(shuffle),
             (None, ShuffleMode::Auto) => None,
         };

@@ -70,7 +70,7 @@ impl Ahead {
 impl EpochProgress {
     /// The progress before the first batch of a pass.
     pub(in crate::loader) fn at_start(pass: &Pass, stats: LoaderStats) -> Self {
-        Self { state: pass.state_at_start(), digest: EpochDigest::new(pass.plan()), stats }
+        Self { state: pass.state_at_start(), digest: EpochDigest::new(pass.pass_id()), stats }
     }
 }
 
@@ -131,7 +131,7 @@ impl<P: BatchMemory> PreparedEpoch<P> {
 impl<P: BatchMemory> fmt::Debug for PreparedEpoch<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PreparedEpoch")
-            .field("plan", &self.start.pass.plan())
+            .field("pass_id", &self.start.pass.pass_id())
             .finish_non_exhaustive()
     }
 }
@@ -188,8 +188,8 @@ impl<P: BatchMemory> Epoch<P> {
     }
 
     /// The name of this pass's order. Ranks that iterate the same order have equal names.
-    pub fn plan(&self) -> PassId {
-        self.start.pass.plan()
+    pub fn pass_id(&self) -> PassId {
+        self.start.pass.pass_id()
     }
 
     /// The name of this pass. Compare it with another rank's by [`PassName::agrees_with`].
@@ -216,7 +216,7 @@ impl<P: BatchMemory> Epoch<P> {
         batch.draws.add_to(&mut self.progress.digest, batch.len() - batch.padding());
         self.progress.stats.record(batch, waiting);
         self.start.slowest.offer(waiting, batch.fetching(), || SlowBatch {
-            epoch: self.plan().epoch(),
+            epoch: self.pass_id().epoch(),
             batch: self.handed_out,
             waiting,
             fetching: batch.fetching(),
@@ -268,7 +268,7 @@ impl<P: BatchMemory> Drop for Epoch<P> {
 impl<P: BatchMemory> fmt::Debug for Epoch<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Epoch")
-            .field("plan", &self.plan())
+            .field("pass_id", &self.pass_id())
             .field("batches", &self.batches())
             .finish_non_exhaustive()
     }

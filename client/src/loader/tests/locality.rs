@@ -117,7 +117,7 @@ fn resumes_at_other_world_size_with_or_without_locality() {
             digests.push(loader);
         }
         assert!(seen.len() as u64 == SAMPLES && seen.values().all(|&times| times == 1));
-        let whole = EpochDigest::of_samples(states[0].plan(), 0..SAMPLES);
+        let whole = EpochDigest::of_samples(states[0].pass_id(), 0..SAMPLES);
         assert_eq!(merged(&digests), whole);
     }
 }
@@ -177,7 +177,7 @@ fn refuses_locality_of_other_ranks_and_reports_a_difference() {
     };
     let elsewhere = Locality::made_up(&[0, 0, 1, 1], &[&manifest()], |_| 1);
     let (mut one, other) = (loader(locality(4)), loader(elsewhere));
-    assert_eq!(one.plan(1), other.plan(1), "they walk one order");
+    assert_eq!(one.pass_id(1), other.pass_id(1), "they walk one order");
     let disagree = one.pass_name(1).agrees_with(&other.pass_name(1));
     assert!(matches!(disagree, Err(SamplerError::Division { .. })));
     let again = loader(Locality::from_bytes(&locality(4).to_bytes()).unwrap());

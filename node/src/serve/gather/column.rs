@@ -5,7 +5,7 @@ use std::ops::Range;
 use larder_base::{Error, ErrorKind, limits};
 use larder_dataset::{Manifest, RowLocator, RowPlaces};
 use larder_extent::crc::crc32c;
-use larder_extent::{ExtentView, Region, RowSource};
+use larder_extent::{ExtentView, Region, RegionRows};
 use larder_wire::data::RowRef;
 
 /// The place of a row in its tensor's region of the shard.
@@ -129,7 +129,7 @@ impl Column {
 
 /// Returns the checksum to send with a row copied to `copy`. Short rows may share a checksum.
 /// Hashing the copy is then cheaper than checking all of them again.
-pub(super) fn sent_crc(source: &RowSource<'_>, row: u64, copy: &[u8]) -> u32 {
+pub(super) fn sent_crc(source: &RegionRows<'_>, row: u64, copy: &[u8]) -> u32 {
     if source.has_own_crcs() { source.crc(row) } else { crc32c(copy) }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use larder_base::{Error, ErrorKind, ShardId};
 use larder_dataset::{RowPlaces, Tensor};
-use larder_extent::{RowSource, Sealed};
+use larder_extent::{RegionRows, Sealed};
 use larder_wire::data::{DistinctShards, Gather, RowRef};
 
 use crate::cache::{Cache, FoundShard, Priority, Waited};
@@ -35,12 +35,12 @@ pub(super) struct Resident<'a> {
     shards: &'a DistinctShards,
     /// The first shard of the gather that `sources` covers.
     first: usize,
-    sources: Vec<Option<RowSource<'a>>>,
+    sources: Vec<Option<RegionRows<'a>>>,
 }
 
 impl<'a> Resident<'a> {
     /// Returns the rows of the shard of the gather's `index`-th row, if that shard is resident.
-    pub(super) fn source(&self, index: usize) -> Option<&RowSource<'a>> {
+    pub(super) fn source(&self, index: usize) -> Option<&RegionRows<'a>> {
         self.sources[self.shards.of_row(index) - self.first].as_ref()
     }
 }
@@ -143,7 +143,7 @@ impl<'a> GatherRows<'a> {
 }
 
 /// Returns the rows of a tensor in a shard, if that is resident.
-fn source(found: &FoundShard, tensor: usize) -> Option<RowSource<'_>> {
+fn source(found: &FoundShard, tensor: usize) -> Option<RegionRows<'_>> {
     match found {
         FoundShard::Resident(extent) => Some(extent.rows(tensor)),
         FoundShard::InFlight(_) | FoundShard::NotKept => None,

@@ -6,7 +6,7 @@
 //! differ. Only with VERIFY, and if short rows share a checksum, are they checked here. Rows with
 //! lengths of their own are checked one by one, because the stored checksums belong to blocks.
 
-use larder_extent::{RowCopy, RowSource, copy_rows, copy_rows_verified};
+use larder_extent::{RegionRows, RowCopy, copy_rows, copy_rows_verified};
 
 use super::column::{len, sent_crc, table_len};
 use super::{GatherAnswer, GatherFailure, TensorSlot, Way};
@@ -60,7 +60,8 @@ impl GatherAnswer<'_> {
             Some(RowCopy { source, row, at: (index - first) * row_bytes })
         };
         let copies = run.map_while(copy);
-        let unchecked = !self.verify && resident.source(first).is_some_and(RowSource::has_own_crcs);
+        let unchecked =
+            !self.verify && resident.source(first).is_some_and(RegionRows::has_own_crcs);
         let mut corrupt = None;
         if unchecked {
             copy_rows(copies.clone(), piece);

@@ -203,7 +203,7 @@ async fn tokens_begin_behind_a_header() {
             .await
             .map_err(|error| error.to_string())?
             .snapshot;
-        let crate::RowSource::Object(first) = manifest.row_source(&leaves[0], (0, 0), 0) else {
+        let crate::RowOrigin::Object(first) = manifest.row_source(&leaves[0], (0, 0), 0) else {
             panic!()
         };
         Ok::<_, String>((first.offset, manifest.samples()))

@@ -92,7 +92,7 @@ pub struct RowRead {
 
 /// The bytes of one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RowSource<'a> {
+pub enum RowOrigin<'a> {
     /// They are one range of an object.
     Object(RowRead),
     /// The leaf has them.
@@ -223,16 +223,16 @@ impl Manifest {
         leaf: &'a Leaf,
         (shard, row): (u32, u32),
         tensor: usize,
-    ) -> RowSource<'a> {
+    ) -> RowOrigin<'a> {
         let rows = self.shard_record(shard).rows;
         assert!(row < rows, "row {row} of a shard of {rows} rows");
         let column = &self.tensors()[tensor];
         if column.layout == Layout::Inline {
-            return RowSource::Value(leaf.values(self, shard, row..row + 1, tensor));
+            return RowOrigin::Value(leaf.values(self, shard, row..row + 1, tensor));
         }
         if column.layout == Layout::Blocks {
             let (block, place) = self.block_of(leaf, (shard, row), tensor);
-            return RowSource::Block(block, place);
+            return RowOrigin::Block(block, place);
         }
         let piece = leaf.piece_of(self, shard, row, tensor);
         let range = match (column.layout, column.locator) {
@@ -243,7 +243,7 @@ impl Manifest {
             _ => leaf.span_range(self, (shard, row), tensor, &piece),
         };
         let (offset, bytes) = (range.start, range.end - range.start);
-        RowSource::Object(RowRead { object: piece.object, offset, bytes })
+        RowOrigin::Object(RowRead { object: piece.object, offset, bytes })
     }
 
     /// Returns the place of a row in its tensor's region of the shard: offset and length in bytes.

@@ -175,10 +175,10 @@ fn check_plans(snapshot: &Snapshot, block_bytes: u64) {
                 let (begin, bytes) = manifest.row_in_region(leaf, index, row, tensor);
                 assert_eq!(snapshot.places().row(index, row, tensor), (begin, bytes));
                 let expected = match manifest.row_source(leaf, (index, row), tensor) {
-                    RowSource::Value(value) => value.to_vec(),
-                    RowSource::Block(..) => panic!("no rows are made here"),
-                    RowSource::Object(RowRead { bytes: 0, .. }) => Vec::new(),
-                    RowSource::Object(RowRead { object, offset, bytes }) => {
+                    RowOrigin::Value(value) => value.to_vec(),
+                    RowOrigin::Block(..) => panic!("no rows are made here"),
+                    RowOrigin::Object(RowRead { bytes: 0, .. }) => Vec::new(),
+                    RowOrigin::Object(RowRead { object, offset, bytes }) => {
                         bytes_of(leaf, object, offset..offset + bytes)
                     }
                 };
@@ -309,7 +309,7 @@ fn rows_with_spans_are_located_one_by_one() {
     }
     let (shard, row) = manifest.locate(3).unwrap();
     let source = manifest.row_source(snapshot.leaf_of(shard), (shard, row), 1);
-    assert_eq!(source, RowSource::Object(RowRead { object: 0, offset: 200, bytes: 60 }));
+    assert_eq!(source, RowOrigin::Object(RowRead { object: 0, offset: 200, bytes: 60 }));
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn tensors_of_a_sample_can_be_in_several_objects() {
     let (shard, row) = snapshot.manifest.locate(7).unwrap();
     let leaf = snapshot.leaf_of(shard);
     let source = snapshot.manifest.row_source(leaf, (shard, row), 1);
-    let RowSource::Object(read) = source else { panic!("in the leaf") };
+    let RowOrigin::Object(read) = source else { panic!("in the leaf") };
     assert_eq!((leaf.object(read.object).key, read.offset), ("label-1.npy", 130));
 }
 

@@ -5,7 +5,7 @@ use std::{convert::Infallible, ops::ControlFlow, ops::Range};
 use larder_base::limits;
 
 use super::Origin;
-use crate::{FetchError, Layout, Leaf, Manifest, RowSource, Scatter};
+use crate::{FetchError, Layout, Leaf, Manifest, RowOrigin, Scatter};
 
 impl Origin {
     /// Reads one row of a tensor in one attempt.
@@ -23,11 +23,11 @@ impl Origin {
         tensor: usize,
     ) -> Result<Vec<u8>, FetchError> {
         let read = match manifest.row_source(leaf, (shard, row), tensor) {
-            RowSource::Value(value) => return Ok(value.to_vec()),
-            RowSource::Block(_, place) => {
+            RowOrigin::Value(value) => return Ok(value.to_vec()),
+            RowOrigin::Block(_, place) => {
                 return self.read_region(manifest, leaf, (shard, tensor), &place).await;
             }
-            RowSource::Object(read) => read,
+            RowOrigin::Object(read) => read,
         };
         self.read_bytes(leaf, read.object, &read.range()).await
     }

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::Read;
 
 use larder_extent::{
-    Attached, ExtentLayout, ExtentView, Filling, PagePreference, PartSpec, Region, RowCopy,
-    RowSource, Sealed, copy_rows, copy_rows_verified,
+    Attached, ExtentLayout, ExtentView, Filling, PagePreference, PartSpec, Region, RegionRows,
+    RowCopy, Sealed, copy_rows, copy_rows_verified,
 };
 use proptest::prelude::*;
 
@@ -57,7 +57,7 @@ fn damaged(sealed: &Sealed, flips: impl IntoIterator<Item = (usize, usize)>) -> 
 /// Lists rows of some sources one after the other, each with a gap of `gap` bytes after it, and the
 /// end of the last gap.
 fn wanted<'a>(
-    sources: &'a [RowSource<'a>],
+    sources: &'a [RegionRows<'a>],
     rows: &[(usize, u64)],
     gap: usize,
 ) -> (Vec<RowCopy<'a>>, usize) {

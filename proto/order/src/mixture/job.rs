@@ -1,6 +1,6 @@
 //! The order of one epoch of a job: position to source, pass and sample.
 //!
-//! A job reads one view or a mixture of several. All of its order is computed from the plan and the
+//! A job reads one view or a mixture of several. All of its order is computed from the pass and the
 //! position, so a mixture is resumed, shared among ranks and proved complete as one view is. A
 //! single view takes the short way: its positions are those of its own order.
 //!
@@ -20,13 +20,13 @@ use arc_swap::ArcSwapOption;
 
 use super::interleave::Interleaving;
 use super::{MixedView, Mixture};
-use crate::plan::KeyUse;
+use crate::pass::KeyUse;
 use crate::{EpochDigest, Error, Order, PassId};
 
 /// Some samples of an epoch, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draws {
-    plan: PassId,
+    pass_id: PassId,
     samples: Vec<u64>,
     /// The source and the pass of each sample. Empty for a single view.
     sources: Vec<u32>,
@@ -34,9 +34,9 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// No samples yet, of this plan.
-    pub fn new(plan: PassId) -> Self {
-        Self { plan, samples: Vec::new(), sources: Vec::new(), passes: Vec::new() }
+    /// No samples yet, of this pass.
+    pub fn new(pass_id: PassId) -> Self {
+        Self { pass_id, samples: Vec::new(), sources: Vec::new(), passes: Vec::new() }
     }
 
     /// Number of samples.
@@ -49,9 +49,9 @@ impl Draws {
         self.samples.is_empty()
     }
 
-    /// The plan of the epoch.
-    pub fn plan(&self) -> PassId {
-        self.plan
+    /// The pass of the epoch.
+    pub fn pass_id(&self) -> PassId {
+        self.pass_id
     }
 
     /// The samples, each as its source's snapshot counts it.
@@ -83,10 +83,10 @@ impl Draws {
 
     /// The pass of a sample.
     pub fn pass(&self, place: usize) -> u64 {
-        self.passes.get(place).copied().unwrap_or(self.plan.epoch())
+        self.passes.get(place).copied().unwrap_or(self.pass_id.epoch())
     }
 
-    /// Counts the first `count` samples in a digest of the same plan.
+    /// Counts the first `count` samples in a digest of the same pass.
     pub fn add_to(&self, digest: &mut EpochDigest, count: usize) {
         let samples = &self.samples[..count];
         let Some(sources) = self.sources() else {
@@ -104,7 +104,7 @@ impl Draws {
             some.map(|&place| of[place as usize]).collect()
         }
         Self {
-            plan: self.plan,
+            pass_id: self.pass_id,
             samples: pick(&self.samples, places),
             sources: pick(&self.sources, places),
             passes: pick(&self.passes, places),
@@ -126,7 +126,7 @@ pub struct SourcePlace {
 /// Memory as an [`Order`] for each source. Share it by reference.
 #[derive(Debug)]
 pub struct JobOrder {
-    plan: PassId,
+    pass_id: PassId,
     mixture: Mixture,
     interleaving: Interleaving,
     /// The order of the pass that was used last, of each source.
@@ -134,21 +134,22 @@ pub struct JobOrder {
 }
 
 impl JobOrder {
-    /// The order of `plan`, a plan of `mixture`.
+    /// The order of `pass_id`, a pass of `mixture`.
     ///
     /// # Errors
     /// As [`Order::new`].
-    pub fn new(plan: PassId, mixture: &Mixture) -> Result<Self, Error> {
-        plan.check(mixture.digest())?;
+    pub fn new(pass_id: PassId, mixture: &Mixture) -> Result<Self, Error> {
+        pass_id.check(mixture.digest())?;
         let draws: Vec<u64> = mixture.draws().collect();
-        let interleaving = Interleaving::new(&draws, |pair| plan.number(KeyUse::Interleave(pair)));
+        let interleaving =
+            Interleaving::new(&draws, |pair| pass_id.number(KeyUse::Interleave(pair)));
         let recent = draws.iter().map(|_| ArcSwapOption::empty()).collect();
-        Ok(Self { plan, mixture: mixture.clone(), interleaving, recent })
+        Ok(Self { pass_id, mixture: mixture.clone(), interleaving, recent })
     }
 
-    /// The plan's id.
-    pub fn plan(&self) -> PassId {
-        self.plan
+    /// The pass's id.
+    pub fn pass_id(&self) -> PassId {
+        self.pass_id
     }
 
     /// The mixture of this order.
@@ -174,7 +175,7 @@ impl JobOrder {
     pub fn fill(&self, positions: Range<u64>, draws: &mut Draws) {
         assert!(positions.end <= self.len(), "positions {positions:?} of {}", self.len());
         if self.mixture.single_view().is_some() {
-            return self.pass(0, self.plan.epoch()).fill(positions, &mut draws.samples);
+            return self.pass(0, self.pass_id.epoch()).fill(positions, &mut draws.samples);
         }
         // The draws of consecutive positions from a source are consecutive: one part of its order.
         let before = self.interleaving.counts_before(positions.start);
@@ -206,7 +207,7 @@ impl JobOrder {
     fn passes(&self, source: usize, draws: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
         let MixedView { view, draws: each } = &self.mixture.sources[source];
         let samples = u128::from(view.len());
-        let earlier = u128::from(self.plan.epoch()) * u128::from(*each);
+        let earlier = u128::from(self.pass_id.epoch()) * u128::from(*each);
         let (mut next, end) = (earlier + u128::from(draws.start), earlier + u128::from(draws.end));
         std::iter::from_fn(move || {
             let (pass, position) = (next / samples, next % samples);
@@ -224,7 +225,7 @@ impl JobOrder {
     pub fn places(&self, position: u64) -> Vec<SourcePlace> {
         assert!(position <= self.len(), "position {position} of {}", self.len());
         if self.mixture.single_view().is_some() {
-            return vec![SourcePlace { pass: self.plan.epoch(), position }];
+            return vec![SourcePlace { pass: self.pass_id.epoch(), position }];
         }
         let drawn = self.interleaving.counts_before(position);
         let place = |(source, &drawn): (usize, &u64)| {
@@ -238,16 +239,17 @@ impl JobOrder {
     /// The order of a pass over a source. Threads that share this order mostly ask for one pass.
     pub fn pass(&self, source: usize, pass: u64) -> Arc<Order> {
         let recent = &self.recent[source];
-        if let Some(order) = recent.load_full().filter(|order| order.plan().epoch() == pass) {
+        if let Some(order) = recent.load_full().filter(|order| order.pass_id().epoch() == pass) {
             return order;
         }
         let view = &self.mixture.sources[source].view;
         let seed = match self.mixture.single_view() {
-            Some(_) => self.plan.seed(),
-            None => self.plan.at_epoch(0).number(KeyUse::Source(source)),
+            Some(_) => self.pass_id.seed(),
+            None => self.pass_id.at_epoch(0).number(KeyUse::Source(source)),
         };
-        let plan = PassId::new(view, seed, pass, self.plan.shuffle());
-        let order = Arc::new(Order::new(plan, view).expect("a plan of this view and this build"));
+        let pass_id = PassId::new(view, seed, pass, self.pass_id.shuffle());
+        let order =
+            Arc::new(Order::new(pass_id, view).expect("a pass of this view and this build"));
         recent.store(Some(Arc::clone(&order)));
         order
     }
@@ -262,10 +264,10 @@ impl JobOrder {
         if positions == (0..self.len()) {
             return self.whole_digest();
         }
-        let (mut digest, mut next) = (EpochDigest::new(self.plan), positions.start);
+        let (mut digest, mut next) = (EpochDigest::new(self.pass_id), positions.start);
         while next < positions.end {
             let end = next.saturating_add(PIECE).min(positions.end);
-            let mut draws = Draws::new(self.plan);
+            let mut draws = Draws::new(self.pass_id);
             self.fill(next..end, &mut draws);
             draws.add_to(&mut digest, draws.len());
             next = end;
@@ -277,9 +279,9 @@ impl JobOrder {
     /// epoch as a whole, and the samples of its order for a pass that lies in it in part.
     fn whole_digest(&self) -> EpochDigest {
         if let Some(view) = self.mixture.single_view() {
-            return EpochDigest::of_samples(self.plan, view.samples());
+            return EpochDigest::of_samples(self.pass_id, view.samples());
         }
-        let mut digest = EpochDigest::new(self.plan);
+        let mut digest = EpochDigest::new(self.pass_id);
         for (source, drawn) in self.mixture.draws().enumerate() {
             let number = u32::try_from(source).expect("a mixture has few sources");
             let view = &self.mixture.sources[source].view;

@@ -16,11 +16,11 @@ fn samples(count: u64) -> Stop {
 }
 
 fn order(mixture: &Mixture, epoch: u64, shuffle: &str) -> JobOrder {
-    JobOrder::new(mixture.plan(3, epoch, shuffle.parse().unwrap()), mixture).unwrap()
+    JobOrder::new(mixture.pass_id(3, epoch, shuffle.parse().unwrap()), mixture).unwrap()
 }
 
 fn draws(order: &JobOrder, positions: Range<u64>) -> Draws {
-    let mut draws = Draws::new(order.plan());
+    let mut draws = Draws::new(order.pass_id());
     order.fill(positions, &mut draws);
     draws
 }
@@ -65,7 +65,7 @@ proptest! {
             let order = order(&mixture, epoch, shuffle);
             let drawn = filled(&order, 0..order.len());
             let draws = draws(&order, 0..order.len());
-            let mut digest = EpochDigest::new(order.plan());
+            let mut digest = EpochDigest::new(order.pass_id());
             draws.add_to(&mut digest, draws.len());
             prop_assert_eq!(order.digest(0..order.len()), digest);
             for (draw, &pass) in drawn.iter().zip(draws.passes().unwrap()) {
@@ -121,9 +121,9 @@ proptest! {
                 let rows = filled(&order, 0..order.len()).into_iter();
                 rows.filter(|(source, _)| *source == number).map(|(_, sample)| sample)
             });
-            let plan = |pass| order(&mixture, 0, shuffle).pass(number as usize, pass);
+            let at = |pass| order(&mixture, 0, shuffle).pass(number as usize, pass);
             for pass in 0.. {
-                let order = plan(pass);
+                let order = at(pass);
                 let model = (0..view.len()).map(|position| order.sample_at(position));
                 let (model, found): (Vec<_>, Vec<_>) = model.zip(&mut drawn).unzip();
                 prop_assert_eq!(&model, &found);
@@ -224,10 +224,10 @@ fn source_mixed_in_twice_has_two_orders() {
 }
 
 #[test]
-fn a_plan_of_another_mixture_is_refused() {
+fn a_pass_of_another_mixture_is_refused() {
     let mixture = |seed| Mixture::new([(view(0, &[9]), 1.0)], seed, Stop::First).unwrap();
-    let plan = mixture(0).plan(0, 0, Shuffle::Global);
-    assert!(matches!(JobOrder::new(plan, &mixture(1)), Err(Error::View { .. })));
+    let pass_id = mixture(0).pass_id(0, 0, Shuffle::Global);
+    assert!(matches!(JobOrder::new(pass_id, &mixture(1)), Err(Error::View { .. })));
 }
 
 /// The order itself, pinned, as that of a single view is.
@@ -270,7 +270,7 @@ fn places_tell_the_next_draw_of_each_source() {
             assert_eq!(order.pass(source as usize, next.pass).sample_at(next.position), sample);
         }
         // At the end they are those of the next epoch's begin.
-        let next = JobOrder::new(order.plan().next_epoch(), &mixture).unwrap();
+        let next = JobOrder::new(order.pass_id().next_epoch(), &mixture).unwrap();
         assert_eq!(order.places(order.len()), next.places(0));
     }
 }

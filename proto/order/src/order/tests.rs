@@ -73,9 +73,9 @@ fn declared_samples_and_positions_map_one_to_one() {
         let samples = samples(&order);
         assert_eq!(samples.len() as u64, order.len());
         for (position, &sample) in (0..).zip(&samples) {
-            assert!(order.view().index_of(sample).is_some(), "{}", order.plan());
-            assert_eq!(order.sample_at(position), sample, "{}", order.plan());
-            assert_eq!(order.position_of(sample), Some(position), "{}", order.plan());
+            assert!(order.view().index_of(sample).is_some(), "{}", order.pass_id());
+            assert_eq!(order.sample_at(position), sample, "{}", order.pass_id());
+            assert_eq!(order.position_of(sample), Some(position), "{}", order.pass_id());
         }
         let undeclared = (0..=shape.samples()).filter(|sample| !samples.contains(sample));
         for sample in undeclared {
@@ -127,7 +127,7 @@ fn coming_shards_are_sorted_by_next_use() {
             let to_come: Vec<_> = order.shards_from(from).collect();
             let starts: Vec<_> =
                 to_come.iter().map(|&shard| order.next_use(shard, from).unwrap().start).collect();
-            assert!(starts.is_sorted(), "{}: {starts:?}", order.plan());
+            assert!(starts.is_sorted(), "{}: {starts:?}", order.pass_id());
             let set: HashSet<_> = to_come.iter().copied().collect();
             assert_eq!(set.len(), to_come.len());
             let used = |shard: &u32| order.next_use(*shard, from).is_some();
@@ -154,7 +154,7 @@ fn window_holds_its_number_of_shards() {
 /// Each window against the plain model of it: the declared samples of as many declared shards.
 #[test]
 fn window_has_all_declared_samples_of_its_shards() {
-    let windows = cases().filter_map(|(shape, order)| match order.plan().shuffle() {
+    let windows = cases().filter_map(|(shape, order)| match order.pass_id().shuffle() {
         Shuffle::Window { shards } => Some((shape, shards.get() as usize, order)),
         _ => None,
     });
@@ -171,7 +171,7 @@ fn window_has_all_declared_samples_of_its_shards() {
             let mut window = window.to_vec();
             window.sort_unstable();
             model.sort_unstable();
-            assert_eq!(window, model, "{}", order.plan());
+            assert_eq!(window, model, "{}", order.pass_id());
             left = rest;
         }
         assert!(left.is_empty());
@@ -189,24 +189,24 @@ fn another_seed_epoch_or_selection_gives_an_unrelated_order() {
     let shape = DatasetShape::from_rows([100; 100]).unwrap();
     for shuffle in [window(8), Shuffle::Global] {
         let base = order(&shape, 0..10_000, 1, shuffle);
-        let next = Order::new(base.plan().next_epoch(), &view(&shape, 0..10_000)).unwrap();
+        let next = Order::new(base.pass_id().next_epoch(), &view(&shape, 0..10_000)).unwrap();
         for other in
             [next, order(&shape, 0..10_000, 2, shuffle), order(&shape, 0..9_999, 1, shuffle)]
         {
             let (a, b) = (samples(&base), samples(&other));
             let equal = a.iter().zip(&b).filter(|(a, b)| a == b).count();
-            assert!(equal <= 12, "{equal} of 10,000 in place: {}", other.plan());
+            assert!(equal <= 12, "{equal} of 10,000 in place: {}", other.pass_id());
         }
     }
 }
 
 #[test]
-fn a_plan_is_refused_for_another_view_or_order_version() {
+fn a_pass_is_refused_for_another_view_or_order_version() {
     let whole = View::all([1; 32], DatasetShape::from_rows([10, 10]).unwrap());
-    let plan = PassId::new(&whole, 0, 0, Shuffle::Global);
+    let pass_id = PassId::new(&whole, 0, 0, Shuffle::Global);
     let part = whole.select(0..10).unwrap();
-    assert!(matches!(Order::new(plan, &part), Err(Error::View { .. })));
-    let text = plan.to_string();
+    assert!(matches!(Order::new(pass_id, &part), Err(Error::View { .. })));
+    let text = pass_id.to_string();
     let later: PassId = format!("{}2", &text[..text.len() - 1]).parse().unwrap();
     let error = Order::new(later, &whole).unwrap_err();
     assert_eq!(error, Error::OrderVersion { found: 2, supported: 1 });
@@ -218,15 +218,15 @@ fn a_plan_is_refused_for_another_view_or_order_version() {
 fn shard_keys_tell_the_window_of_each_position_in_both_passes() {
     for (shape, order) in cases() {
         let Some(keys) = order.shard_keys() else {
-            assert_eq!(order.plan().shuffle(), Shuffle::Global);
+            assert_eq!(order.pass_id().shuffle(), Shuffle::Global);
             continue;
         };
-        let next = Order::new(order.plan().next_epoch(), order.view()).unwrap();
+        let next = Order::new(order.pass_id().next_epoch(), order.view()).unwrap();
         for (pass, told) in [order, next].iter().zip(keys.orders()) {
             let keys = pass.shard_keys().unwrap();
             for (position, &sample) in (0..).zip(&samples(pass)) {
                 let window = told.window_of(shape.shard_of(sample).unwrap());
-                assert_eq!(window, Some(pass.window_at(position, &keys)), "{}", pass.plan());
+                assert_eq!(window, Some(pass.window_at(position, &keys)), "{}", pass.pass_id());
             }
             assert_eq!(pass.window_at(pass.len(), &keys), told.windows());
         }

@@ -6,14 +6,14 @@
 use std::ops::Range;
 
 use super::shards::{DeclaredShards, ShardKeys, ShardOrder};
-use crate::plan::KeyUse;
+use crate::pass::KeyUse;
 use crate::{PassId, Permutation, View};
 
 /// One epoch's windows: 12 bytes a shard, built in one pass over the shards; 8 bytes more for each
 /// stretch of declared shards.
 #[derive(Debug, Clone)]
 pub(super) struct Windows {
-    plan: PassId,
+    pass_id: PassId,
     view: View,
     order: ShardOrder,
     /// The shard at each place.
@@ -30,10 +30,10 @@ struct Window {
 }
 
 impl Windows {
-    /// The windows of `width` shards of `plan`, a plan of `view`.
-    pub(super) fn new(plan: PassId, view: View, width: u32) -> Self {
+    /// The windows of `width` shards of `pass_id`, a pass of `view`.
+    pub(super) fn new(pass_id: PassId, view: View, width: u32) -> Self {
         let declared = DeclaredShards::of(view.shape());
-        let order = ShardOrder::new(declared, Some(plan.key(KeyUse::Shards)), width);
+        let order = ShardOrder::new(declared, Some(pass_id.key(KeyUse::Shards)), width);
         let shards: Vec<u32> = (0..order.declared().len()).map(|place| order.at(place)).collect();
         let mut starts = Vec::with_capacity(shards.len() + 1);
         let mut position = 0;
@@ -42,7 +42,7 @@ impl Windows {
             position += view.shape().rows(shard);
             starts.push(position);
         }
-        Self { plan, view, order, shards, starts }
+        Self { pass_id, view, order, shards, starts }
     }
 
     /// Appends the samples at `positions`, which must lie within the epoch.
@@ -72,7 +72,8 @@ impl Windows {
 
     /// The orders of this pass and the next.
     pub(super) fn keys(&self) -> ShardKeys {
-        let keys = [self.plan, self.plan.next_epoch()].map(|plan| plan.key(KeyUse::Shards));
+        let keys =
+            [self.pass_id, self.pass_id.next_epoch()].map(|pass_id| pass_id.key(KeyUse::Shards));
         let (declared, width) = (self.order.declared().clone(), self.order.width());
         ShardKeys { declared, width, keys: Some(keys) }
     }
@@ -113,7 +114,7 @@ impl Windows {
     fn window(&self, index: u32) -> Window {
         let places = self.places(index);
         let positions = self.starts[places.start]..self.starts[places.end];
-        let key = self.plan.key(KeyUse::Window(index.into()));
+        let key = self.pass_id.key(KeyUse::Window(index.into()));
         let rows = Permutation::new(positions.end - positions.start, key);
         Window { positions, places, rows }
     }

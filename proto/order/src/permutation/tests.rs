@@ -1,6 +1,6 @@
 use super::*;
 
-/// Keys as a plan makes them: hashes of a counter.
+/// Keys as a pass makes them: hashes of a counter.
 fn key(n: u64) -> u128 {
     xxhash_rust::xxh3::xxh3_128(&n.to_le_bytes())
 }

@@ -22,7 +22,7 @@ impl Job {
         let state: LoaderState = saved.parse().unwrap();
         let batch_size = NonZeroU32::new(random.u32(1..20)).unwrap();
         let world = NonZeroU32::new(random.u32(1..9)).unwrap();
-        let start = state.resume(order.plan(), order.len()).unwrap();
+        let start = state.resume(order.pass_id(), order.len()).unwrap();
         let plan = BatchPlan::new(order.len(), start, batch_size, world, last).unwrap();
         let mut next = start;
         for batch in 0..plan.batches_in_epoch().min(batches) {
@@ -30,7 +30,7 @@ impl Job {
                 let share = plan.share(batch, rank).unwrap();
                 let samples: Vec<u64> =
                     share.rows().map(|row| order.sample_at(row.position)).collect();
-                let mut digest = EpochDigest::new(order.plan());
+                let mut digest = EpochDigest::new(order.pass_id());
                 for (row, &sample) in share.rows().zip(&samples) {
                     if !row.padding {
                         digest.add(sample);
@@ -42,7 +42,7 @@ impl Job {
             }
             next = plan.position_after(batch).unwrap();
         }
-        (LoaderState::new(order.plan(), next).to_string(), plan)
+        (LoaderState::new(order.pass_id(), next).to_string(), plan)
     }
 }
 
@@ -61,8 +61,8 @@ fn random_order(random: &mut fastrand::Rng) -> Order {
         1 => Shuffle::Global,
         _ => Shuffle::Window { shards: NonZeroU32::new(random.u32(1..10)).unwrap() },
     };
-    let plan = PassId::new(&view, random.u64(..), random.u64(..9), shuffle);
-    Order::new(plan, &view).unwrap()
+    let pass_id = PassId::new(&view, random.u64(..), random.u64(..9), shuffle);
+    Order::new(pass_id, &view).unwrap()
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn job_resumed_at_another_world_size_loses_no_sample() {
         let random = &mut fastrand::Rng::with_seed(seed);
         let order = random_order(random);
         for last in [Last::Pad, Last::Uneven] {
-            let mut job = Job { delivered: Vec::new(), digest: EpochDigest::new(order.plan()) };
-            let mut saved = LoaderState::new(order.plan(), 0).to_string();
+            let mut job = Job { delivered: Vec::new(), digest: EpochDigest::new(order.pass_id()) };
+            let mut saved = LoaderState::new(order.pass_id(), 0).to_string();
             for _ in 0..random.u32(1..5) {
                 let batches = random.u64(..6);
                 (saved, _) = job.run(&saved, &order, random, batches, last);
@@ -80,7 +80,7 @@ fn job_resumed_at_another_world_size_loses_no_sample() {
             job.run(&saved, &order, random, u64::MAX, last);
             assert_eq!(
                 job.digest,
-                EpochDigest::of_samples(order.plan(), order.view().samples()),
+                EpochDigest::of_samples(order.pass_id(), order.view().samples()),
                 "seed {seed}"
             );
             assert!(
@@ -101,29 +101,29 @@ fn dropping_the_last_batch_delivers_a_prefix_of_the_epoch() {
     for seed in 0..200 {
         let random = &mut fastrand::Rng::with_seed(seed);
         let order = random_order(random);
-        let mut job = Job { delivered: Vec::new(), digest: EpochDigest::new(order.plan()) };
-        let saved = LoaderState::new(order.plan(), 0).to_string();
+        let mut job = Job { delivered: Vec::new(), digest: EpochDigest::new(order.pass_id()) };
+        let saved = LoaderState::new(order.pass_id(), 0).to_string();
         let (saved, _) = job.run(&saved, &order, random, 3, Last::Drop);
         let (_, plan) = job.run(&saved, &order, random, u64::MAX, Last::Drop);
         let end = plan.delivered().end;
         assert!(order.len() - end < plan.global_batch());
         assert_eq!(
             job.digest,
-            EpochDigest::of_samples(order.plan(), (0..end).map(|at| order.sample_at(at)))
+            EpochDigest::of_samples(order.pass_id(), (0..end).map(|at| order.sample_at(at)))
         );
         assert_eq!(job.delivered.len() as u64, end);
     }
 }
 
 #[test]
-fn a_state_resumes_only_in_the_plan_it_was_saved_in() {
+fn a_state_resumes_only_in_the_pass_it_was_saved_in() {
     let random = &mut fastrand::Rng::with_seed(5);
     let (order, other) = (random_order(random), random_order(random));
-    let state = LoaderState::new(order.plan(), order.len());
-    assert_eq!(state.resume(order.plan(), order.len()), Ok(order.len()));
-    assert!(matches!(state.resume(other.plan(), other.len()), Err(Error::Plan { .. })));
-    let past = LoaderState::new(order.plan(), order.len() + 1);
-    assert!(matches!(past.resume(order.plan(), order.len()), Err(Error::Position { .. })));
+    let state = LoaderState::new(order.pass_id(), order.len());
+    assert_eq!(state.resume(order.pass_id(), order.len()), Ok(order.len()));
+    assert!(matches!(state.resume(other.pass_id(), other.len()), Err(Error::Pass { .. })));
+    let past = LoaderState::new(order.pass_id(), order.len() + 1);
+    assert!(matches!(past.resume(order.pass_id(), order.len()), Err(Error::Position { .. })));
 }
 
 #[test]

@@ -162,7 +162,7 @@ impl Decoding {
 /// Names the random numbers of a row.
 fn random(draws: &Draws, row: usize) -> Draw {
     let (source, sample) = draws.at(row);
-    Draw { seed: draws.plan().seed(), source: source.into(), pass: draws.pass(row), sample }
+    Draw { seed: draws.pass_id().seed(), source: source.into(), pass: draws.pass(row), sample }
 }
 
 /// Decodes one row. Returns whether an orientation had no effect, although no option says so.

@@ -166,7 +166,7 @@ impl Teller {
     /// Tells the nodes where the loader is, if that is due.
     async fn look(&mut self, announced: &AnnouncedJob) {
         let (now, reading) = (process::now(), announced.reading.load_full());
-        if reading.pass.plan().shuffle() == Shuffle::Global {
+        if reading.pass.pass_id().shuffle() == Shuffle::Global {
             // All shards are used at all times: there is nothing to plan.
             return;
         }
@@ -226,7 +226,7 @@ impl Teller {
         if self.keys.len() > 4 * limits::READ_PLANS_OF_CLIENT_MAX {
             self.keys.clear();
         }
-        let keys = self.keys.entry(order.plan()).or_insert_with(|| {
+        let keys = self.keys.entry(order.pass_id()).or_insert_with(|| {
             Arc::new(order.shard_keys().expect("a global order is not announced"))
         });
         Arc::clone(keys)
@@ -337,7 +337,7 @@ mod tests {
     }
 
     fn reading(job: &LoaderJob, epoch: u64) -> Arc<Reading> {
-        let pass = job.pass(LoaderState::new(job.plan(epoch), 0)).unwrap();
+        let pass = job.pass(LoaderState::new(job.pass_id(epoch), 0)).unwrap();
         Reading::new(Arc::new(pass))
     }
 

@@ -1,4 +1,4 @@
-//! Makes plans from views, reads their text, checks them against a view, and derives their keys.
+//! Makes passes from views, reads their text, checks them against a view, and derives their keys.
 
 mod text;
 
@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::{Error, LocalityId, ORDER_VERSION, PASS_ID_BYTES, PassId, Shuffle, View};
 pub(crate) use text::Fields;
 
-/// The use of a key. One plan never uses the same key twice.
+/// The use of a key. One pass never uses the same key twice.
 #[derive(Clone, Copy)]
 pub(super) enum KeyUse {
     /// Order of all samples.
@@ -28,7 +28,7 @@ pub(super) enum KeyUse {
 }
 
 impl PassId {
-    /// The plan of pass `epoch` (0, 1, 2, ...) over `view`, in this build's order.
+    /// The pass `epoch` (0, 1, 2, ...) over `view`, in this build's order.
     pub fn new(view: &View, seed: u64, epoch: u64, shuffle: Shuffle) -> Self {
         Self::of(view.digest(), seed, epoch, shuffle)
     }
@@ -56,14 +56,14 @@ impl PassId {
         self.key(key_use) as u64
     }
 
-    /// Checks that this build computes this plan's order of the view or mixture.
+    /// Checks that this build computes this pass's order of the view or mixture.
     pub(super) fn check(&self, view: [u8; 16]) -> Result<(), Error> {
         if self.order_version != ORDER_VERSION {
             let found = self.order_version;
             return Err(Error::OrderVersion { found, supported: ORDER_VERSION });
         }
         if self.view != view {
-            return Err(Error::View { plan: Box::new(*self) });
+            return Err(Error::View { pass_id: Box::new(*self) });
         }
         Ok(())
     }
@@ -82,13 +82,13 @@ impl PassId {
 impl FromStr for PassId {
     type Err = Error;
 
-    /// Reads the text that [`Display`](std::fmt::Display) writes. A plan of another order version
+    /// Reads the text that [`Display`](std::fmt::Display) writes. A pass of another order version
     /// can be read and shown; [`Order::new`](super::Order::new) refuses it.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let mut fields = Fields::new(text, "a plan id: VIEW/SEED/EPOCH/SHUFFLE/ORDER-VERSION");
-        let plan = Self::read(&mut fields)?;
+        let mut fields = Fields::new(text, "a pass id: VIEW/SEED/EPOCH/SHUFFLE/ORDER-VERSION");
+        let pass_id = Self::read(&mut fields)?;
         fields.end()?;
-        Ok(plan)
+        Ok(pass_id)
     }
 }
 
@@ -96,24 +96,24 @@ impl FromStr for PassId {
 /// different names lose and repeat rows.
 ///
 /// A [`LoaderState`](crate::LoaderState) and an [`EpochDigest`](crate::EpochDigest) know only the
-/// plan: the division among ranks does not change which samples come.
+/// pass: the division among ranks does not change which samples come.
 ///
-/// Its text is that of the plan, and where a locality divides batches `/` and 32 hex digits.
+/// Its text is that of the pass, and where a locality divides batches `/` and 32 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PassName {
-    plan: PassId,
+    pass_id: PassId,
     locality: Option<LocalityId>,
 }
 
 impl PassName {
     /// The name of a pass with batches divided by `locality`, or without one in consecutive slices.
-    pub fn new(plan: PassId, locality: Option<LocalityId>) -> Self {
-        Self { plan, locality }
+    pub fn new(pass_id: PassId, locality: Option<LocalityId>) -> Self {
+        Self { pass_id, locality }
     }
 
     /// The order.
-    pub fn plan(&self) -> PassId {
-        self.plan
+    pub fn pass_id(&self) -> PassId {
+        self.pass_id
     }
 
     /// The locality that divides batches.
@@ -124,12 +124,12 @@ impl PassName {
     /// Checks that another rank gives its pass the same name.
     ///
     /// # Errors
-    /// [`Error::Plan`] if the other rank walks another order, [`Error::Division`] if it divides the
+    /// [`Error::Pass`] if the other rank walks another order, [`Error::Division`] if it divides the
     /// batches of this order differently.
     pub fn agrees_with(&self, other: &Self) -> Result<(), Error> {
-        if self.plan != other.plan {
-            let (wanted, found) = (Box::new(self.plan), Box::new(other.plan));
-            return Err(Error::Plan { wanted, found });
+        if self.pass_id != other.pass_id {
+            let (wanted, found) = (Box::new(self.pass_id), Box::new(other.pass_id));
+            return Err(Error::Pass { wanted, found });
         }
         if self.locality != other.locality {
             return Err(Error::Division { wanted: self.locality, found: other.locality });
@@ -140,7 +140,7 @@ impl PassName {
 
 impl fmt::Display for PassName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.plan)?;
+        write!(f, "{}", self.pass_id)?;
         self.locality.map_or(Ok(()), |locality| write!(f, "/{locality}"))
     }
 }
@@ -151,11 +151,11 @@ impl FromStr for PassName {
     fn from_str(text: &str) -> Result<Self, Error> {
         let wanted = "the name of a pass: VIEW/SEED/EPOCH/SHUFFLE/ORDER-VERSION[/LOCALITY]";
         let mut fields = Fields::new(text, wanted);
-        let plan = PassId::read(&mut fields)?;
+        let pass_id = PassId::read(&mut fields)?;
         let locality =
             if fields.has_more() { Some(LocalityId::from_u128(fields.hex()?)) } else { None };
         fields.end()?;
-        Ok(Self { plan, locality })
+        Ok(Self { pass_id, locality })
     }
 }
 
@@ -169,14 +169,14 @@ mod tests {
         let snapshot = *b"0123456789abcdef0123456789abcdef";
         let view = View::all(snapshot, DatasetShape::from_rows([1000]).unwrap());
         let shuffle = "window:64".parse().unwrap();
-        let plan = PassId::new(&view, 0x0102_0304_0506_0708, 9, shuffle);
-        let text = plan.to_string();
+        let pass_id = PassId::new(&view, 0x0102_0304_0506_0708, 9, shuffle);
+        let text = pass_id.to_string();
         assert_eq!(
             text,
             format!("{:032x}/72623859790382856/9/window:64/1", u128::from_be_bytes(view.digest()))
         );
-        assert_eq!(text.parse(), Ok(plan));
-        let bytes = plan.to_bytes();
+        assert_eq!(text.parse(), Ok(pass_id));
+        let bytes = pass_id.to_bytes();
         assert_eq!(bytes[..16], view.digest());
         assert_eq!(
             bytes[16..],
@@ -186,23 +186,23 @@ mod tests {
 
     #[test]
     fn every_part_of_a_plan_and_every_use_changes_the_key() {
-        let plan = |snapshot, seed, epoch, shuffle: &str| {
+        let pass_id = |snapshot, seed, epoch, shuffle: &str| {
             let shape = DatasetShape::from_rows([10]).unwrap();
             PassId::new(&View::all([snapshot; 32], shape), seed, epoch, shuffle.parse().unwrap())
         };
-        let base = plan(1, 1, 1, "window:2");
+        let base = pass_id(1, 1, 1, "window:2");
         let keys = [
             base.key(KeyUse::Samples),
             base.key(KeyUse::Shards),
             base.key(KeyUse::Digest),
             base.key(KeyUse::Window(0)),
             base.key(KeyUse::Window(1)),
-            plan(2, 1, 1, "window:2").key(KeyUse::Samples),
-            plan(1, 2, 1, "window:2").key(KeyUse::Samples),
-            plan(1, 1, 2, "window:2").key(KeyUse::Samples),
-            plan(1, 1, 1, "window:3").key(KeyUse::Samples),
-            plan(1, 1, 1, "global").key(KeyUse::Samples),
-            plan(1, 1, 1, "none").key(KeyUse::Samples),
+            pass_id(2, 1, 1, "window:2").key(KeyUse::Samples),
+            pass_id(1, 2, 1, "window:2").key(KeyUse::Samples),
+            pass_id(1, 1, 2, "window:2").key(KeyUse::Samples),
+            pass_id(1, 1, 1, "window:3").key(KeyUse::Samples),
+            pass_id(1, 1, 1, "global").key(KeyUse::Samples),
+            pass_id(1, 1, 1, "none").key(KeyUse::Samples),
         ];
         for (i, key) in keys.iter().enumerate() {
             assert!(!keys[..i].contains(key), "key {i} repeats");
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    fn plan(epoch: u64) -> PassId {
+    fn pass_id(epoch: u64) -> PassId {
         let view = View::all([7; 32], DatasetShape::from_rows([10]).unwrap());
         PassId::new(&view, 3, epoch, Shuffle::Global)
     }
@@ -236,21 +236,23 @@ mod tests {
     #[test]
     fn pass_name_has_one_text_form() {
         for locality in [None, Some(LocalityId::from_u128(0xab))] {
-            let name = PassName::new(plan(1), locality);
+            let name = PassName::new(pass_id(1), locality);
             assert_eq!(name.to_string().parse(), Ok(name));
         }
         for wrong in ["", "/", "/ab", "/000000000000000000000000000000ab/"] {
-            assert!(format!("{}{wrong}", plan(1)).parse::<PassName>().is_ok() == wrong.is_empty());
+            assert!(
+                format!("{}{wrong}", pass_id(1)).parse::<PassName>().is_ok() == wrong.is_empty()
+            );
         }
     }
 
     #[test]
     fn error_names_the_difference_between_passes_of_ranks() {
         let name = |epoch, locality: u128| {
-            PassName::new(plan(epoch), (locality > 0).then(|| LocalityId::from_u128(locality)))
+            PassName::new(pass_id(epoch), (locality > 0).then(|| LocalityId::from_u128(locality)))
         };
         assert_eq!(name(1, 5).agrees_with(&name(1, 5)), Ok(()));
-        assert!(matches!(name(1, 5).agrees_with(&name(2, 5)), Err(Error::Plan { .. })));
+        assert!(matches!(name(1, 5).agrees_with(&name(2, 5)), Err(Error::Pass { .. })));
         for other in [0, 6] {
             let error = name(1, 5).agrees_with(&name(1, other)).unwrap_err();
             assert!(error.to_string().contains("one locality"), "{error}");

@@ -1,4 +1,4 @@
-//! Reading the compact texts of plans, states and digests: fields parted by `/`.
+//! Reading the compact texts of passes, states and digests: fields parted by `/`.
 
 use std::str::{FromStr, Split};
 
