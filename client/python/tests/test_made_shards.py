@@ -43,7 +43,7 @@ FLAT = [
 #: Types that Parquet has not.
 OF_ARROW = [
     *(pa.string_view(), pa.binary_view(), pa.large_binary(), pa.duration("s")),
-    *(pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.int64())),
+    *(pa.dictionary(pa.int16(), pa.string()), pa.dictionary(pa.int32(), pa.int64())),
 ]
 #: Encodings of pages beside the plain one and the dictionary.
 ENCODINGS = {
