@@ -6,8 +6,8 @@
 //!  rows in registered extents ───┘  (stream)  └──▶ the event frees buffer, registration and lease
 //! ```
 //!
-//! A [`Driver`] has exactly the calls that the rules need. Two drivers implement it: [`host`],
-//! which uses memory of this process as device memory, and `cuda`. The rules of order and lifetime
+//! A [`Driver`] has exactly the calls that the rules need. Two drivers implement it: `cuda`, and for
+//! tests `host`, which uses memory of this process as device memory. The rules of order and lifetime
 //! are in [`pump`] and the modules below it, which know only the trait.
 //!
 //! Thread rule: everything is `Send + Sync`. A device belongs to the process that opened it: a
@@ -17,6 +17,7 @@
 mod blocks;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(any(test, feature = "testing"))]
 mod host;
 mod lot;
 mod planted;
@@ -100,11 +101,6 @@ impl Device {
         return cuda::list();
         #[cfg(not(feature = "cuda"))]
         Err(without_cuda("GPUs can't be listed"))
-    }
-
-    /// A device for tests. Its memory is memory of this process, and its streams are threads.
-    pub fn host() -> Self {
-        Self::new(Arc::new(host::Host::new()), Registrar::new())
     }
 
     fn new(driver: Arc<dyn Driver>, registrar: Arc<Registrar>) -> Self {

@@ -49,6 +49,10 @@ mod remote;
 pub mod host;
 
 mod dataset;
+#[cfg_attr(
+    not(any(test, feature = "cuda", feature = "testing")),
+    expect(dead_code, reason = "without a driver no device opens")
+)]
 mod device;
 mod loader;
 mod memory;

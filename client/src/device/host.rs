@@ -1,9 +1,10 @@
-//! A device without hardware: its memory is memory of this process, and its streams are threads.
+//! A device without hardware, for tests: its memory is memory of this process, and its streams are threads.
 //!
 //! A copy runs on the thread of its stream and reads its source only then, as on a GPU. So memory
 //! that is rewritten too early causes wrong bytes here as well.
 //!
-//! Thread rule: one thread per stream, which ends with the stream. Non-goals: speed.
+//! Thread rule: one thread per stream, which ends with the stream. Non-goals: speed, released
+//! builds.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +18,10 @@ use std::{
 
 use larder_extent::{Attached, Companion, fork_count};
 
-use super::{ConsumerStream, DeviceMemory, Driver, Event, Moment, PageLocked, Stream, Transfer};
+use super::{
+    ConsumerStream, Device, DeviceMemory, Driver, Event, Moment, PageLocked, Registrar, Stream,
+    Transfer,
+};
 use crate::{Error, ErrorKind};
 
 /// The most tasks that a stream queues.
@@ -27,6 +31,13 @@ const TASKS_MAX: usize = 4096;
 const FIRST_ADDRESS: u64 = 1 << 50;
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
+
+impl Device {
+    /// A device for tests. Its memory is memory of this process, and its streams are threads.
+    pub fn host() -> Self {
+        Self::new(Arc::new(Host::new()), Registrar::new())
+    }
+}
 
 pub(super) struct Host {
     shared: Arc<HostState>,
