@@ -224,7 +224,7 @@ impl<R: Rules> Agent<R> {
     fn wake(&mut self, now: Now) {
         let slept = now.saturating_sub(self.now) > self.timing.announcement_ttl / 2;
         self.now = self.now.max(now);
-        if slept && !self.rules.broken(Rule::DoubtAfterPause) {
+        if self.rules.demands(Rule::DoubtAfterPause, slept) {
             self.liveness.doubt(now);
             self.link.unsteady(now);
             self.link.ask_soon();
@@ -246,7 +246,7 @@ impl<R: Rules> Agent<R> {
             Event::Blob(id, Some(bytes)) => self.transfers.arrived(id, &bytes, &self.me.member.id),
             Event::Blob(_, None) => {}
             Event::Installed(version) => self.installed = self.installed.max(version),
-            Event::Pulled(shard, pulled) => self.transfers.pulled(now, shard, pulled, &self.rules),
+            Event::Pulled(shard, pulled) => self.transfers.pulled(now, shard, pulled),
             Event::LastUses(plan, uses) => self.transfers.sort(plan, &uses, &self.rules),
             Event::Lost(shard) => self.transfers.lost(now, shard, &self.rules),
             Event::Command(ticket, command) => self.command(ticket, command, out),

@@ -214,7 +214,7 @@ impl InFlightFill {
 
     /// Notes the digest of the whole shard, as stated by the peer that gave a part. Returns false
     /// if another digest was noted before.
-    pub(crate) fn is_to_have(&self, digest: u64) -> bool {
+    pub(crate) fn note_digest(&self, digest: u64) -> bool {
         let mut noted = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         *noted.get_or_insert(digest) == digest
     }

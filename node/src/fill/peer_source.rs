@@ -66,7 +66,7 @@ impl<'a> PeerSource<'a> {
         } else {
             self.read_in_pieces(wanted, target).await?
         };
-        if !self.job.flight().is_to_have(digest) {
+        if !self.job.flight().note_digest(digest) {
             return Err(another_digest());
         }
         self.counters.peer_bytes.add(read.range.end - read.range.start);

@@ -111,10 +111,8 @@ impl<R: Rules> Agent<R> {
         if !self.rules.holds(Rule::WordsWhenSteady, self.link.steady()) {
             return None;
         }
-        let mut said = self.liveness.said(id);
-        if self.rules.broken(Rule::CommitByThePresent) {
-            said = self.liveness.said_last(id);
-        }
+        let is_here = self.rules.holds(Rule::CommitByThePresent, self.liveness.here(id));
+        let said = self.liveness.said_last(id).filter(|_| is_here);
         let of_plan =
             |settled: &&Settled| self.rules.holds(Rule::CommitThisPlan, settled.plan == plan);
         said?.settled.iter().find(of_plan).copied()

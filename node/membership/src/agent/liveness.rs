@@ -180,8 +180,8 @@ impl Liveness {
     /// Whether a node has been absent for its whole grace. The answer that shows it must belong to
     /// a question asked after the grace, since a watch may have missed the node's return.
     pub(super) fn dead(&self, now: Now, id: &str, rules: &impl Rules) -> bool {
-        let certain = if rules.broken(Rule::DeathIsAskedFor) { now } else { self.asked };
-        self.away_for_too_long(now, certain, id, rules)
+        let away_until = |until| self.away_for_too_long(now, until, id, rules);
+        away_until(now) && rules.holds(Rule::DeathIsAskedFor, away_until(self.asked))
     }
 
     /// Whether a question now may show a node to be dead.
@@ -191,8 +191,9 @@ impl Liveness {
 
     fn away_for_too_long(&self, now: Now, until: Now, id: &str, rules: &impl Rules) -> bool {
         let mut grace = self.timing.death_grace;
-        if !rules.broken(Rule::FlapsLengthenGrace) {
-            grace *= self.damping(now, id);
+        let damping = self.damping(now, id);
+        if rules.demands(Rule::FlapsLengthenGrace, damping > 1) {
+            grace *= damping;
         }
         let gone = self.absent(until, id);
         gone.is_some_and(|gone| rules.holds(Rule::GraceBeforeDeath, gone >= grace))

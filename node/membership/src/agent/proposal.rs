@@ -181,7 +181,7 @@ impl<R: Rules> Agent<R> {
         outcome: ProposalOutcome,
         out: &mut Vec<Effect>,
     ) {
-        let Some(mut proposal) = self.proposal.take_if(|proposal| proposal.ticket == ticket) else {
+        let Some(proposal) = self.proposal.take_if(|proposal| proposal.ticket == ticket) else {
             return;
         };
         match outcome {
@@ -196,10 +196,6 @@ impl<R: Rules> Agent<R> {
                     self.link.ask_soon();
                 }
                 self.again(proposal.intent);
-            }
-            ProposalOutcome::Unknown if self.rules.broken(Rule::UnknownIsReadAgain) => {
-                let guess = proposal.proposed.as_mut().and_then(|(expected, _)| *expected);
-                self.done(proposal, Revision(guess.map_or(1, |revision| revision.0 + 1)), out);
             }
             ProposalOutcome::Unknown => self.unknown(proposal),
             ProposalOutcome::Refused(why) => self.refuse(proposal.intent, &why, out),
@@ -233,7 +229,7 @@ impl<R: Rules> Agent<R> {
     /// Tries an operator's command again on the newest record. The agent decides all else anew.
     fn again(&mut self, intent: Intent) {
         if let Intent::Command(waiting) = intent
-            && !self.rules.broken(Rule::CommandsAreAnswered)
+            && self.rules.demands(Rule::CommandsAreAnswered, true)
         {
             self.commands.push_front(waiting);
         }

@@ -149,7 +149,7 @@ impl<R: Rules> Agent<R> {
         }
         let dead = record.members.iter().filter(|entry| self.dead_joiner(entry));
         let dead: Vec<String> = dead.map(|entry| entry.member.id.clone()).collect();
-        if !dead.is_empty() && !self.rules.broken(Rule::ForgetDeadJoiners) {
+        if self.rules.demands(Rule::ForgetDeadJoiners, !dead.is_empty()) {
             return Some(Action::Forget(dead));
         }
         let edits = self.due_edits(record);
@@ -167,7 +167,7 @@ impl<R: Rules> Agent<R> {
         };
         record.in_ring().all(|entry| match self.settled_by(&entry.member.id, plan) {
             Some(said) => self.rules.holds(Rule::SettleWhenClean, said.clean),
-            None => self.rules.broken(Rule::SettleWhenAllSaySo),
+            None => self.rules.holds(Rule::SettleWhenAllSaySo, false),
         })
     }
 
@@ -185,7 +185,7 @@ impl<R: Rules> Agent<R> {
 
     /// Returns dead and condemned members to remove, unless no member would remain.
     fn lost(&self, record: &Record) -> Vec<String> {
-        let braked = self.braked && !self.rules.broken(Rule::BrakeOnMassLoss);
+        let braked = self.rules.demands(Rule::BrakeOnMassLoss, self.braked);
         let lost =
             |entry: &&Entry| entry.state == State::Condemned || (!braked && self.dead(entry));
         let lost: Vec<String> =
@@ -201,7 +201,7 @@ impl<R: Rules> Agent<R> {
         let mut newcomers = change.edits.iter().filter(outside).map(Edit::id);
         let gone = newcomers.clone().find(|id| self.liveness.dead(self.now, id, &self.rules));
         if let Some(id) = gone
-            && !self.rules.broken(Rule::DeadJoinersAbort)
+            && self.rules.demands(Rule::DeadJoinersAbort, true)
         {
             return Some(Action::Abort(id.to_owned()));
         }
@@ -217,7 +217,7 @@ impl<R: Rules> Agent<R> {
             |entry: &&Entry| entry.state.is_pressed() && !change.takes_out(&entry.member.id);
         let leaving: Vec<&str> =
             record.members.iter().filter(waits).map(|entry| entry.member.id.as_str()).collect();
-        if leaving.is_empty() || self.rules.broken(Rule::DeadlinesDoNotWait) {
+        if !self.rules.demands(Rule::DeadlinesDoNotWait, !leaving.is_empty()) {
             return None;
         }
         let before = change.edits.iter().filter(|edit| !leaving.contains(&edit.id())).cloned();
@@ -244,10 +244,8 @@ impl<R: Rules> Agent<R> {
 
     /// Whether a leaving member's deadline is over.
     fn overdue(&self, record: &Record, change: &Change) -> bool {
-        if self.rules.broken(Rule::DeadlineCommits) {
-            return false;
-        }
-        change.edits.iter().any(|edit| self.overdue_one(record, edit.id()))
+        let is_overdue = change.edits.iter().any(|edit| self.overdue_one(record, edit.id()));
+        self.rules.demands(Rule::DeadlineCommits, is_overdue)
     }
 
     fn overdue_one(&self, record: &Record, id: &str) -> bool {
@@ -291,9 +289,8 @@ impl<R: Rules> Agent<R> {
             return Vec::new();
         }
         let only_joins = waits.len() == edits.len();
-        if self.rules.broken(Rule::JoinsShareAChange) {
-            edits.truncate(1);
-        } else if only_joins && !self.window_closed(&waits) {
+        let waits_for_more = only_joins && !self.window_closed(&waits);
+        if self.rules.demands(Rule::JoinsShareAChange, waits_for_more) {
             edits.clear();
         }
         edits

@@ -12,8 +12,6 @@ pub enum Rule {
     OneCluster,
     /// No plan applies to another ring version: it would undo the changes since it was made.
     PlanIsPinned,
-    /// No unanswered write counts as done: the agent would act on a record that may not exist.
-    UnknownIsReadAgain,
     /// An unannounced agent proposes nothing: a cut-off node would declare live members dead.
     HeardBeforeActing,
     /// No member is dead before its grace ends: each restart would cost a ring change.
@@ -62,12 +60,6 @@ pub enum Rule {
     PullFewAtOnce,
     /// No shard stays unpulled because its source did not list it: the change would never end.
     UnlistedComeToo,
-    /// No failed pull counts as verified: the old owner would drop the only copy.
-    FailedIsNotMoved,
-    /// No failed pull stays without a retry: the change would wait for the shard without end.
-    FailedIsTriedAgain,
-    /// No shard that found no room counts as verified: its old owner would drop the only copy.
-    GapsAreSaid,
     /// No evicted shard counts as settled: its old owner would drop the last copy.
     LostIsPulledAgain,
     /// No staged ring is installed: nodes would read by a ring that may be aborted.
@@ -102,6 +94,11 @@ pub trait Rules {
     /// Whether an action may be taken that needs `condition` by this rule.
     fn holds(&self, rule: Rule, condition: bool) -> bool {
         condition || self.broken(rule)
+    }
+
+    /// Whether this rule demands an action, because of `condition`.
+    fn demands(&self, rule: Rule, condition: bool) -> bool {
+        !self.holds(rule, !condition)
     }
 }
 

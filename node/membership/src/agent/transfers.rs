@@ -123,24 +123,10 @@ impl Work {
         }
     }
 
-    fn ended(
-        &mut self,
-        now: Now,
-        index: usize,
-        pulled: Pulled,
-        timing: Timing,
-        rules: &impl Rules,
-    ) {
+    fn ended(&mut self, now: Now, index: usize, pulled: Pulled, timing: Timing) {
         match pulled {
             Pulled::Verified => self.close(index, StepState::Verified),
-            Pulled::NoRoom | Pulled::Gone if rules.broken(Rule::GapsAreSaid) => {
-                self.close(index, StepState::Verified);
-            }
             Pulled::NoRoom | Pulled::Gone => self.close(index, StepState::Gap),
-            Pulled::Failed if rules.broken(Rule::FailedIsNotMoved) => {
-                self.close(index, StepState::Verified);
-            }
-            Pulled::Failed if rules.broken(Rule::FailedIsTriedAgain) => {}
             Pulled::Failed => {
                 let step = &mut self.steps[index];
                 let wait = timing.pull_wait_min * (1 << step.tries.min(5));
@@ -322,7 +308,7 @@ impl ShardTransfers {
     }
 
     /// Handles the end of a pull.
-    pub(super) fn pulled(&mut self, now: Now, shard: Shard, pulled: Pulled, rules: &impl Rules) {
+    pub(super) fn pulled(&mut self, now: Now, shard: Shard, pulled: Pulled) {
         let Some(plan) = self.pulling.remove(&shard) else {
             return;
         };
@@ -330,13 +316,13 @@ impl ShardTransfers {
         if let Some(work) = work
             && let Some(&index) = work.by_shard.get(&shard)
         {
-            work.ended(now, index, pulled, self.timing, rules);
+            work.ended(now, index, pulled, self.timing);
         }
     }
 
     /// Handles the eviction of a shard.
     pub(super) fn lost(&mut self, now: Now, shard: Shard, rules: &impl Rules) {
-        if !rules.broken(Rule::LostIsPulledAgain) {
+        if rules.demands(Rule::LostIsPulledAgain, true) {
             self.works.iter_mut().for_each(|work| work.lost(now, shard));
         }
     }
@@ -416,7 +402,7 @@ mod tests {
         transfers.pull(now, Some((id, pace)), true, &Unbroken, &mut out);
         for effect in &out {
             if let Effect::Pull { shard, .. } = effect {
-                transfers.pulled(now, *shard, Pulled::Verified, &Unbroken);
+                transfers.pulled(now, *shard, Pulled::Verified);
             }
         }
         out.len()

@@ -246,7 +246,7 @@ impl<R: Rules> Agent<R> {
                     self.liveness.fell(self.now, entry.member.weight);
                 }
                 None if *id == self.me.member.id => {
-                    self.left = !self.rules.broken(Rule::LeaversStayOut);
+                    self.left = self.rules.demands(Rule::LeaversStayOut, true);
                 }
                 _ => {}
             }
@@ -318,13 +318,13 @@ impl<R: Rules> Agent<R> {
     }
 
     pub(super) fn back(&mut self) {
-        self.link.away = false;
+        let was_away = std::mem::take(&mut self.link.away);
         self.link.unsteady(self.now);
         self.link.hope();
         self.link.ask_soon();
         self.action = None;
         // Leases ended while no node could renew them: those absences prove nothing.
-        if !self.rules.broken(Rule::DoubtAfterAway) {
+        if self.rules.demands(Rule::DoubtAfterAway, was_away) {
             self.liveness.restart(self.now);
         }
     }

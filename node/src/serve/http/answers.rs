@@ -101,7 +101,7 @@ impl LargeAnswers {
 
 impl AnswerTurn {
     /// Notes that a piece is being made, or that one is made and the client must take it.
-    pub(super) fn is_made(&self, is_made: bool) {
+    pub(super) fn note_made(&self, is_made: bool) {
         if let Some(taken) = self.answers.lock().turns.get_mut(&self.number) {
             taken.made = is_made.then(clock::now);
         }

@@ -87,7 +87,7 @@ impl PendingWork {
         };
         admitted.answered();
         if let Some(turn) = &turn {
-            turn.is_made(true);
+            turn.note_made(true);
         }
         match answer {
             Ok(answer) => answer.map(|body| Body::new(self.counted(body, admitted, turn))),
@@ -207,7 +207,7 @@ impl HttpBody for Counted {
             this.in_progress = None;
         }
         if let Some(turn) = &this.turn {
-            turn.is_made(polled.is_ready());
+            turn.note_made(polled.is_ready());
         }
         polled
     }

@@ -306,7 +306,9 @@ impl World {
         if matches!(how, Pulled::NoRoom | Pulled::Gone) {
             self.checks.gap(pull.plan, shard, place);
         }
-        self.tell(place, boot, Event::Pulled(pull.shard, how));
+        if let Some(how) = self.planted.heard(how) {
+            self.tell(place, boot, Event::Pulled(pull.shard, how));
+        }
     }
 
     /// Pulls a shard from its source, else from any node, else from the origin.
