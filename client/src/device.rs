@@ -6,9 +6,9 @@
 //!  rows in registered extents ───┘  (stream)  └──▶ the event frees buffer, registration and lease
 //! ```
 //!
-//! A [`Driver`] has exactly the calls that the rules need. Two drivers implement it: `cuda`, and for
-//! tests `host`, which uses memory of this process as device memory. The rules of order and lifetime
-//! are in [`pump`] and the modules below it, which know only the trait.
+//! A [`Driver`] has exactly the calls that the rules need. Two drivers implement it: `cuda`, and
+//! for tests `host`, which uses memory of this process as device memory. The rules of order and
+//! lifetime are in [`pump`] and the modules below it, which know only the trait.
 //!
 //! Thread rule: everything is `Send + Sync`. A device belongs to the process that opened it: a
 //! forked child calls no driver function and frees nothing. Non-goals: kernels, copies between

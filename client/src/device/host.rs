@@ -1,4 +1,5 @@
-//! A device without hardware, for tests: its memory is memory of this process, and its streams are threads.
+//! A device without hardware, for tests: its memory is memory of this process, and its streams are
+//! threads.
 //!
 //! A copy runs on the thread of its stream and reads its source only then, as on a GPU. So memory
 //! that is rewritten too early causes wrong bytes here as well.
