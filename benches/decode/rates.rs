@@ -1,9 +1,9 @@
 //! Pictures per CPU-second of one thread, for a folder of pictures and rows of 224 x 224:
 //!
 //! ```text
-//! python client/decode/examples/rates.py make /tmp/pictures
+//! python benches/decode/rates.py make /tmp/pictures
 //! cargo run --release -p larder-decode --example rates -- /tmp/pictures/small
-//! python client/decode/examples/rates.py measure /tmp/pictures/small
+//! python benches/decode/rates.py measure /tmp/pictures/small
 //! ```
 //!
 //! Prints the best of five rounds for each crop, as neighbours on a shared machine only slow it
