@@ -9,6 +9,7 @@
 import atexit as _atexit
 
 from larder import _larder as _native
+from larder._batch import Batch
 from larder._dataset import Dataset, Schema, TensorSpec, open
 from larder._decode import Audio, Image
 from larder._errors import (
@@ -38,7 +39,7 @@ from larder._larder import (
     devices,
     stats,
 )
-from larder._loader import Batch, Loader
+from larder._loader import Loader
 from larder._mixture import Mixture, mix
 from larder._ragged import JsonText, Ragged
 from larder._samples import Samples

@@ -24,11 +24,11 @@ import torch.utils.data
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from larder import _arguments, _distributed, _locality
+from larder._batch import Batch
 from larder._by_number import ByNumber, require_numbers
 from larder._errors import InvalidArgument
 from larder._larder import Iteration
 from larder._loader import (
-    Batch,
     Last,
     Loads,
     Settings,
@@ -41,6 +41,16 @@ from larder._loader import (
     warn_if_empty,
 )
 from larder._output import convert_all, converter, each_row
+from larder._worker_state import (
+    AGAIN,
+    ONCE,
+    SET,
+    SharedState,
+    WorkerPlace,
+    check_fits,
+    current_worker,
+    place_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -151,171 +161,6 @@ class _Plan:
         return f"{self.dataset!r}, {settings}, {self.coordinates}"
 
 
-class _Place(NamedTuple):
-    """The position of one worker of a rank: the state of the job, and the worker's turn."""
-
-    #: The job's state after this worker's last batch, or at the start. It is the state at the
-    #: epoch's end if the epoch has no more batches for this worker.
-    state: str
-    #: From that state on, this worker's batches are every `workers`-th, beginning with `worker`.
-    worker: int
-    workers: int
-    #: Samples of its next batch that are delivered.
-    samples: int
-    #: Whether the epoch has no more batches for this worker.
-    ended: bool
-
-    def past(self, batch: _larder.Batch) -> _Place:
-        """The place after a batch of this worker.
-
-        The other workers' batches before it are delivered by then, so this worker's turn is last.
-        """
-        return _Place(batch.state(), self.workers - 1, self.workers, 0, ended=False)
-
-    def at_end(self, end: str, *, seen: bool) -> _Place:
-        """The place after the last batch of an epoch that ends in state ``end``.
-
-        After the consumer has seen the end, a single worker stands at the start of the next epoch.
-        """
-        return _Place(end, self.workers - 1, self.workers, 0, ended=not seen or self.workers > 1)
-
-    def is_the_jobs(self) -> bool:
-        """Whether the state alone is the position of this rank."""
-        return self.workers == 1 and self.samples == 0 and not self.ended
-
-
-#: The most workers of a DataLoader: many times the cores of any host.
-_WORKERS_MAX = 4096
-#: The shared words: the epoch, the number of loads, the iteration that takes the state loaded last,
-#: whether the epoch has begun since it was set, and for each worker the number of the load that it
-#: took.
-_EPOCH, _LOADS, _TAKER, _BEGUN, _TAKEN = range(5)
-#: Values of `_BEGUN`: the epoch was set, it has begun, and it was told that it began again.
-_SET, _ONCE, _AGAIN = range(3)
-#: Values of `_TAKER`: the next iteration, one of the main process, one that failed, one of workers.
-_NEXT, _MAIN, _FAILED, _WORKERS = range(4)
-
-
-class _Shared:
-    """The epoch, and a state that the main process loaded for its next iteration.
-
-    A worker is a copy of the main process, so it has the state from its start. Shared memory tells
-    the main process, and so later workers, that an iteration has taken the state.
-
-    Thread rule: the main process writes the epoch and the number of loads. The first worker writes
-    the `_BEGUN` word. A worker writes its own word and the `_TAKER` word. All workers of an
-    iteration write the same `_TAKER`.
-    """
-
-    def __init__(self) -> None:
-        self._words = torch.zeros(_TAKEN + _WORKERS_MAX, dtype=torch.int64)
-        self._words.share_memory_()  # type: ignore[no-untyped-call]
-        #: The place loaded last, and the number of loads at that time.
-        self._loaded: _Place | None = None
-        self._loads = 0
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # A deep or pickled copy has its own words, which its workers share.
-        self.__dict__.update(state)
-        self._words.share_memory_()  # type: ignore[no-untyped-call]
-
-    @property
-    def epoch(self) -> int:
-        return int(self._words[_EPOCH].item())
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._words[_EPOCH] = epoch
-
-    def begins_again(self, *, resumed: bool) -> bool:
-        """Notes that an iteration begins the epoch; returns whether that is to be told.
-
-        It is told once, if nothing has set the epoch since it began. A worker that is not the first
-        tells nothing.
-        """
-        begun = self._words[_BEGUN].item()
-        if _worker()[0] > 0 or begun == _AGAIN:
-            return False
-        again = begun == _ONCE and not resumed
-        self._words[_BEGUN] = _AGAIN if again else _ONCE
-        return again
-
-    def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch as the user says."""
-        self.epoch = epoch
-        if self._words[_BEGUN].item() == _ONCE:
-            self._words[_BEGUN] = _SET
-
-    def load(self, place: _Place) -> None:
-        """Sets the place at which the next iteration begins."""
-        self._loads = int(self._words[_LOADS].item()) + 1
-        self._words[_LOADS] = self._loads
-        self._loaded = place
-
-    @property
-    def pending(self) -> _Place | None:
-        """The loaded place, if the next iteration would take it."""
-        return self._loaded if self._taker == _NEXT else None
-
-    def forget(self) -> None:
-        """Forgets the loaded place: no iteration takes it."""
-        self._loaded = None
-
-    def take(self) -> _Place | None:
-        """The loaded place, if this is the first iteration since the load; else None.
-
-        Raises `InvalidArgument` in a worker that was started before the load.
-        """
-        info = torch.utils.data.get_worker_info()
-        if info is not None and self._words[_LOADS].item() != self._loads:
-            raise InvalidArgument(
-                "a state was loaded after the workers of this DataLoader were started",
-                "they are copies of the dataset as it was, and do not know the state",
-                "load the state before you iterate, or make a new DataLoader",
-            )
-        taker = self._taker
-        if self._loaded is None:
-            return None
-        if taker == _FAILED:
-            raise InvalidArgument(
-                "the epoch of the loaded state could not begin in a worker",
-                "the other workers have begun, so the rest of it can't be divided again",
-                "load the state again",
-            )
-        worker, mine = 0, _MAIN
-        if info is not None:
-            # The workers of an iteration have a base seed in common.
-            name = hash((info.seed - info.id, info.num_workers))
-            worker, mine = info.id, _WORKERS + name % (2**32 - _WORKERS)
-        # A later iteration may have the same seed. Its workers see that the state was taken.
-        taken = self._words[_TAKEN + worker].item() == self._loads
-        if taken or taker not in (_NEXT, mine):
-            return None
-        _check_fits(self._loaded)
-        self._words[_TAKEN + worker] = self._loads
-        self._taker = mine
-        return self._loaded
-
-    def fail(self) -> None:
-        """Notes that the iteration that took the place could not begin.
-
-        With a single worker, the next iteration takes the place. Other workers may have begun; then
-        iterations fail until another load.
-        """
-        worker, workers = _worker()
-        self._words[_TAKEN + worker] = 0
-        self._taker = _NEXT if workers == 1 else _FAILED
-
-    @property
-    def _taker(self) -> int:
-        loads, taker = divmod(int(self._words[_TAKER].item()), 2**32)
-        return taker if loads == self._loads else _NEXT
-
-    @_taker.setter
-    def _taker(self, taker: int) -> None:
-        self._words[_TAKER] = self._loads * 2**32 + taker
-
-
 class IterableDataset(torch.utils.data.IterableDataset[Any]):
     """Batches of a dataset in Larder's order, for a DataLoader with any number of workers.
 
@@ -388,11 +233,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         )
         self._plan = _Plan(dataset, coordinates, settings, last)
         self._batched = batched
-        self._shared = _Shared()
+        self._shared = SharedState()
         #: The place that this worker loaded. Its next iteration begins there.
-        self._resume: _Place | None = None
+        self._resume: WorkerPlace | None = None
         #: The place of the iteration begun last in this process.
-        self._place: _Place | None = None
+        self._place: WorkerPlace | None = None
 
     @property
     def epoch(self) -> int:
@@ -445,7 +290,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             raise
 
     def _items(
-        self, own: _Place | None, shared: _Place | None, epoch: int
+        self, own: WorkerPlace | None, shared: WorkerPlace | None, epoch: int
     ) -> Generator[Any, None, None]:
         """The items from a state on: this worker's own state, or one shared by all workers."""
         resume = own or shared
@@ -482,19 +327,19 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
                 warning = None
             yield item
 
-    def _begin(self, resume: _Place | None, epoch: int) -> _Place:
+    def _begin(self, resume: WorkerPlace | None, epoch: int) -> WorkerPlace:
         """The place at which this process begins, alone or as one of several workers."""
         if resume is None:
             state = self._plan.native(0, 1).state_at(epoch)
         elif resume.is_the_jobs():
             state = resume.state
         else:
-            _check_fits(resume)
+            check_fits(resume)
             return resume
-        return _Place(state, *_worker(), 0, ended=False)
+        return WorkerPlace(state, *current_worker(), 0, ended=False)
 
     def _batches(
-        self, batches: _larder.Epoch | tuple[()], place: _Place, end: str
+        self, batches: _larder.Epoch | tuple[()], place: WorkerPlace, end: str
     ) -> Generator[Batch, None, None]:
         count = len(batches)
         for number, native in enumerate(batches, start=1):
@@ -505,7 +350,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self._place = place.at_end(end, seen=True)
 
     def _samples(
-        self, batches: _larder.Epoch | tuple[()], place: _Place, end: str
+        self, batches: _larder.Epoch | tuple[()], place: WorkerPlace, end: str
     ) -> Generator[Sample, None, None]:
         count = len(batches)
         for number, native in enumerate(batches, start=1):
@@ -554,9 +399,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         """
         text = _arguments.state(state)
         if state.get("place") is None:
-            place = _Place(text, 0, 1, 0, ended=False)
+            place = WorkerPlace(text, 0, 1, 0, ended=False)
         else:
-            place, cut = _place(state, text)
+            place, cut = place_in(state, text)
             if not place.is_the_jobs() and cut != self._cut():
                 raise _other_cut(cut, self._cut())
         in_worker = torch.utils.data.get_worker_info() is not None
@@ -583,30 +428,6 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def __repr__(self) -> str:
         return f"larder.torch.IterableDataset({self._plan!r})"
-
-
-def _place(state: dict[str, Any], text: str) -> tuple[_Place, list[int]]:
-    """The place in a state of one worker, and the batch size and world size of its batches."""
-    match state["place"]:
-        case [int(worker), int(workers), int(samples), bool(ended), int(size), int(world)]:
-            return _Place(text, worker, workers, samples, ended), [size, world]
-    raise _arguments.no_state(state)
-
-
-def _worker() -> tuple[int, int]:
-    """The number of this worker, and the count of workers."""
-    info = torch.utils.data.get_worker_info()
-    return (0, 1) if info is None else (info.id, info.num_workers)
-
-
-def _check_fits(place: _Place) -> None:
-    _, workers = _worker()
-    if not place.is_the_jobs() and place.workers != workers:
-        raise InvalidArgument(
-            f"the state was saved by one of {place.workers} workers, and now there are {workers}",
-            "each worker's state says only what that worker has done",
-            "resume with the same num_workers, or from batch.state_dict() of the batch used last",
-        )
 
 
 def _raising(error: Exception) -> Generator[Any, None, None]:
@@ -692,8 +513,8 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         self._resume: _Stand | None = None
         #: The position of the iteration begun last.
         self._stand: _Stand | None = None
-        #: Whether the epoch has begun since it was set, as in `_Shared`.
-        self._begun = _SET
+        #: Whether the epoch has begun since it was set, as in `SharedState`.
+        self._begun = SET
 
     @property
     def shuffle(self) -> str:
@@ -713,8 +534,8 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
             _warn_forgotten(self._epoch, epoch, ended=self._resume.ended)
             self._resume = None
         self._epoch = self._said = epoch
-        if self._begun == _ONCE:
-            self._begun = _SET
+        if self._begun == ONCE:
+            self._begun = SET
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch."""
@@ -733,10 +554,10 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
     ) -> Generator[list[int], None, None]:
         # Not before the first batch: a DataLoader with workers makes two iterators and begins the
         # second.
-        if self._begun == _ONCE and self._resume is not begin and self.shuffle != "none":
+        if self._begun == ONCE and self._resume is not begin and self.shuffle != "none":
             _log.warning(_EPOCH_AGAIN.format(self._epoch))
-            self._begun = _AGAIN
-        self._begun = max(self._begun, _ONCE)
+            self._begun = AGAIN
+        self._begun = max(self._begun, ONCE)
         if self._resume is begin:
             self._resume = None
             # A StatefulDataLoader loads a state when it is iterated, and so after set_epoch(). If
