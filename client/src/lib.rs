@@ -75,9 +75,9 @@ pub use larder_base::{Advice, ErrorKind, printable, printable_line};
 pub use larder_dataset::{Dtype, Key, Logical, Manifest, Tensor, TimeUnit, columns_left_out};
 pub use larder_wire::data::RowRef;
 pub use loader::{
-    Batch, BatchTensor, Decode, DeviceTensor, Epoch, Loader, LoaderBuilder, LoaderStats, Locality,
-    OnDevice, OnHost, PreparedEpoch, RankHosts, Schedule, ScheduledBatch, ShuffleMode, SlowBatch,
-    Take,
+    Batch, BatchTensor, Decode, DeviceTensor, Epoch, Loader, LoaderBuilder, LoaderOptions,
+    LoaderStats, Locality, OnDevice, OnHost, PreparedEpoch, RankHosts, Schedule, ScheduledBatch,
+    ShuffleMode, SlowBatch, Take,
 };
 pub use memory::{CallerMemory, CopyStats, HostTensor, Memory};
 pub use process::Owned;

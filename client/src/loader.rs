@@ -39,7 +39,7 @@ pub(crate) use batch::layout::{check_columns, common_tensors, tensor_index};
 pub use batch::{Batch, BatchTensor, OnHost, Take};
 pub(crate) use batch::{LoaderSource, private_views};
 pub use order::{Locality, RankHosts, Schedule, ScheduledBatch, ShuffleMode};
-pub use run::{Epoch, LoaderBuilder, LoaderStats, PreparedEpoch, SlowBatch};
+pub use run::{Epoch, LoaderBuilder, LoaderOptions, LoaderStats, PreparedEpoch, SlowBatch};
 pub use send::{DeviceTensor, OnDevice};
 
 /// Iterates a dataset in batches. Each declared sample comes once per epoch. Seed and epoch alone

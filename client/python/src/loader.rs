@@ -8,9 +8,8 @@ use std::{
 
 use larder_client::{
     Batch as InnerBatch, Device, DeviceWay, Epoch as OnHostEpoch, Error, ErrorKind,
-    Loader as Inner, LoaderBuilder, OnDevice, RankHosts, ScheduledBatch, ShuffleMode,
-    decode::{Audio, Channels, Color, Crop, DecodeError, Depth, Filter, Image, Start},
-    sampler::{self, Last, LoaderState},
+    Loader as Inner, OnDevice, ScheduledBatch,
+    sampler::{self, LoaderState},
 };
 use pyo3::{
     exceptions::{PyIndexError, PyRuntimeError},
@@ -21,141 +20,11 @@ use pyo3::{
 use crate::{
     array::{Array, TensorMemory, arrays, let_go},
     error::OrRaise,
-    locality::Locality,
     pump::{DeviceAllocator, Pump, tensors_of},
     stats::{self, Fetched},
     wait::{LOOK_UP, Lock},
     warnings,
 };
-
-/// Settings of a loader. The builder of the Rust client describes each at its method.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct Settings {
-    batch_size: u32,
-    shuffle: String,
-    seed: u64,
-    rank: u32,
-    world_size: u32,
-    worker: u32,
-    workers: u32,
-    last: String,
-    tensors: Option<Vec<String>>,
-    images: Vec<(String, ImageRow)>,
-    sounds: Vec<(String, SoundRow)>,
-    skip_bad: bool,
-    prefetch: usize,
-    locality: Option<Py<Locality>>,
-    rank_hosts: String,
-    quiet: bool,
-    job: String,
-}
-
-/// What a picture becomes.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct ImageRow {
-    height: u32,
-    width: u32,
-    crop: String,
-    /// The numbers of the crop.
-    bounds: [f64; 4],
-    flip: bool,
-    gray: bool,
-    nearest: bool,
-    sixteen: bool,
-    orient: Option<bool>,
-}
-
-/// Frames, channels, whether the start is random, and the sample rate.
-type SoundRow = (u32, Option<u16>, bool, Option<u32>);
-
-impl Settings {
-    pub(crate) fn apply(&self, py: Python<'_>, builder: LoaderBuilder) -> PyResult<LoaderBuilder> {
-        let shuffle = shuffle(&self.shuffle).or_raise(py)?;
-        let builder = builder
-            .batch_size(self.batch_size)
-            .shuffle(shuffle)
-            .seed(self.seed)
-            .rank(self.rank, self.world_size)
-            .worker(self.worker, self.workers)
-            .last(last(&self.last).or_raise(py)?)
-            .rank_hosts(rank_hosts(&self.rank_hosts).or_raise(py)?)
-            .prefetch(self.prefetch)
-            .job(&self.job);
-        let builder = if self.quiet { builder.quiet() } else { builder };
-        let mut builder = if self.skip_bad { builder.skip_bad() } else { builder };
-        for (name, row) in &self.images {
-            builder = builder.decode(name, image(row).or_raise(py)?);
-        }
-        for (name, row) in &self.sounds {
-            builder = builder.decode(name, sound(row).or_raise(py)?);
-        }
-        let builder = match &self.locality {
-            Some(locality) => builder.locality(locality.get().inner().clone()),
-            None => builder,
-        };
-        Ok(match &self.tensors {
-            Some(names) => builder.tensors(names),
-            None => builder,
-        })
-    }
-}
-
-fn image(row: &ImageRow) -> Result<Image, Error> {
-    let [first, second, third, fourth] = row.bounds;
-    let crop = match row.crop.as_str() {
-        "stretch" => Crop::Stretch,
-        "random" => Crop::Random { scale: (first, second), ratio: (third, fourth) },
-        _ => Crop::Center { part: first },
-    };
-    let image = Image::new(row.height, row.width, crop).map_err(no_row)?;
-    let image = image
-        .color(if row.gray { Color::Gray } else { Color::Rgb })
-        .filter(if row.nearest { Filter::Nearest } else { Filter::Bilinear })
-        .depth(if row.sixteen { Depth::Sixteen } else { Depth::Eight })
-        .flip(row.flip);
-    Ok(row.orient.map_or(image, |orient| image.orient(orient)))
-}
-
-fn sound(&(frames, channels, is_random, sample_rate): &SoundRow) -> Result<Audio, Error> {
-    let channels = channels.map_or(Channels::Mono, Channels::Exact);
-    let start = if is_random { Start::Random } else { Start::Begin };
-    let audio = Audio::new(frames, channels, start).map_err(no_row)?;
-    Ok(sample_rate.map_or(audio, |hertz| audio.sample_rate(hertz)))
-}
-
-fn no_row(error: DecodeError) -> Error {
-    Error::new(ErrorKind::InvalidArgument, "rows can't be decoded so").with_source(error)
-}
-
-fn last(text: &str) -> Result<Last, Error> {
-    match text {
-        "drop" => Ok(Last::Drop),
-        "pad" => Ok(Last::Pad),
-        "uneven" => Ok(Last::Uneven),
-        _ => {
-            let what = format!("'{text}' is nothing that can become of the last batch");
-            Err(Error::new(ErrorKind::InvalidArgument, what)
-                .hint("say last='drop', 'pad' or 'uneven'"))
-        }
-    }
-}
-
-fn rank_hosts(text: &str) -> Result<RankHosts, Error> {
-    match text {
-        "unknown" => Ok(RankHosts::Unknown),
-        "this" => Ok(RankHosts::This),
-        "presumed this" => Ok(RankHosts::PresumedThis),
-        _ => Err(Error::new(ErrorKind::Internal, format!("'{text}' names no hosts of ranks"))),
-    }
-}
-
-fn shuffle(text: &str) -> Result<ShuffleMode, Error> {
-    text.parse().map_err(|error: sampler::Error| {
-        Error::new(ErrorKind::InvalidArgument, "the shuffle can't be read").with_source(error)
-    })
-}
 
 fn saved(text: &str) -> Result<LoaderState, Error> {
     text.parse().map_err(|error: sampler::Error| {

@@ -2,15 +2,11 @@
 
 use std::num::NonZeroU64;
 
-use larder_client::{Error, ErrorKind, Mixture as Inner, sampler::Stop};
+use larder_client::{Error, ErrorKind, LoaderOptions, Mixture as Inner, sampler::Stop};
 use pyo3::prelude::*;
 
 use crate::{
-    dataset::Dataset,
-    error::OrRaise,
-    loader::{Loader, Settings},
-    locality::Locality,
-    wait::interruptible,
+    dataset::Dataset, error::OrRaise, loader::Loader, locality::Locality, wait::interruptible,
 };
 
 /// Datasets in fixed proportions, or one dataset.
@@ -78,9 +74,18 @@ impl Mixture {
         self.inner.draws().collect()
     }
 
-    /// A loader of batches.
-    fn loader(&self, py: Python<'_>, settings: Settings) -> PyResult<Loader> {
-        let builder = settings.apply(py, self.inner.loader())?;
+    /// A loader of batches. Its options are JSON.
+    fn loader(
+        &self,
+        py: Python<'_>,
+        options: &str,
+        locality: Option<&Locality>,
+    ) -> PyResult<Loader> {
+        let mut builder =
+            self.inner.loader().options(LoaderOptions::from_json(options).or_raise(py)?);
+        if let Some(locality) = locality {
+            builder = builder.locality(locality.inner().clone());
+        }
         let loader = interruptible(py, move |_| builder.build())?;
         Ok(Loader::new(loader))
     }

@@ -183,7 +183,7 @@ def test_processes_of_jax_distributed_are_ranks() -> None:
     ("hosts", "variables"),
     [
         ("unknown", {}),
-        ("presumed this", {"MASTER_ADDR": "127.0.0.1"}),
+        ("presumed_this", {"MASTER_ADDR": "127.0.0.1"}),
         ("unknown", {"MASTER_ADDR": "localhost", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}),
         ("unknown", {"MASTER_ADDR": "node0"}),
         ("unknown", {"JOB_COMPLETION_INDEX": "1"}),

@@ -295,7 +295,10 @@ def test_sounds_are_those_of_soundfile(tmp_path: Path) -> None:
         ({"decode": {"png": larder.Image(8)}}, "the dataset has no tensor 'png'"),
         ({"decode": {"jpg": larder.Image(8)}, "tensors": ["cls"]}, "'jpg' is to be decoded and"),
         ({"decode": {"jpg": 224}}, "decode is"),
-        ({"decode": {"jpg": larder.Image(8, part=2.0)}}, "rows can't be decoded so"),
+        (
+            {"decode": {"jpg": larder.Image(8, part=2.0)}},
+            "decode can't be read: a center crop of 2",
+        ),
         ({"bad": "ignore"}, "bad is 'ignore'"),
     ],
 )
@@ -309,6 +312,8 @@ def test_descriptions_are_values() -> None:
     assert pickle.loads(pickle.dumps(image)) == image
     with pytest.raises(larder.InvalidArgument, match="size is 0"):
         larder.Image(0)
+    with pytest.raises(larder.InvalidArgument, match=r"part, scale or ratio is .*nan"):
+        larder.Image(8, part=float("nan"))
     with pytest.raises(larder.InvalidArgument, match="crop is 'middle'"):
         larder.Image(8, crop="middle")  # type: ignore[arg-type]
     with pytest.raises(larder.InvalidArgument, match="filter is 'cubic'"):

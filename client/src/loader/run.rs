@@ -10,7 +10,8 @@ mod epoch;
 mod prefetch;
 mod stats;
 
-pub use builder::LoaderBuilder;
+pub use builder::{LoaderBuilder, LoaderOptions};
 pub(super) use epoch::{Ahead, AnnouncedJob, EpochProgress, Reading, Start};
 pub use epoch::{Epoch, PreparedEpoch};
+
 pub use stats::{LoaderStats, SlowBatch};

@@ -30,6 +30,7 @@ mod device;
 mod given;
 mod locality;
 mod mixture;
+mod options;
 
 const SAMPLES: u64 = 203;
 

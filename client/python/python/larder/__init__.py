@@ -41,6 +41,7 @@ from larder._larder import (
 )
 from larder._loader import Loader
 from larder._mixture import Mixture, mix
+from larder._options import LoaderOptions
 from larder._ragged import JsonText, Ragged
 from larder._samples import Samples
 
@@ -61,6 +62,7 @@ __all__ = [
     "InvalidArgument",
     "JsonText",
     "Loader",
+    "LoaderOptions",
     "Locality",
     "Mixture",
     "Node",
@@ -96,6 +98,7 @@ for _public in (
     IndexReport,
     JsonText,
     Loader,
+    LoaderOptions,
     Mixture,
     Node,
     Ragged,

@@ -59,21 +59,6 @@ def dtype(name: str, value: Any) -> str:
         raise wrong(name, value, "a type such as 'uint16' or numpy.uint16") from None
 
 
-#: Arguments of other loaders, and the arguments of this one that do the same.
-_OF_OTHERS = {
-    "num_workers": "workers= sets the threads that transform batches ahead",
-    "drop_last": "last='drop' drops an incomplete last batch, last='uneven' delivers it",
-}
-
-
-def refuse_others(unknown: Mapping[str, object]) -> None:
-    """Raises for arguments that `loader` does not have."""
-    for name in unknown:
-        if name in _OF_OTHERS:
-            raise InvalidArgument(f"loader() has no {name}=", None, _OF_OTHERS[name])
-        raise TypeError(f"loader() got an unexpected keyword argument {name!r}")
-
-
 def text(name: str, value: Any, wanted: str) -> str:
     """A string."""
     if not isinstance(value, str):

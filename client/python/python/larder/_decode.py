@@ -6,6 +6,7 @@ Non-goals: the decoding itself, which the native loader does on its own threads.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -75,17 +76,20 @@ class Image:
         _arguments.choice("color", self.color, get_args(Color))
         _arguments.choice("filter", self.filter, get_args(Filter))
         _arguments.choice("dtype", self.dtype, get_args(Dtype))
+        bounds = (self.part, *self.scale, *self.ratio)
+        if not all(map(math.isfinite, bounds)):
+            raise _arguments.wrong("part, scale or ratio", bounds, "a finite number")
 
     def _sides(self) -> tuple[int, int]:
         return self.size if isinstance(self.size, tuple) else (self.size, self.size)
 
-    def _native(self, *, upright: bool) -> dict[str, Any]:
+    def _native(self, upright: bool) -> dict[str, Any]:
         """The options of the native loader. ``upright`` is the default of ``orient``."""
         height, width = self._sides()
         bounds = (self.part, 0.0, 0.0, 0.0)
         if self.crop == "random":
             bounds = (*self.scale, *self.ratio)
-        return {
+        image = {
             "height": height,
             "width": width,
             "crop": self.crop,
@@ -96,6 +100,7 @@ class Image:
             "sixteen": self.dtype == "uint16",
             "orient": True if upright and self.orient is None else self.orient,
         }
+        return {"image": image}
 
 
 @dataclass(frozen=True)
@@ -126,8 +131,15 @@ class Audio:
         if self.sample_rate is not None:
             _arguments.integer("sample_rate", self.sample_rate, 1, (1 << 32) - 1)
 
-    def _native(self) -> tuple[Any, ...]:
-        return (self.frames, self.channels, self.start == "random", self.sample_rate)
+    def _native(self, _: bool) -> dict[str, Any]:
+        """The options of the native loader."""
+        audio = {
+            "frames": self.frames,
+            "channels": self.channels,
+            "random": self.start == "random",
+            "sample_rate": self.sample_rate,
+        }
+        return {"audio": audio}
 
 
 def pictures_of(features: Any, prefix: str = "") -> Iterator[str]:
@@ -143,23 +155,17 @@ def pictures_of(features: Any, prefix: str = "") -> Iterator[str]:
 
 def native(
     decode: Mapping[str, Image | Audio] | None, upright: Collection[str] = ()
-) -> tuple[list[Any], list[Any]]:
-    """The pictures and the sounds of a user's mapping, as the native module takes them.
+) -> list[tuple[str, dict[str, Any]]]:
+    """A user's mapping as the native loader takes it.
 
     ``upright`` are the tensors whose pictures are turned by default.
     """
-    images, sounds = [], []
-    wanted = "a dict from names of tensors to larder.Image or larder.Audio"
-    if not isinstance(decode, Mapping | None):
+    if not isinstance(decode, Mapping | None) or not all(
+        isinstance(kind, Image | Audio) for kind in (decode or {}).values()
+    ):
+        wanted = "a dict from names of tensors to larder.Image or larder.Audio"
         raise _arguments.wrong("decode", decode, wanted)
-    for name, kind in (decode or {}).items():
-        if isinstance(kind, Image):
-            images.append((name, kind._native(upright=name in upright)))
-        elif isinstance(kind, Audio):
-            sounds.append((name, kind._native()))
-        else:
-            raise _arguments.wrong("decode", decode, wanted)
-    return images, sounds
+    return [(name, kind._native(name in upright)) for name, kind in (decode or {}).items()]
 
 
 def prefetch_for(decode: Mapping[str, Any] | None) -> int:

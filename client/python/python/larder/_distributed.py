@@ -35,7 +35,7 @@ _REPLICA_DIMENSIONS = frozenset(
 )
 
 #: The hosts of a job's ranks. Ranks of one host share the memory of its node.
-RankHosts = Literal["this", "presumed this", "unknown"]
+RankHosts = Literal["this", "presumed_this", "unknown"]
 
 # Names of this host.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -104,8 +104,8 @@ def confirm(coordinates: Coordinates) -> None:
 def rank_hosts(coordinates: Coordinates, *, environ: Mapping[str, str] | None = None) -> RankHosts:
     """Whether all ranks run on this host. The answer is the same on all ranks.
 
-    It is "this" if the launcher started as many processes here as the job has. It is "presumed
-    this" if the master is on loopback. Ranks that the caller numbers may run anywhere.
+    It is "this" if the launcher started as many processes here as the job has. It is
+    "presumed_this" if the master is on loopback. Ranks that the caller numbers may run anywhere.
     """
     environ = os.environ if environ is None else environ
     running = _from_torch() or _from_jax()
@@ -121,7 +121,7 @@ def rank_hosts(coordinates: Coordinates, *, environ: Mapping[str, str] | None = 
     master = environ.get("MASTER_ADDR")
     # On Kubernetes, the pod of rank 0 may name itself by loopback.
     if master in _LOOPBACK and "KUBERNETES_SERVICE_HOST" not in environ:
-        return "presumed this"
+        return "presumed_this"
     return "unknown"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import warnings
@@ -9,15 +10,25 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+
+import numpy as np
 
 from larder import _arguments, _decode, _distributed, _locality, _pinned
 from larder._batch import Batch
-from larder._decode import Audio, Bad, Image
-from larder._device import DeviceWay, Place, Target, place_of, refuse_in_worker
+from larder._device import Place, Target, place_of, refuse_in_worker
 from larder._errors import InvalidArgument
 from larder._explain import Explanation
 from larder._larder import Iteration
+from larder._options import (
+    BatchOptions,
+    Last,
+    LoaderOptions,
+    OrderOptions,
+    checked,
+    documented,
+    options_of,
+)
 from larder._output import Output, converter, resolve
 from larder._pinned import PinMemory, Pinning
 from larder._seconds import Spent, Timed
@@ -28,84 +39,37 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
 
     from larder import _larder
+    from larder._decode import Audio, Bad, Image
     from larder._larder import Locality
-
-#: The range of the shuffle; also ``"window:SHARDS"``.
-Shuffle = Literal["auto", "none", "window", "global"] | str
-#: The treatment of a last batch that is not full.
-Last = Literal["drop", "pad", "uneven"]
-
 
 _log = logging.getLogger("larder")
 
-_SHUFFLES = "True, False, 'auto', 'none', 'window', 'window:SHARDS' or 'global'"
-
-
-class Settings(TypedDict):
-    """All settings of a loader."""
-
-    batch_size: int
-    shuffle: str
-    seed: int
-    rank: int
-    world_size: int
-    worker: int
-    workers: int
-    last: Last
-    tensors: list[str] | None
-    #: Tensors to decode: pictures and sounds.
-    images: list[Any]
-    sounds: list[Any]
-    skip_bad: bool
-    prefetch: int
-    locality: Locality | None
-    rank_hosts: _distributed.RankHosts
-    #: Whether the native loader warns of nothing.
-    quiet: bool
-    #: The name of the job in listings; may be empty.
-    job: str
+#: Options of the native loader, by its names of them, and a locality.
+Settings = dict[str, Any]
 
 
 def settings_of(
     loads: Loads,
     coordinates: _distributed.Coordinates,
-    *,
     batch_size: int,
-    shuffle: Shuffle | bool,
-    seed: int,
-    last: Last | None,
-    tensors: Sequence[str] | None = None,
-    decode: Mapping[str, Image | Audio] | None = None,
-    bad: Bad = "error",
-    prefetch: int | None = None,
-    locality: Locality | None = None,
-    job: str = "",
+    options: Mapping[str, Any],
 ) -> Settings:
-    """Checks a user's arguments, and returns the settings of a loader without workers."""
-    images, sounds = _decode.native(decode, loads._upright() if decode else ())
-    if prefetch is None:
-        prefetch = _decode.prefetch_for(decode)
-    if isinstance(shuffle, bool):
-        shuffle = "auto" if shuffle else "none"
-    return {
+    """The settings of a loader without workers, by checked options."""
+    native = options_of(BatchOptions).keys() - {"group", "bad"}
+    settings = {name: value for name, value in options.items() if name in native}
+    decode = options.get("decode")
+    settings |= {
         "batch_size": _arguments.integer("batch_size", batch_size, 1, _arguments.BATCH_SIZE_MAX),
-        "shuffle": _arguments.text("shuffle", shuffle, _SHUFFLES),
-        "seed": _arguments.integer("seed", seed),
         "rank": coordinates.rank,
         "world_size": coordinates.world_size,
-        "worker": 0,
-        "workers": 1,
-        "last": _arguments.choice("last", "drop" if last is None else last, get_args(Last)),
-        "tensors": _arguments.names("tensors", tensors),
-        "images": images,
-        "sounds": sounds,
-        "skip_bad": _arguments.choice("bad", bad, get_args(Bad)) == "skip",
-        "prefetch": _arguments.integer("prefetch", prefetch, 1, _arguments.PREFETCH_MAX),
-        "locality": locality,
         "rank_hosts": _distributed.rank_hosts(coordinates),
-        "quiet": False,
-        "job": job,
+        "last": options["last"] or "drop",
+        "decode": _decode.native(decode, loads._upright() if decode else ()),
+        "skip_bad": options.get("bad") == "skip",
+        "prefetch": options.get("prefetch") or _decode.prefetch_for(decode),
+        "locality": _locality.agreed(options["locality"], loads, coordinates, options["group"]),
     }
+    return settings
 
 
 def check_bad(bad: Bad, decode: Mapping[str, Image | Audio] | None) -> None:
@@ -199,7 +163,7 @@ class Loader:
         transform = Transform(source.transform, source.batch_transform, source.output, skips)
         self._spent = Spent()
         self._transformed = Transformed.of(transform, source.workers, self._spent)
-        self._native = source.loads._data().loader(source.settings)
+        self._native = source.loads._native_loader(source.settings)
         self._place: Place | None = None
         if source.target is None:
             self._convert = converter(source.output)
@@ -371,6 +335,13 @@ def _copy(source: _Source, state: dict[str, Any]) -> Loader:
     return loader
 
 
+def _plain(number: Any) -> Any:
+    """A number of numpy as one of Python."""
+    if isinstance(number, np.generic):
+        return number.item()
+    raise TypeError(f"{number!r} is no option of a loader")
+
+
 class Loads:
     """The common part of datasets and mixtures: loaders."""
 
@@ -384,6 +355,11 @@ class Loads:
     def _data(self) -> _larder.Mixture:
         """The data of a loader: a dataset is a mixture of one."""
         raise NotImplementedError
+
+    def _native_loader(self, settings: Settings) -> _larder.Loader:
+        """The native loader, which takes settings as JSON. A locality has no text."""
+        options = {name: value for name, value in settings.items() if name != "locality"}
+        return self._data().loader(json.dumps(options, default=_plain), settings["locality"])
 
     def _upright(self) -> Set[str]:
         """The tensors whose pictures are turned upright unless the user says otherwise."""
@@ -411,125 +387,33 @@ class Loads:
         named = [[host] if isinstance(host, str) else list(host) for host in hosts]
         return self._data().locality(named)
 
-    def loader(
-        self,
-        batch_size: int = 256,
-        *,
-        shuffle: Shuffle | bool = "auto",
-        seed: int = 0,
-        rank: int | None = None,
-        world_size: int | None = None,
-        group: Any = None,
-        last: Last | None = None,
-        tensors: Sequence[str] | None = None,
-        decode: Mapping[str, Image | Audio] | None = None,
-        bad: Bad = "error",
-        prefetch: int | None = None,
-        locality: Locality | bool = False,
-        transform: Callable[..., Any] | None = None,
-        batch_transform: Callable[..., Any] | None = None,
-        workers: int = 0,
-        output: Output = "auto",
-        pin_memory: PinMemory = "auto",
-        device: Any = None,
-        device_way: DeviceWay = "auto",
-        job: str = "",
-        **unknown: Never,
-    ) -> Loader:
+    @documented(OrderOptions, BatchOptions, LoaderOptions)
+    def loader(self, batch_size: int = 256, **options: Unpack[LoaderOptions]) -> Loader:
         """A loader of batches, each a dict of arrays: every sample once an epoch.
 
         An array has the shape ``[batch_size, *shape]`` of its tensor.
 
         Args:
             batch_size: samples of a batch on each rank, 65,536 at most.
-            shuffle: ``"global"`` shuffles all samples, ``"window:64"`` (or ``"window"``) those of
-                64 shards at a time, ``"none"`` nothing. ``"auto"`` takes ``"global"`` if the
-                dataset and a quarter more fit the memory of the nodes. Otherwise it takes a window
-                of 64 shards, or of as many as fill an eighth of that memory. Without nodes, and for
-                ranks on several hosts with a node of their own each, it takes ``"window:64"``. For
-                several ranks of a named cluster all its nodes must answer. :attr:`Loader.shuffle`
-                is the result. True is ``"auto"``, False ``"none"``.
-            seed: names the order, together with the epoch. The same on all ranks.
-            rank: the number of this rank, from 0. Each sample comes on one rank. The default is
-                the rank by torch.distributed, jax.distributed or the launcher, else 0 of 1.
-            world_size: the number of ranks, with the same default.
-            group: instead of both, a torch ``DeviceMesh`` or ``ProcessGroup`` of data parallelism.
-                Ranks that are replicas in its other dimensions get the same batches.
-            last: the treatment of a last batch that is not full: ``"drop"`` it, ``"pad"`` it, or
-                deliver it ``"uneven"`` (under DDP ranks then wait for each other for ever). The
-                default is ``"drop"``, with a warning if nothing is shuffled.
-            tensors: names of the wanted tensors; by default all.
-            decode: what encoded rows become, by the name of their tensor: :class:`larder.Image`
-                or :class:`larder.Audio`. The loader decodes them on its own threads, without the
-                interpreter, straight into the batch. Their array has one shape.
-            bad: the treatment of a sample that can't be decoded, or for which ``transform`` raises
-                or returns None: an ``"error"`` that names it, or ``"skip"``: the next good sample
-                of the batch stands for it. :meth:`Loader.stats` counts those as ``skipped``.
-            prefetch: batches fetched ahead, 1 to 64, each on a thread. The default is 2. With
-                ``decode`` it is the number of cores, 16 at most.
-            locality: whether ranks divide each global batch by the hosts that hold its rows. Each
-                rank then reads most rows from its own host. The samples of a global batch stay the
-                same, and so do saved states. Under torch.distributed this is a collective call: all
-                ranks make the loader, with the same setting. Elsewhere pass the result of
-                :meth:`locality`, the same on all ranks.
-            transform: a function of one sample, a dict of arrays (torch's for torch's output, else
-                numpy's). Text is a ``str`` in it. It gets decoded tensors, and returns a dict of
-                arrays and texts, which are stacked into batches. If it has a
-                parameter ``rng``, it gets a ``numpy.random.Generator`` for this call. Its numbers
-                depend on seed, epoch and sample only. In a mixture they depend on the number of
-                earlier passes over that dataset instead of the epoch.
-            batch_transform: a function of a whole batch, called after ``transform``. It returns a
-                dict of any values. Its arrays become arrays of the output; other values stay. Its
-                random numbers depend on the batch's first sample.
-            workers: threads that transform batches ahead of the one in use, 256 at most. With 0,
-                the loader transforms a batch when the consumer asks for it. Python that holds the
-                interpreter lock runs in parallel only in worker processes: see
-                :class:`larder.torch.IterableDataset`.
-            output: the framework: ``"numpy"``, ``"torch"`` or ``"jax"``. ``"auto"`` is torch if the
-                program has imported it, else numpy. With a ``device`` there is also ``"device"``,
-                :class:`larder.DeviceTensor`; without torch, ``"auto"`` takes it.
-            pin_memory: whether torch's tensors are in page-locked memory. A copy from it,
-                ``batch.to("cuda", non_blocking=True)``, returns at once and is faster. ``"auto"``:
-                if the program uses a GPU by torch when an epoch begins. Rows are gathered into this
-                memory, even rows that would otherwise be views of the cache. Results of transforms
-                are copied into it.
-            device: the GPU for the batches: ``"cuda"``, ``"cuda:1"`` or a torch device. Batches are
-                copied there ahead of the one in use, and the loop waits for no copy. Transforms
-                stay on the host: torch copies their results.
-            device_way: how bytes get there. ``"staged"``: gathered into a page-locked buffer and
-                copied from it. ``"direct"``: copied from the pages of the cache, if rows are
-                32 KiB or more or lie side by side; an error if the driver refuses that.
-                ``"auto"``: direct if possible, else staged.
-            job: a name for people, at most 64 bytes: ``larder node show`` lists what the job reads.
+            options: those of :class:`larder.LoaderOptions`.
 
         Raises:
             InvalidArgument: an argument is outside its range, or does not fit another.
             NotFound: there is no such tensor.
             Unavailable: ``"auto"`` needs a node that does not answer.
         """
-        _arguments.refuse_others(unknown)
-        output = resolve(output, on_device=device is not None)
-        target = Target.of(device, device_way, output=output, pin_memory=pin_memory)
+        say = checked(LoaderOptions, options)
+        transforms = (say["transform"], say["batch_transform"])
+        output = resolve(say["output"], on_device=say["device"] is not None)
+        pin_memory = say["pin_memory"]
+        target = Target.of(say["device"], say["device_way"], output=output, pin_memory=pin_memory)
         if target is not None:
             pin_memory = False
-            target.check_transforms(output, transform, batch_transform)
-        if transform is None:
-            check_bad(bad, decode)
-        coordinates = _distributed.resolve(rank, world_size, group)
-        settings = settings_of(
-            self,
-            coordinates,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            last=last,
-            tensors=tensors,
-            decode=decode,
-            bad=bad,
-            prefetch=prefetch,
-            locality=_locality.agreed(locality, self, coordinates, group),
-            job=job,
-        )
+            target.check_transforms(output, *transforms)
+        if say["transform"] is None:
+            check_bad(say["bad"], say["decode"])
+        coordinates = _distributed.resolve(say["rank"], say["world_size"], say["group"])
+        settings = settings_of(self, coordinates, batch_size, say)
         loader = Loader(
             _Source(
                 loads=self,
@@ -538,11 +422,11 @@ class Loads:
                 output=output,
                 target=target,
                 pin_memory=pin_memory,
-                transform=transform,
-                batch_transform=batch_transform,
-                workers=workers,
+                transform=say["transform"],
+                batch_transform=say["batch_transform"],
+                workers=say["workers"],
             )
         )
         warn_if_empty(len(loader), len(self._native), settings)
-        warn_if_dropped(len(loader), len(self._native), settings, last)
+        warn_if_dropped(len(loader), len(self._native), settings, say["last"])
         return loader

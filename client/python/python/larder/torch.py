@@ -17,22 +17,20 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Unpack
 
 import torch
 import torch.utils.data
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from larder import _arguments, _distributed, _locality
+from larder import _arguments, _distributed
 from larder._batch import Batch
 from larder._by_number import ByNumber, require_numbers
 from larder._errors import InvalidArgument
 from larder._larder import Iteration
 from larder._loader import (
-    Last,
     Loads,
     Settings,
-    Shuffle,
     check_bad,
     settings_of,
     shown_shuffle,
@@ -40,6 +38,7 @@ from larder._loader import (
     warn_if_dropped,
     warn_if_empty,
 )
+from larder._options import BatchOptions, OrderOptions, checked, documented
 from larder._output import convert_all, converter, each_row
 from larder._worker_state import (
     AGAIN,
@@ -53,11 +52,11 @@ from larder._worker_state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Generator, Iterator
 
     import larder
     from larder import _larder
-    from larder._decode import Bad
+    from larder._options import Last
 
 __all__ = ["BatchSampler", "Dataset", "IterableDataset"]
 
@@ -135,9 +134,14 @@ class _Plan:
         warn_if_empty(self.batches, len(dataset._native), settings, stacklevel=4)
         warn_if_dropped(self.batches, len(dataset._native), settings, last)
 
+    @property
+    def shuffle(self) -> str:
+        """The shuffle in use."""
+        return str(self.settings["shuffle"])
+
     def native(self, worker: int, workers: int) -> _larder.Loader:
-        settings: Settings = {**self.settings, "worker": worker, "workers": workers}
-        return self.dataset._data().loader(settings)
+        settings = {**self.settings, "worker": worker, "workers": workers}
+        return self.dataset._native_loader(settings)
 
     def resume(self, state: str) -> int:
         """Takes seed and shuffle from a state; returns its epoch."""
@@ -152,11 +156,11 @@ class _Plan:
             return 0
         native = self.native(0, 1)
         last, _, _ = native.schedule(native.state()).batch(self.batches - 1)
-        return (self.batches - 1) * self.settings["batch_size"] + len(last)
+        return (self.batches - 1) * int(self.settings["batch_size"]) + len(last)
 
     def __repr__(self) -> str:
         shown = {name: repr(self.settings[name]) for name in ("batch_size", "seed", "last")}
-        shown["shuffle"] = shown_shuffle(self.said, self.settings["shuffle"])
+        shown["shuffle"] = shown_shuffle(self.said, self.shuffle)
         settings = ", ".join(f"{name}={value}" for name, value in shown.items())
         return f"{self.dataset!r}, {settings}, {self.coordinates}"
 
@@ -196,42 +200,21 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             of different workers.
     """
 
+    @documented(OrderOptions, BatchOptions, prefetch=2)
     def __init__(
         self,
         dataset: larder.Dataset | larder.Mixture,
         batch_size: int = 256,
         *,
-        shuffle: Shuffle | bool = "auto",
-        seed: int = 0,
-        rank: int | None = None,
-        world_size: int | None = None,
-        group: Any = None,
-        last: Last | None = None,
-        tensors: Sequence[str] | None = None,
-        decode: Mapping[str, larder.Image | larder.Audio] | None = None,
-        bad: Bad = "error",
-        prefetch: int = 2,
-        locality: larder.Locality | bool = False,
-        job: str = "",
         batched: bool = True,
+        **options: Unpack[BatchOptions],
     ) -> None:
-        check_bad(bad, decode)
-        coordinates = _distributed.resolve(rank, world_size, group)
-        settings = settings_of(
-            dataset,
-            coordinates,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            last=last,
-            tensors=tensors,
-            decode=decode,
-            bad=bad,
-            prefetch=prefetch,
-            locality=_locality.agreed(locality, dataset, coordinates, group),
-            job=job,
-        )
-        self._plan = _Plan(dataset, coordinates, settings, last)
+        given = {"prefetch": 2, **options}
+        say = checked(BatchOptions, given, "IterableDataset")
+        check_bad(say["bad"], say["decode"])
+        coordinates = _distributed.resolve(say["rank"], say["world_size"], say["group"])
+        settings = settings_of(dataset, coordinates, batch_size, say)
+        self._plan = _Plan(dataset, coordinates, settings, say["last"])
         self._batched = batched
         self._shared = SharedState()
         #: The place that this worker loaded. Its next iteration begins there.
@@ -247,7 +230,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     @property
     def shuffle(self) -> str:
         """The shuffle in use: as set, or the one that ``"auto"`` became."""
-        return self._plan.settings["shuffle"]
+        return self._plan.shuffle
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch.
@@ -481,31 +464,15 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
             :meth:`larder.Dataset.loader`. Padding of ``last="pad"`` is not marked.
     """
 
+    @documented(OrderOptions)
     def __init__(
-        self,
-        dataset: larder.Dataset,
-        batch_size: int = 256,
-        *,
-        shuffle: Shuffle | bool = "auto",
-        seed: int = 0,
-        rank: int | None = None,
-        world_size: int | None = None,
-        group: Any = None,
-        last: Last | None = None,
-        locality: larder.Locality | bool = False,
+        self, dataset: larder.Dataset, batch_size: int = 256, **options: Unpack[OrderOptions]
     ) -> None:
         require_numbers(dataset)
-        coordinates = _distributed.resolve(rank, world_size, group)
-        settings = settings_of(
-            dataset,
-            coordinates,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            last=last,
-            locality=_locality.agreed(locality, dataset, coordinates, group),
-        )
-        self._plan = _Plan(dataset, coordinates, settings, last)
+        say = checked(OrderOptions, options, "BatchSampler")
+        coordinates = _distributed.resolve(say["rank"], say["world_size"], say["group"])
+        settings = settings_of(dataset, coordinates, batch_size, say)
+        self._plan = _Plan(dataset, coordinates, settings, say["last"])
         self._epoch = 0
         #: The epoch of set_epoch(), until an iteration begins with it.
         self._said = 0
@@ -519,7 +486,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
     @property
     def shuffle(self) -> str:
         """The shuffle in use: as set, or the one that ``"auto"`` became."""
-        return self._plan.settings["shuffle"]
+        return self._plan.shuffle
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch.

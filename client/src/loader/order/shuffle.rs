@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr};
 use larder_base::Bytes;
 use larder_dataset::{Manifest, RegionPlan};
 use larder_extent::{ExtentLayout, Region};
+use serde::Deserialize;
 
 use crate::{
     Cluster, ClusterMemory, Error, ErrorKind,
@@ -49,7 +50,8 @@ impl FromStr for ShuffleMode {
 
 /// The hosts of a job's ranks. Ranks of one host share its node, so they resolve `auto` alike by
 /// its memory. Nodes of several hosts may have different sizes, and their ranks can't compare them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RankHosts {
     /// The ranks may run on several hosts.
     #[default]

@@ -2,7 +2,7 @@
 
 use std::str::{FromStr, Split};
 
-use crate::{Error, Shuffle, WINDOW_SHARDS_DEFAULT};
+use crate::{Error, Last, Shuffle, WINDOW_SHARDS_DEFAULT};
 
 /// Characters of a refused text that an error repeats.
 const QUOTED_CHARS_MAX: usize = 120;
@@ -87,6 +87,20 @@ impl FromStr for Shuffle {
                 .and_then(number)
                 .map(|shards| Self::Window { shards })
                 .ok_or_else(|| refused("a shuffle: none, window, window:SHARDS or global", text)),
+        }
+    }
+}
+
+impl FromStr for Last {
+    type Err = Error;
+
+    /// Reads `drop`, `pad` or `uneven`.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "drop" => Ok(Self::Drop),
+            "pad" => Ok(Self::Pad),
+            "uneven" => Ok(Self::Uneven),
+            _ => Err(refused("the treatment of a last batch: drop, pad or uneven", text)),
         }
     }
 }

@@ -1,13 +1,15 @@
 //! What the rows of an encoded tensor become in a batch.
 
 use larder_dataset::{Dtype, Tensor};
-use larder_decode::{Audio, Depth, Image};
+use larder_decode::{Audio, Channels, Color, Crop, DecodeError, Depth, Filter, Image, Start};
+use serde::Deserialize;
 
 use super::invalid;
 use crate::Error;
 
 /// What each row of an encoded tensor becomes: a row of one shape.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(try_from = "DecodeText")]
 pub enum Decode {
     /// A picture: numbers of one byte or two, of height, width and channels.
     Image(Image),
@@ -57,5 +59,72 @@ impl From<Image> for Decode {
 impl From<Audio> for Decode {
     fn from(audio: Audio) -> Self {
         Self::Audio(audio)
+    }
+}
+
+/// A decoding as JSON has it.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum DecodeText {
+    Image(ImageText),
+    Audio(AudioText),
+}
+
+#[derive(Deserialize)]
+struct ImageText {
+    height: u32,
+    width: u32,
+    crop: String,
+    /// The numbers of the crop.
+    bounds: [f64; 4],
+    flip: bool,
+    gray: bool,
+    nearest: bool,
+    sixteen: bool,
+    orient: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct AudioText {
+    frames: u32,
+    channels: Option<u16>,
+    random: bool,
+    sample_rate: Option<u32>,
+}
+
+impl TryFrom<DecodeText> for Decode {
+    type Error = DecodeError;
+
+    fn try_from(text: DecodeText) -> Result<Self, DecodeError> {
+        match text {
+            DecodeText::Image(text) => text.image().map(Self::Image),
+            DecodeText::Audio(text) => text.audio().map(Self::Audio),
+        }
+    }
+}
+
+impl ImageText {
+    fn image(&self) -> Result<Image, DecodeError> {
+        let [first, second, third, fourth] = self.bounds;
+        let crop = match self.crop.as_str() {
+            "stretch" => Crop::Stretch,
+            "random" => Crop::Random { scale: (first, second), ratio: (third, fourth) },
+            _ => Crop::Center { part: first },
+        };
+        let image = Image::new(self.height, self.width, crop)?
+            .color(if self.gray { Color::Gray } else { Color::Rgb })
+            .filter(if self.nearest { Filter::Nearest } else { Filter::Bilinear })
+            .depth(if self.sixteen { Depth::Sixteen } else { Depth::Eight })
+            .flip(self.flip);
+        Ok(self.orient.map_or(image, |orient| image.orient(orient)))
+    }
+}
+
+impl AudioText {
+    fn audio(&self) -> Result<Audio, DecodeError> {
+        let channels = self.channels.map_or(Channels::Mono, Channels::Exact);
+        let start = if self.random { Start::Random } else { Start::Begin };
+        let audio = Audio::new(self.frames, channels, start)?;
+        Ok(self.sample_rate.map_or(audio, |hertz| audio.sample_rate(hertz)))
     }
 }
