@@ -7,11 +7,7 @@ output and the report of the stand-in.
 from __future__ import annotations
 
 import gc
-import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,46 +21,14 @@ import device_rows
 import larder
 import test_decode
 from conftest import write_types
+from device_child import Ended, run_child
 from device_rows import BATCH, BATCHES, EVEN, SAMPLES, bytes_of
 from harness import BINARIES
 
-#: A child that takes longer hangs.
-HANG_SECONDS = 60
 #: A process that has lost its device ends sooner.
 LOST_SECONDS = 20
 PAGE_LOCKED = "batches are copied through page-locked memory"
 LEAVE_OUT = "or leave `device` out"
-
-
-class Ended:
-    """A child that has ended: its output, and the stand-in's report of it."""
-
-    def __init__(self, process: subprocess.CompletedProcess[str], reports: list[Path]) -> None:
-        assert process.returncode == 0, process.stderr
-        self.said: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
-        self.warned = process.stderr
-        self.reports = {int(path.stem): json.loads(path.read_text()) for path in reports}
-
-    @property
-    def report(self) -> dict[str, Any]:
-        (report,) = self.reports.values()
-        return report
-
-    def calls(self, name: str) -> int:
-        return self.report["calls"].get(name, 0)
-
-    def check(self) -> dict[str, Any]:
-        """Checks that it made no mistake and gave everything back; returns its output."""
-        self.check_order()
-        assert not any(self.said["left"].values()), self.said["left"]
-        assert not any(self.report["left"].values())
-        return self.said
-
-    def check_order(self) -> None:
-        """Checks that it made no mistake, and that child and device did not wait for each other."""
-        assert self.report["mistakes"] == []
-        assert self.report["counts"]["pageable_bytes"] == 0
-        assert self.report["counts"]["context_waits"] == 0
 
 
 @pytest.fixture(scope="module")
@@ -103,34 +67,8 @@ Run = Callable[..., Ended]
 def run(library: Path, rows: str, tmp_path: Path) -> Run:
     """Runs a program with settings of the stand-in, and arguments; ``uri`` is the dataset."""
 
-    def run(
-        program: str,
-        *,
-        standin: dict[str, object] | None = None,
-        libraries: Path = library,
-        seconds: float = HANG_SECONDS,
-        **arguments: Any,
-    ) -> Ended:
-        reports = tmp_path / program
-        reports.mkdir()
-        tests = Path(__file__).parent
-        package = Path(larder.__file__).parent.parent
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(package), str(tests)]),
-            "LD_LIBRARY_PATH": str(libraries),
-            "STANDIN_REPORT": str(reports / "%p.json"),
-            **{f"STANDIN_{name}": str(value) for name, value in (standin or {}).items()},
-        }
-        command = [sys.executable, "-m", "device_programs", program]
-        ended = subprocess.run(
-            [*command, json.dumps({"uri": rows, **arguments})],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-        )
-        return Ended(ended, sorted(reports.glob("*.json")))
+    def run(program: str, *, libraries: Path = library, **options: Any) -> Ended:
+        return run_child(program, tmp_path / program, libraries, **{"uri": rows, **options})
 
     return run
 
