@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,26 @@ from contest import Result, Subject
 from first_batch import Start
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rows import Way
+    from collections.abc import Callable, Sequence
 
 MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to answer requests.
+
+    Attributes:
+        name: its name in the table.
+        read: answers a request.
+        goal: the wanted ratio of the baseline's time to its own; None for a baseline.
+        beside: its baselines. Its ratio is to the best of them.
+    """
+
+    name: str
+    read: Callable[[Any], Any]
+    goal: float | None = None
+    beside: tuple[str, ...] = ()
 
 
 class Report:

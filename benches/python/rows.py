@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,7 +21,7 @@ import numpy as np
 
 import larder
 
-from report import Report
+from report import Report, Way
 from servers import Flight, Plain
 
 #: Rows of a request and bytes of a row, with the goals beside NumPy and beside Arrow Flight.
@@ -47,23 +46,6 @@ WARMING_EPOCHS_MAX = 50
 LOOKUPS = 4096
 
 Rows = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way to answer requests.
-
-    Attributes:
-        name: its name in the table.
-        read: answers a request.
-        goal: the wanted ratio of the baseline's time to its own; None for a baseline.
-        beside: its baselines. Its ratio is to the best of them.
-    """
-
-    name: str
-    read: Callable[[Rows], Any]
-    goal: float | None = None
-    beside: tuple[str, ...] = ()
 
 
 def write(folder: Path, quick: bool) -> None:
