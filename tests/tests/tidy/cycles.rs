@@ -51,7 +51,7 @@ fn by_top(edges: &Edges) -> Edges {
 }
 
 /// Each group of which every member reaches every other, with the edges inside.
-fn circles(edges: &Edges) -> Vec<String> {
+pub(crate) fn circles(edges: &Edges) -> Vec<String> {
     let reach: BTreeMap<&str, BTreeSet<&str>> =
         edges.keys().map(|from| (from.as_str(), reached(edges, from))).collect();
     let mut seen = BTreeSet::new();

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// One Rust file, its path relative to the workspace.
+/// One file, its path relative to the workspace.
 pub(crate) struct Source {
     pub(crate) path: String,
     text: String,
@@ -16,21 +16,26 @@ pub(crate) fn root() -> PathBuf {
 
 /// Returns every Rust file that a person writes, without generated code and build outputs.
 pub(crate) fn sources() -> Vec<Source> {
+    files(".rs")
+}
+
+/// Returns every file of an ending, without generated code and build outputs.
+pub(crate) fn files(ending: &str) -> Vec<Source> {
     let mut found = Vec::new();
-    collect(&root(), &mut found);
+    collect(&root(), ending, &mut found);
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found
 }
 
-fn collect(folder: &Path, found: &mut Vec<Source>) {
+fn collect(folder: &Path, ending: &str, found: &mut Vec<Source>) {
     for entry in std::fs::read_dir(folder).expect("a readable folder").flatten() {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
         if path.is_dir() {
             if name != "target" && !name.starts_with('.') {
-                collect(&path, found);
+                collect(&path, ending, found);
             }
-        } else if name.ends_with(".rs") && name != "generated.rs" {
+        } else if name.ends_with(ending) && name != "generated.rs" {
             let text = std::fs::read_to_string(&path).expect("UTF-8 source");
             let path = path.strip_prefix(root()).expect("under the root").display().to_string();
             found.push(Source { path, text });
@@ -39,6 +44,14 @@ fn collect(folder: &Path, found: &mut Vec<Source>) {
 }
 
 impl Source {
+    pub(crate) fn new(path: &str, text: &str) -> Self {
+        Self { path: path.to_owned(), text: text.to_owned() }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The lines before the unit tests at the end of the file.
     pub(crate) fn production_lines(&self) -> Vec<&str> {
         let lines: Vec<&str> = self.text.lines().collect();
@@ -167,7 +180,7 @@ fn strip(line: &str) -> String {
 fn planted_long_test_name_is_found() {
     let text =
         ["#[test]\nfn short() {}\n", "fn longer() {}\n", "#[tokio::test]\nasync fn long() {}"];
-    let source = Source { path: "a.rs".to_owned(), text: text.concat() };
+    let source = Source::new("a.rs", &text.concat());
     assert_eq!(source.long_test_names(3), ["a.rs:2: short", "a.rs:5: long"]);
     assert_eq!(source.long_test_names(4), ["a.rs:2: short"]);
     assert_eq!(source.long_test_names(5), Vec::<String>::new());
