@@ -20,15 +20,7 @@ from larder._device import Place, Target, place_of, refuse_in_worker
 from larder._errors import InvalidArgument
 from larder._explain import Explanation
 from larder._larder import Iteration
-from larder._options import (
-    BatchOptions,
-    Last,
-    LoaderOptions,
-    OrderOptions,
-    checked,
-    documented,
-    options_of,
-)
+from larder._options import BatchOptions, Last, LoaderOptions, checked, documented, options_of
 from larder._output import Output, converter, resolve
 from larder._pinned import PinMemory, Pinning
 from larder._seconds import Spent, Timed
@@ -49,12 +41,11 @@ Settings = dict[str, Any]
 
 
 def settings_of(
-    loads: Loads,
-    coordinates: _distributed.Coordinates,
-    batch_size: int,
-    options: Mapping[str, Any],
-) -> Settings:
+    loads: Loads, batch_size: int, options: Mapping[str, Any]
+) -> tuple[Settings, _distributed.Coordinates]:
     """The settings of a loader without workers, by checked options."""
+    group = options["group"]
+    coordinates = _distributed.resolve(options["rank"], options["world_size"], group)
     native = options_of(BatchOptions).keys() - {"group", "bad"}
     settings = {name: value for name, value in options.items() if name in native}
     decode = options.get("decode")
@@ -67,9 +58,9 @@ def settings_of(
         "decode": _decode.native(decode, loads._upright() if decode else ()),
         "skip_bad": options.get("bad") == "skip",
         "prefetch": options.get("prefetch") or _decode.prefetch_for(decode),
-        "locality": _locality.agreed(options["locality"], loads, coordinates, options["group"]),
+        "locality": _locality.agreed(options["locality"], loads, coordinates, group),
     }
-    return settings
+    return settings, coordinates
 
 
 def check_bad(bad: Bad, decode: Mapping[str, Image | Audio] | None) -> None:
@@ -387,7 +378,7 @@ class Loads:
         named = [[host] if isinstance(host, str) else list(host) for host in hosts]
         return self._data().locality(named)
 
-    @documented(OrderOptions, BatchOptions, LoaderOptions)
+    @documented(LoaderOptions)
     def loader(self, batch_size: int = 256, **options: Unpack[LoaderOptions]) -> Loader:
         """A loader of batches, each a dict of arrays: every sample once an epoch.
 
@@ -412,8 +403,7 @@ class Loads:
             target.check_transforms(output, *transforms)
         if say["transform"] is None:
             check_bad(say["bad"], say["decode"])
-        coordinates = _distributed.resolve(say["rank"], say["world_size"], say["group"])
-        settings = settings_of(self, coordinates, batch_size, say)
+        settings, coordinates = settings_of(self, batch_size, say)
         loader = Loader(
             _Source(
                 loads=self,

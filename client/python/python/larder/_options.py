@@ -10,22 +10,11 @@ as ``**options``. :func:`documented` writes them into the signature and the text
 Thread rule: pure functions. Non-goals: checks that need two options, or the data.
 """
 
-import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, partial
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    NoReturn,
-    TypedDict,
-    TypeVar,
-    cast,
-    get_args,
-    get_type_hints,
-)
+from inspect import Parameter, cleandoc, signature
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, get_args, get_type_hints
 
 from larder import _arguments
 from larder._decode import Audio, Bad, Image
@@ -173,9 +162,8 @@ def options_of(kind: type) -> Mapping[str, tuple[Any, Option]]:
 def checked(kind: type, options: Mapping[str, Any], function: str = "loader") -> dict[str, Any]:
     """All options of a class: those given to a function, each checked, and defaults of the rest."""
     known = options_of(kind)
-    for name in options:
-        if name not in known:
-            _refuse(name, function, known)
+    if unknown := [name for name in options if name not in known]:
+        raise _unknown(unknown[0], function, known)
 
     def value(name: str, option: Option) -> Any:
         value = options.get(name, option.default)
@@ -191,44 +179,40 @@ _OF_OTHERS = {
 }
 
 
-def _refuse(name: str, function: str, known: Collection[str]) -> NoReturn:
-    """Raises for an option that a function does not have."""
+def _unknown(name: str, function: str, known: Collection[str]) -> Exception:
+    """The error for an option that a function does not have."""
     if function == "loader" and name in _OF_OTHERS:
-        raise InvalidArgument(f"loader() has no {name}=", None, _OF_OTHERS[name])
+        return InvalidArgument(f"loader() has no {name}=", None, _OF_OTHERS[name])
     meant = "".join(
         f". Did you mean {near!r}?" for near in get_close_matches(name, ["batch_size", *known], 1)
     )
-    raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{meant}")
+    return TypeError(f"{function}() got an unexpected keyword argument {name!r}{meant}")
 
 
 #: The place of the options in a function's text.
 _POINTER = "    options: those of :class:`larder.LoaderOptions`.\n"
 
 
-def documented(*kinds: type, **defaults: Any) -> Callable[[_F], _F]:
+def documented(kind: type, **defaults: Any) -> Callable[[_F], _F]:
     """Writes options into the signature and the text of a function that takes ``**options``.
 
-    The last of the classes has the options of all of them. ``defaults`` are other ones for this
-    function.
+    ``defaults`` are those of this function that differ from those of the class.
     """
+    kinds = (OrderOptions, BatchOptions, LoaderOptions)
+    texts = (cleandoc(one.__doc__ or "") for one in kinds[: kinds.index(kind) + 1])
+    text = "".join(text.partition("Args:\n")[2] + "\n" for text in texts)
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=option.default, annotation=annotation)
+        for name, (annotation, option) in options_of(kind).items()
+    ]
+    options = [one.replace(default=defaults.get(one.name, one.default)) for one in options]
 
     def write(function: _F) -> _F:
-        signature = inspect.signature(function)
-        *own, _ = signature.parameters.values()
-        options = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults.get(name, option.default),
-                annotation=annotation,
-            )
-            for name, (annotation, option) in options_of(kinds[-1]).items()
-        ]
-        cast(Any, function).__signature__ = signature.replace(parameters=[*own, *options])
+        own = signature(function)
+        parameters = [*list(own.parameters.values())[:-1], *options]
+        function.__dict__["__signature__"] = own.replace(parameters=parameters)
         if function.__doc__ is not None:
-            texts = (inspect.getdoc(kind) or "" for kind in kinds)
-            text = "".join(text.partition("Args:\n")[2] + "\n" for text in texts)
-            function.__doc__ = inspect.cleandoc(function.__doc__).replace(_POINTER, text)
+            function.__doc__ = cleandoc(function.__doc__).replace(_POINTER, text)
         return function
 
     return write

@@ -30,7 +30,6 @@ from larder._errors import InvalidArgument
 from larder._larder import Iteration
 from larder._loader import (
     Loads,
-    Settings,
     check_bad,
     settings_of,
     shown_shuffle,
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 
     import larder
     from larder import _larder
-    from larder._options import Last
 
 __all__ = ["BatchSampler", "Dataset", "IterableDataset"]
 
@@ -116,15 +114,9 @@ class Dataset(ByNumber, torch.utils.data.Dataset[Sample]):
 class _Plan:
     """The settings of a job on this rank. All processes with these settings have one order."""
 
-    def __init__(
-        self,
-        dataset: Loads,
-        coordinates: _distributed.Coordinates,
-        settings: Settings,
-        last: Last | None,
-    ) -> None:
+    def __init__(self, dataset: Loads, batch_size: int, options: dict[str, Any]) -> None:
+        settings, self.coordinates = settings_of(dataset, batch_size, options)
         self.dataset = dataset
-        self.coordinates = coordinates
         self.settings = settings
         self.said = settings["shuffle"]
         native = self.native(0, 1)
@@ -132,7 +124,7 @@ class _Plan:
         self.settings = {**settings, "shuffle": native.shuffle, "quiet": True}
         self.batches = native.batches_per_epoch
         warn_if_empty(self.batches, len(dataset._native), settings, stacklevel=4)
-        warn_if_dropped(self.batches, len(dataset._native), settings, last)
+        warn_if_dropped(self.batches, len(dataset._native), settings, options["last"])
 
     @property
     def shuffle(self) -> str:
@@ -200,7 +192,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             of different workers.
     """
 
-    @documented(OrderOptions, BatchOptions, prefetch=2)
+    @documented(BatchOptions, prefetch=2)
     def __init__(
         self,
         dataset: larder.Dataset | larder.Mixture,
@@ -209,12 +201,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         batched: bool = True,
         **options: Unpack[BatchOptions],
     ) -> None:
-        given = {"prefetch": 2, **options}
-        say = checked(BatchOptions, given, "IterableDataset")
+        say = checked(BatchOptions, {"prefetch": 2, **options}, "IterableDataset")
         check_bad(say["bad"], say["decode"])
-        coordinates = _distributed.resolve(say["rank"], say["world_size"], say["group"])
-        settings = settings_of(dataset, coordinates, batch_size, say)
-        self._plan = _Plan(dataset, coordinates, settings, say["last"])
+        self._plan = _Plan(dataset, batch_size, say)
         self._batched = batched
         self._shared = SharedState()
         #: The place that this worker loaded. Its next iteration begins there.
@@ -469,10 +458,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         self, dataset: larder.Dataset, batch_size: int = 256, **options: Unpack[OrderOptions]
     ) -> None:
         require_numbers(dataset)
-        say = checked(OrderOptions, options, "BatchSampler")
-        coordinates = _distributed.resolve(say["rank"], say["world_size"], say["group"])
-        settings = settings_of(dataset, coordinates, batch_size, say)
-        self._plan = _Plan(dataset, coordinates, settings, say["last"])
+        self._plan = _Plan(dataset, batch_size, checked(OrderOptions, options, "BatchSampler"))
         self._epoch = 0
         #: The epoch of set_epoch(), until an iteration begins with it.
         self._said = 0
