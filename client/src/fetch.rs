@@ -33,9 +33,9 @@ mod view;
 
 use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
-use larder_base::Placement;
+use larder_base::{Placement, RowRef};
 use larder_dataset::{Leaf, Manifest};
-use larder_wire::data::{DistinctShards, RowRef};
+use larder_wire::data::DistinctShards;
 
 use crate::{
     Cluster, CopyStats, DatasetName, Error, deadline::CancelToken, directory::OwnerDirectory,

@@ -70,10 +70,8 @@ pub use directory::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDatase
 pub use error::Error;
 pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
 pub use host::{HostNode, HostOptions};
-pub use larder_base::SnapshotId;
-pub use larder_base::{Advice, ErrorKind, printable, printable_line};
+pub use larder_base::{Advice, ErrorKind, RowRef, SnapshotId, printable, printable_line};
 pub use larder_dataset::{Dtype, Key, Logical, Manifest, Tensor, TimeUnit, columns_left_out};
-pub use larder_wire::data::RowRef;
 pub use loader::{
     Batch, BatchTensor, Decode, DeviceTensor, Epoch, Loader, LoaderBuilder, LoaderOptions,
     LoaderStats, Locality, OnDevice, OnHost, PreparedEpoch, RankHosts, Schedule, ScheduledBatch,

@@ -1,8 +1,8 @@
 //! Checks the arguments of a gather against the snapshot.
 
-use larder_base::{ErrorKind, limits};
+use larder_base::{ErrorKind, RowRef, limits};
 use larder_dataset::{Manifest, RowPlaces, Tensor};
-use larder_wire::data::{DistinctShards, RowRef};
+use larder_wire::data::DistinctShards;
 
 use crate::{
     Error,

@@ -11,11 +11,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use larder_base::ErrorKind;
+use larder_base::{ErrorKind, RowRef};
 use larder_dataset::{
     DatasetError, Leaf, LeafFiles, Manifest, Origin, OriginError, RowPlaces, Snapshot, Tensor,
 };
-use larder_wire::data::RowRef;
 use tokio::sync::OnceCell;
 
 use super::Target;

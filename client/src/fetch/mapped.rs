@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use larder_base::RowRef;
 use larder_extent::{Attached, RegionRows, RowCopy, copy_rows_verified};
-use larder_wire::data::{DistinctShards, RowRef};
+use larder_wire::data::DistinctShards;
 
 use larder_dataset::RowPlaces;
 

@@ -5,9 +5,10 @@
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
+use larder_base::RowRef;
 use larder_dataset::{RowPlaces, Tensor};
 use larder_extent::Attached;
-use larder_wire::data::{DistinctShards, RowRef};
+use larder_wire::data::DistinctShards;
 
 use super::{
     ASK_AGAIN_CORRUPT, Fetcher, Gathered, RowsView, check,

@@ -18,9 +18,9 @@ use std::{
     time::Duration,
 };
 
-use larder_base::{ErrorKind, limits};
+use larder_base::{ErrorKind, RowRef, limits};
 use larder_dataset::DatasetRef;
-use larder_wire::data::{DataRun, FRAME_HEADER_BYTES, RowRef};
+use larder_wire::data::{DataRun, FRAME_HEADER_BYTES};
 
 use super::{FetchOptions, Fetcher, Placed, RowSource, Sources};
 use crate::{Cluster, DatasetName, Error, deadline::CancelToken, process};

@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use larder_base::{Ticket, limits};
+use larder_base::{RowRef, Ticket, limits};
 use larder_wire::data::{
-    Data, ErrorReply, GatherEnd, GatherParts, Hello, HelloOk, Kind, RowRef, WireError, read_body,
+    Data, ErrorReply, GatherEnd, GatherParts, Hello, HelloOk, Kind, WireError, read_body,
     read_header,
 };
 

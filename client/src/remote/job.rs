@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use larder_base::SnapshotId;
-use larder_wire::data::RowRef;
+use larder_base::{RowRef, SnapshotId};
 
 use super::Batch;
 use crate::CopyStats;

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use larder_wire::data::RowRef;
+use larder_base::RowRef;
 
 /// Rows of one snapshot for a batch: all rows, or the rows at some places while the others come
 /// from other snapshots.

@@ -18,14 +18,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use larder_base::Ticket;
+use larder_base::{RowRef, Ticket};
 use larder_dataset::DatasetRef;
 use larder_extent::crc::crc32c;
 use larder_extent::socket::recv_with_fds;
 use larder_store::{Budget, KeepWhatYouHave};
 use larder_wire::data::{
-    Data, ErrorReply, FrameHeader, Gather, GatherEnd, Hello, HelloOk, Kind, RowRef, WireError,
-    read_body, read_header,
+    Data, ErrorReply, FrameHeader, Gather, GatherEnd, Hello, HelloOk, Kind, WireError, read_body,
+    read_header,
 };
 use tempfile::TempDir;
 use tokio::runtime::Runtime;

@@ -3,6 +3,7 @@
 //! - [`limits`]: every bound on a frame, queue, count or wait, with its reason.
 //! - [`Error`]: a failure that crosses a process border. Its kind says what the caller should do.
 //! - [`ShardId`], [`SnapshotId`], [`BlobId`]: names that are hashes. [`BootId`]: a random name.
+//! - [`RowRef`]: a row of a snapshot by number.
 //! - [`Ticket`], [`is_secret`], [`check_secret_mode`]: the right to read a dataset, and how secrets
 //!   are compared and kept.
 //! - [`ring`]: which members own which shards. Every process computes the same.
@@ -20,6 +21,7 @@ pub mod limits;
 mod error;
 mod id;
 mod printable;
+mod refs;
 mod secret;
 mod size;
 
@@ -30,6 +32,7 @@ pub use error::{Advice, Error, ErrorKind, root_cause};
 pub use id::{BlobId, BootId, IdError, ShardId, SnapshotId};
 pub use placement::Placement;
 pub use printable::{head, printable, printable_line};
+pub use refs::RowRef;
 pub use ring::{Member, Ring, Scheme, data_address};
 pub use secret::{Ticket, check_secret_mode, is_secret};
 pub use size::{Bytes, Counted, SizeError, parse_size};

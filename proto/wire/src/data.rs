@@ -67,7 +67,7 @@ pub use attach::{
 };
 pub use error::WireError;
 pub use failure::ErrorReply;
-pub use gather::{Gather, GatherEnd, GatherParts, RowRef};
+pub use gather::{Gather, GatherEnd, GatherParts};
 pub use header::{FRAME_HEADER_BYTES, FrameHeader};
 pub use hello::{Features, Hello, HelloOk, PROTOCOL_VERSIONS, PeerLimits};
 pub use io::{Split, read_body, read_header, read_hello, split_frame};

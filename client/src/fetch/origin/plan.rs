@@ -6,11 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use larder_base::limits;
+use larder_base::{RowRef, limits};
 use larder_dataset::{
     BlockRead, FetchError, Origin, RowOrigin, RowPlaces, RowRead, RowsRead, ShardChecksums,
 };
-use larder_wire::data::RowRef;
 use tokio::sync::Semaphore;
 
 use crate::remote::Job;

@@ -19,14 +19,14 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::stream;
-use larder_base::{BootId, Error as WireFailure, ErrorKind, Member};
+use larder_base::{BootId, Error as WireFailure, ErrorKind, Member, RowRef};
 use larder_extent::crc::crc32c;
 use larder_wire::{
     control as schema,
     control::node_server,
     data::{
-        DataRun, ErrorReply, Gather, GatherEnd, Hello, HelloOk, Kind, Pong, Recall, RowRef,
-        read_body, read_header,
+        DataRun, ErrorReply, Gather, GatherEnd, Hello, HelloOk, Kind, Pong, Recall, read_body,
+        read_header,
     },
     status::to_status,
 };

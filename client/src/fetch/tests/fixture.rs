@@ -2,12 +2,12 @@
 
 use std::{ops::Range, sync::Arc};
 
+use larder_base::RowRef;
 use larder_dataset::{
     ColumnSpec, Dtype, GroupSpec, Layout, Leaf, Manifest, ManifestBuilder, ObjectSpec, OriginUri,
     RegionPart, RegionPlan, RowLocator, RowOrigin, Rows, Scatter, Snapshot, Spans, TensorSpec,
 };
 use larder_extent::{ExtentId, Filling, PagePreference, PartSpec, Region, Sealed};
-use larder_wire::data::RowRef;
 
 pub(super) const IMAGE_BYTES: usize = 6000;
 pub(super) const LABEL_BYTES: usize = 8;

@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use larder_base::{Error, ErrorKind, limits};
+use larder_base::{Error, ErrorKind, RowRef, limits};
 use larder_dataset::{Manifest, RowLocator, RowPlaces};
 use larder_extent::crc::crc32c;
 use larder_extent::{ExtentView, Region, RegionRows};
-use larder_wire::data::RowRef;
 
 /// The place of a row in its tensor's region of the shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

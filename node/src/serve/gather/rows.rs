@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_base::{Error, ErrorKind, ShardId};
+use larder_base::{Error, ErrorKind, RowRef, ShardId};
 use larder_dataset::{RowPlaces, Tensor};
 use larder_extent::{RegionRows, Sealed};
-use larder_wire::data::{DistinctShards, Gather, RowRef};
+use larder_wire::data::{DistinctShards, Gather};
 
 use crate::cache::{Cache, FoundShard, Priority, Waited};
 use crate::dataset::Dataset;

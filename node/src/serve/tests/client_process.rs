@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
-use larder_base::{SnapshotId, Ticket};
-use larder_wire::data::{Attach, Gather, RowRef};
+use larder_base::{RowRef, SnapshotId, Ticket};
+use larder_wire::data::{Attach, Gather};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -1,17 +1,8 @@
 //! GATHER, one request for many rows, and its end.
 
-use larder_base::{SnapshotId, limits};
+use larder_base::{RowRef, SnapshotId, limits};
 
 use super::{Kind, WireError, codec, header};
-
-/// A row of a shard. The shard is counted in the manifest, the row in the shard, both from 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RowRef {
-    /// Index of the shard in the manifest.
-    pub shard: u32,
-    /// Index of the row in the shard.
-    pub row: u32,
-}
 
 /// GATHER: requests rows of some tensors of one snapshot, answered in the order given here.
 ///

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::RowRef;
+use larder_base::RowRef;
 
 /// Entries of the memo. Batches touch a few dozen shards: rows are shuffled within a window of
 /// shards.

@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use larder_base::{BootId, Error, ErrorKind, SnapshotId, Ticket, limits};
+use larder_base::{BootId, Error, ErrorKind, RowRef, SnapshotId, Ticket, limits};
 
 use super::*;
 

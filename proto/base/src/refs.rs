@@ -1,0 +1,11 @@
+//! Places in a snapshot, by number. Shards and tensors are counted in the manifest, rows in their
+//! shard, all from 0.
+
+/// A row of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowRef {
+    /// Index of the shard in the manifest.
+    pub shard: u32,
+    /// Index of the row in the shard.
+    pub row: u32,
+}
