@@ -189,7 +189,7 @@ impl Ring {
 /// The places of samples.
 pub(crate) fn refs(dataset: &Dataset, rows: &[u32]) -> Vec<RowRef> {
     let locate = |&row: &u32| dataset.manifest().locate(row.into());
-    rows.iter().filter_map(locate).map(|(shard, row)| RowRef { shard, row }).collect()
+    rows.iter().filter_map(locate).collect()
 }
 
 fn check(dataset: &Dataset, matrix: &Matrix, out: &mut [u8]) -> Result<(), Error> {

@@ -217,7 +217,7 @@ impl Dataset {
             return Ok(rows.len() * usize::try_from(column.row_bytes()).expect("checked"));
         }
         let places = self.fetcher.leaves().places(rows)?;
-        let lengths = rows.iter().map(|at| places.row(at.shard, at.row, tensor).1);
+        let lengths = rows.iter().map(|&row| places.row(row, tensor).1);
         let begins = fetch::begins(column.name(), lengths, 0)?;
         Ok(begins.last().copied().unwrap_or(0))
     }
@@ -288,10 +288,7 @@ impl Dataset {
         tensors: Option<&[String]>,
     ) -> Result<Take, Error> {
         let locator = self.manifest().sample_locator();
-        let located = |index| {
-            let (shard, row) = locator.locate(self.view.sample_at(index)).expect("in the view");
-            RowRef { shard, row }
-        };
+        let located = |index| locator.locate(self.view.sample_at(index)).expect("in the view");
         let rows: Vec<RowRef> = samples.map(located).collect();
         let tensors = tensors.or(self.columns.as_deref());
         Take::new(Arc::clone(&self.fetcher), rows, tensors, Arc::clone(&self.buffers))
@@ -392,7 +389,7 @@ impl Dataset {
     }
 
     fn locate(&self, index: u64) -> Option<RowRef> {
-        self.manifest().locate(self.view.sample_at(index)).map(|(shard, row)| RowRef { shard, row })
+        self.manifest().locate(self.view.sample_at(index))
     }
 
     /// Checks these samples, and returns their bytes.

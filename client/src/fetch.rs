@@ -192,7 +192,7 @@ impl Fetcher {
             else {
                 return Ok(None);
             };
-            let lengths = rows.iter().map(|at| places.row(at.shard, at.row, tensor).1);
+            let lengths = rows.iter().map(|&row| places.row(row, tensor).1);
             begins(known.name(), lengths, 0).map(Some)
         };
         tensors.iter().map(of).collect()

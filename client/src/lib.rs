@@ -89,7 +89,7 @@ pub mod admin {
     pub use larder_base::{
         Bytes, SizeError, check_secret_mode, limits::PLANNED_BYTES_MAX, parse_size,
     };
-    pub use larder_base::{ShardId, SnapshotId};
+    pub use larder_base::{RegionRef, ShardId, SnapshotId};
     pub use larder_dataset::{
         Addressed, Bad, DatasetError, DatasetRef, Dtype, FetchError, FillPlan, Format,
         IndexOptions, IndexProgress, Indexed, Layout, Leaf, LeafFiles, LeftOut, LeftOutGroup,

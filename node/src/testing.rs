@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use larder_base::{Error, Member, Ring};
+use larder_base::{Error, Member, Ring, RowRef};
 use larder_dataset::{
     DatasetRef, IndexOptions, Leaf, Origin, OriginUri, RowOrigin, RowPlaces, index,
 };
@@ -143,7 +143,7 @@ impl Folder {
     /// Returns the offset in the file of the first row of a shard.
     pub(crate) fn offset(&self, dataset: &Dataset, shard: u32) -> u64 {
         let leaf = self.leaf(dataset, shard);
-        match dataset.manifest().row_source(&leaf, (shard, 0), 0) {
+        match dataset.manifest().row_source(&leaf, RowRef { shard, row: 0 }, 0) {
             RowOrigin::Object(read) => read.offset,
             RowOrigin::Value(_) | RowOrigin::Block(..) => panic!("the rows lie in a file"),
         }
@@ -155,7 +155,7 @@ impl Folder {
         sealed.verify().unwrap();
         for row in 0..facts.rows {
             let sample = usize::try_from(facts.first_sample + u64::from(row)).unwrap();
-            let (at, bytes) = dataset.manifest().row_in_region(&leaf, shard, row, 0);
+            let (at, bytes) = dataset.manifest().row_in_region(&leaf, RowRef { shard, row }, 0);
             let [at, bytes] = [at, bytes].map(|number| usize::try_from(number).unwrap());
             assert_eq!(sealed.region(0)[at..at + bytes], self.row(sample), "sample {sample}");
         }

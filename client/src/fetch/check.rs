@@ -97,8 +97,8 @@ fn check_ragged<'a>(
     let room = begins.len().saturating_sub(1);
     let mut bytes = 0;
     let mut fits = begins.last() == Some(&out) && placed.fits(room);
-    for (place, RowRef { shard, row }) in placed.iter() {
-        let length = places.row(shard, row, tensor).1;
+    for (place, row) in placed.iter() {
+        let length = places.row(row, tensor).1;
         let place = place as usize;
         fits = fits
             && begins[place].checked_add(usize::try_from(length).unwrap_or(usize::MAX))

@@ -114,7 +114,7 @@ fn copy_ragged(
 ) {
     for &MappedRow { place, row, source } in mapped {
         let Map { shard, extent } = &maps[source as usize];
-        let (begin, bytes) = places.row(*shard, row, tensor);
+        let (begin, bytes) = places.row(RowRef { shard: *shard, row }, tensor);
         match extent.bytes_verified(tensor, &(begin..begin + bytes)) {
             Ok(bytes) => out[Lengths::Ragged(begins).range(place)].copy_from_slice(bytes),
             Err(_) => damaged.push(place),

@@ -115,7 +115,7 @@ impl RowSource for Fetcher {
             false => Stretch::Rows(rows.start.into()..rows.end.into()),
             true => {
                 let places = self.places_to_look(shard, ask)?;
-                let begin = |row| places.row(shard, row, tensor);
+                let begin = |row| places.row(RowRef { shard, row }, tensor);
                 let (last, bytes) = begin(rows.end - 1);
                 Stretch::Bytes(begin(rows.start).0..last + bytes)
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use larder_base::{ErrorKind, ShardId};
+use larder_base::{ErrorKind, RowRef, ShardId};
 use larder_extent::{Attached, ExtentId, Filling, PagePreference};
 
 use super::{FoundShard, HolderId, Leased};
@@ -76,17 +76,17 @@ fn rows_of_a_shard_without_room_are_read_by_range() {
     fixture.get(1).unwrap();
     assert!(matches!(fixture.find(2), FoundShard::NotKept));
     assert!(matches!(fixture.cache.lease(&fixture.dataset, 2, ANN), Leased::NotKept));
-    let rows = [(2, 5), (2, 6), (15, 63), (2, 0)];
+    let rows = [(2, 5), (2, 6), (15, 63), (2, 0)].map(|(shard, row)| RowRef { shard, row });
     let wanted: Vec<_> = (0..)
         .zip(rows)
-        .map(|(index, (shard, row))| RowWanted { shard, row, tensor: 0, at: index * 4096 })
+        .map(|(index, row)| RowWanted { row, tensor: 0, at: index * 4096 })
         .collect();
     let requests = fixture.counters.origin_requests.get();
     let _room = fixture.read_through.reserve(4 * 4096);
     let mut target = vec![0; 4 * 4096];
     let places = fixture.places();
     fixture.read_through.read_rows(&fixture.dataset, &places, &wanted, &mut target).unwrap();
-    for ((shard, row), bytes) in rows.into_iter().zip(target.chunks(4096)) {
+    for (RowRef { shard, row }, bytes) in rows.into_iter().zip(target.chunks(4096)) {
         assert_eq!(bytes, folder.row(shard as usize * 64 + row as usize));
     }
     assert_eq!(
@@ -101,7 +101,7 @@ fn rows_of_a_shard_without_room_are_read_by_range() {
 fn rows_that_overlap_in_their_target_are_refused() {
     let folder = small();
     let fixture = CacheFixture::new(&folder, MIB);
-    let wanted = |row, at| RowWanted { shard: 0, row, tensor: 0, at };
+    let wanted = |row, at| RowWanted { row: RowRef { shard: 0, row }, tensor: 0, at };
     for rows in [[wanted(0, 0), wanted(7, 4095)], [wanted(0, 0), wanted(7, 4097)]] {
         let (places, target) = (fixture.places(), &mut [0; 8192]);
         let refused = fixture.read_through.read_rows(&fixture.dataset, &places, &rows, target);

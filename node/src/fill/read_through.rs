@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use larder_base::{Error, ErrorKind, limits};
+use larder_base::{Error, ErrorKind, RowRef, limits};
 use larder_dataset::{BlockRead, RowOrigin, RowPlaces, RowRead, RowsRead};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -29,10 +29,8 @@ const RESERVED_UNIT_BYTES: usize = 4096;
 /// One row of one tensor, and its place in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowWanted {
-    /// The shard.
-    pub(crate) shard: u32,
-    /// The row in the shard.
-    pub(crate) row: u32,
+    /// The row.
+    pub(crate) row: RowRef,
     /// The index of the tensor.
     pub(crate) tensor: usize,
     /// The byte of the target at which the row begins.
@@ -134,7 +132,7 @@ impl ReadThrough {
     }
 
     /// Reads the bytes of one row from `offset` on, as many as fill `target`. Ignores the place in
-    /// `row`. Blocks; not for async tasks.
+    /// `wanted`. Blocks; not for async tasks.
     ///
     /// # Errors
     /// As [`read_rows`](Self::read_rows).
@@ -145,19 +143,20 @@ impl ReadThrough {
         &self,
         dataset: &Dataset,
         places: &RowPlaces,
-        row: &RowWanted,
+        wanted: &RowWanted,
         offset: u64,
         target: &mut [u8],
     ) -> Result<(), Error> {
-        let leaf = places.leaf_of(row.shard).expect("the leaf of the row is held");
+        let shard = wanted.row.shard;
+        let leaf = places.leaf_of(shard).expect("the leaf of the row is held");
         let bytes = target.len() as u64;
-        let whole = match source(places, row) {
+        let whole = match source(places, wanted) {
             RowOrigin::Object(whole) => whole,
             RowOrigin::Block(block, place) => {
                 let is_last = place.start + offset + bytes == place.end;
                 let begin = place.start + offset;
                 let rows = vec![(begin..begin + bytes, target)];
-                let wanted = BlockWanted { shard: row.shard, block, rows };
+                let wanted = BlockWanted { shard, block, rows };
                 self.make_rows(dataset, places, wanted)?;
                 self.counters.rows_by_range.add(u64::from(is_last));
                 return Ok(());
@@ -184,9 +183,9 @@ fn units(bytes: usize) -> usize {
     bytes.div_ceil(RESERVED_UNIT_BYTES)
 }
 
-fn source<'a>(places: &'a RowPlaces, row: &RowWanted) -> RowOrigin<'a> {
-    let leaf = places.leaf_of(row.shard).expect("the leaf of the row is held");
-    places.manifest().row_source(leaf, (row.shard, row.row), row.tensor)
+fn source<'a>(places: &'a RowPlaces, wanted: &RowWanted) -> RowOrigin<'a> {
+    let leaf = places.leaf_of(wanted.row.shard).expect("the leaf of the row is held");
+    places.manifest().row_source(leaf, wanted.row, wanted.tensor)
 }
 
 /// A row to read: the number of its leaf, its place in an object, and its memory.
@@ -207,37 +206,37 @@ fn pieces<'a>(
     target: &'a mut [u8],
 ) -> Result<(Vec<Wanted<'a>>, Vec<BlockWanted<'a>>), Error> {
     let mut rows: Vec<&RowWanted> = rows.iter().collect();
-    rows.sort_unstable_by_key(|row| row.at);
-    let mut wanted = Vec::with_capacity(rows.len());
+    rows.sort_unstable_by_key(|wanted| wanted.at);
+    let mut reads = Vec::with_capacity(rows.len());
     let mut blocks: BTreeMap<_, BlockWanted<'a>> = BTreeMap::new();
     let (mut rest, mut done) = (target, 0);
-    for row in rows {
-        let (_, bytes) = places.row(row.shard, row.row, row.tensor);
+    for wanted in rows {
+        let &RowWanted { row, tensor, at } = wanted;
+        let (_, bytes) = places.row(row, tensor);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let piece = row.at.checked_sub(done).and_then(|gap| {
+        let piece = at.checked_sub(done).and_then(|gap| {
             let (_, after) = std::mem::take(&mut rest).split_at_mut_checked(gap)?;
             after.split_at_mut_checked(bytes)
         });
         let (piece, after) = piece.ok_or_else(|| {
-            let message =
-                format!("rows overlap, or pass the end of their target, at byte {}", row.at);
+            let message = format!("rows overlap, or pass the end of their target, at byte {at}");
             Error::new(ErrorKind::Internal, message)
         })?;
-        (rest, done) = (after, row.at + bytes);
-        match source(places, row) {
+        (rest, done) = (after, at + bytes);
+        match source(places, wanted) {
             RowOrigin::Value(value) => piece.copy_from_slice(value),
             RowOrigin::Block(block, place) => {
-                let name = (row.shard, row.tensor, block.region.start);
+                let name = (row.shard, tensor, block.region.start);
                 let new = || BlockWanted { shard: row.shard, block, rows: Vec::new() };
                 blocks.entry(name).or_insert_with(new).rows.push((place, piece));
             }
             RowOrigin::Object(read) => {
                 let leaf = places.leaf_of(row.shard).expect("the leaf of the row is held");
-                wanted.push((leaf.number(), read, piece));
+                reads.push((leaf.number(), read, piece));
             }
         }
     }
-    Ok((wanted, blocks.into_values().collect()))
+    Ok((reads, blocks.into_values().collect()))
 }
 
 /// The memory of rows that one read yields.

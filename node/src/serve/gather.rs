@@ -260,8 +260,7 @@ impl GatherAnswer<'_> {
         let _reserved = while_alive(peer, request, || shared.read_through.reserve(bytes))?;
         let mut payload = vec![0; bytes];
         let row = self.wanted.rows[index];
-        let wanted =
-            RowWanted { shard: row.shard, row: row.row, tensor: slot.column.tensor, at: 0 };
+        let wanted = RowWanted { row, tensor: slot.column.tensor, at: 0 };
         let dataset = &self.wanted.dataset;
         let read = || {
             let places = shared.leaves.wait(shared.leaves.places(dataset, &[row.shard], true))?;

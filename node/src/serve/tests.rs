@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use larder_base::{RowRef, Ticket};
+use larder_base::Ticket;
 use larder_dataset::DatasetRef;
 use larder_extent::crc::crc32c;
 use larder_extent::socket::recv_with_fds;
@@ -176,10 +176,7 @@ impl TestNode {
 
     fn gather(&self, rows: impl IntoIterator<Item = usize>) -> Gather {
         let manifest = self.dataset.manifest();
-        let locate = |row| {
-            let (shard, row) = manifest.locate(row as u64).unwrap();
-            RowRef { shard, row }
-        };
+        let locate = |row| manifest.locate(row as u64).unwrap();
         let rows = rows.into_iter().map(locate).collect();
         let (snapshot, tensors) = (self.dataset.snapshot(), vec![0]);
         Gather { snapshot, ring_version: 1, tensors, rows, verify: false }

@@ -3,7 +3,7 @@
 //! - [`limits`]: every bound on a frame, queue, count or wait, with its reason.
 //! - [`Error`]: a failure that crosses a process border. Its kind says what the caller should do.
 //! - [`ShardId`], [`SnapshotId`], [`BlobId`]: names that are hashes. [`BootId`]: a random name.
-//! - [`RowRef`]: a row of a snapshot by number.
+//! - [`RowRef`], [`RegionRef`]: a row and a region of a snapshot by number.
 //! - [`Ticket`], [`is_secret`], [`check_secret_mode`]: the right to read a dataset, and how secrets
 //!   are compared and kept.
 //! - [`ring`]: which members own which shards. Every process computes the same.
@@ -32,7 +32,7 @@ pub use error::{Advice, Error, ErrorKind, root_cause};
 pub use id::{BlobId, BootId, IdError, ShardId, SnapshotId};
 pub use placement::Placement;
 pub use printable::{head, printable, printable_line};
-pub use refs::RowRef;
+pub use refs::{RegionRef, RowRef};
 pub use ring::{Member, Ring, Scheme, data_address};
 pub use secret::{Ticket, check_secret_mode, is_secret};
 pub use size::{Bytes, Counted, SizeError, parse_size};

@@ -9,3 +9,12 @@ pub struct RowRef {
     /// Index of the row in the shard.
     pub row: u32,
 }
+
+/// The region of a tensor in a shard: the bytes of its rows there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RegionRef {
+    /// Index of the shard in the manifest.
+    pub shard: u32,
+    /// Index of the tensor in the manifest.
+    pub tensor: usize,
+}

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use larder_base::{RegionRef, RowRef};
 use larder_dataset::{
     DatasetError, DatasetRef, Dtype, FetchError, IndexOptions, Indexed, Leaf, Manifest,
     ManifestLocation, Origin, OriginError, OriginUri, Snapshot, TokenSpec, index, open,
@@ -66,12 +67,13 @@ async fn check_rows(origin: &Origin, snapshot: &Snapshot, dataset: &str) {
         let regions = fill(origin, manifest, leaf, shard).await;
         for row in 0..manifest.shard(shard).rows {
             let sample = manifest.shard(shard).first_sample + u64::from(row);
-            assert_eq!(manifest.locate(sample), Some((shard, row)));
+            let row = RowRef { shard, row };
+            assert_eq!(manifest.locate(sample), Some(row));
             for (tensor, expected) in rows.iter().enumerate() {
                 let expected = expected.rows[usize::try_from(sample).unwrap()];
-                let alone = origin.read_row(manifest, leaf, (shard, row), tensor).await.unwrap();
+                let alone = origin.read_row(manifest, leaf, row, tensor).await.unwrap();
                 assert_eq!(crc32(&alone), expected, "sample {sample} of tensor {tensor}");
-                let (offset, bytes) = manifest.row_in_region(leaf, shard, row, tensor);
+                let (offset, bytes) = manifest.row_in_region(leaf, row, tensor);
                 let offset = usize::try_from(offset).unwrap();
                 let bytes = usize::try_from(bytes).unwrap();
                 assert_eq!(regions[tensor][offset..offset + bytes], alone);
@@ -84,7 +86,8 @@ async fn fill(origin: &Origin, manifest: &Manifest, leaf: &Leaf, shard: u32) -> 
     let mut regions = Vec::new();
     for (tensor, region) in manifest.regions(shard).iter().enumerate() {
         let all = 0..region.bytes;
-        regions.push(origin.read_region(manifest, leaf, (shard, tensor), &all).await.unwrap());
+        let place = RegionRef { shard, tensor };
+        regions.push(origin.read_region(manifest, leaf, place, &all).await.unwrap());
     }
     regions
 }
@@ -258,10 +261,12 @@ async fn refuses_to_read_a_file_changed_after_indexing() {
     std::fs::write(folder.path().join("new"), bytes).unwrap();
     std::fs::rename(folder.path().join("new"), &path).unwrap();
     let Snapshot { manifest, leaves } = &indexed.snapshot;
-    let error = origin.read_row(manifest, &leaves[0], (0, 0), 0).await.unwrap_err();
+    let error =
+        origin.read_row(manifest, &leaves[0], RowRef { shard: 0, row: 0 }, 0).await.unwrap_err();
     assert!(error.is_changed() && !error.is_retryable(), "{error}");
     std::fs::remove_file(&path).unwrap();
-    let error = origin.read_row(manifest, &leaves[0], (0, 0), 0).await.unwrap_err();
+    let error =
+        origin.read_row(manifest, &leaves[0], RowRef { shard: 0, row: 0 }, 0).await.unwrap_err();
     let gone = matches!(error, FetchError::Origin(OriginError::NotFound { .. }));
     assert!(gone, "{error}");
 }

@@ -45,11 +45,11 @@ fn read_shard(
 ) -> Result<Value, Error> {
     let (manifest, leaf) = (&snapshot.manifest, snapshot.leaf_of(shard));
     let rows = 0..manifest.shard(shard).rows;
-    let places: Vec<_> = rows.clone().map(|row| RowRef { shard, row }).collect();
+    let places: Vec<_> = rows.map(|row| RowRef { shard, row }).collect();
     let (mut whole, mut columns) = (Context::new(&SHA256), Map::new());
     for (index, tensor) in manifest.tensors().iter().enumerate() {
-        let length_of = |row| manifest.row_in_region(leaf, shard, row, index).1;
-        let lengths: Vec<u64> = rows.clone().map(length_of).collect();
+        let length_of = |&row| manifest.row_in_region(leaf, row, index).1;
+        let lengths: Vec<u64> = places.iter().map(length_of).collect();
         let size = usize::try_from(lengths.iter().sum::<u64>()).expect("a small shard");
         let mut bytes = vec![0; size];
         *sources += dataset.fetcher().gather(&places, &[index], &mut [&mut bytes])?;

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use larder_base::{RowRef, limits};
+use larder_base::{RegionRef, RowRef, limits};
 use larder_dataset::{
     BlockRead, FetchError, Origin, RowOrigin, RowPlaces, RowRead, RowsRead, ShardChecksums,
 };
@@ -122,12 +122,13 @@ impl Read {
             }
             Self::Made(made) => made.perform(origin, places).await,
             Self::Units(units) => {
-                let place = (units.shard, units.tensor);
-                let leaf = leaf_of(units.shard);
+                let &Units { shard, tensor, .. } = units;
+                let place = RegionRef { shard, tensor };
+                let leaf = leaf_of(shard);
                 origin.read_region(places.manifest(), leaf, place, &units.region()).await
             }
-            &Self::Value { row: RowRef { shard, row }, tensor, .. } => {
-                origin.read_row(places.manifest(), leaf_of(shard), (shard, row), tensor).await
+            &Self::Value { row, tensor, .. } => {
+                origin.read_row(places.manifest(), leaf_of(row.shard), row, tensor).await
             }
         }
     }
@@ -212,11 +213,11 @@ pub(super) fn plain(order: &[u32], slots: Range<usize>, asked: Asked<'_>) -> Vec
     let (mut reads, mut rows) = (Vec::new(), Vec::new());
     let mut made: BTreeMap<_, Made> = BTreeMap::new();
     for &at in order {
-        let row @ RowRef { shard, row: number } = asked.rows[at as usize];
+        let row @ RowRef { shard, .. } = asked.rows[at as usize];
         let leaf = asked.places.leaf_of(shard).expect("the leaf of a row is held");
         for slot in slots.clone() {
             let tensor = usize::from(asked.tensors[slot]);
-            match asked.places.manifest().row_source(leaf, (shard, number), tensor) {
+            match asked.places.manifest().row_source(leaf, row, tensor) {
                 RowOrigin::Object(read) => rows.push((leaf.number(), read, (slot, at))),
                 RowOrigin::Block(_, range) if range.is_empty() => {}
                 RowOrigin::Block(block, range) => {
@@ -244,7 +245,7 @@ pub(super) fn checked(
     let plan = sums.units(tensor);
     let mut runs: Vec<Units> = Vec::new();
     for &at in order {
-        let (begin, bytes) = asked.places.row(shard, asked.rows[at as usize].row, tensor);
+        let (begin, bytes) = asked.places.row(asked.rows[at as usize], tensor);
         if bytes == 0 {
             continue;
         }

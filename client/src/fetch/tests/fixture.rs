@@ -107,7 +107,7 @@ impl Fixture {
     }
 
     pub(super) fn row(&self, row: RowRef, tensor: usize) -> &[u8] {
-        match self.manifest.row_source(&self.leaf, (row.shard, row.row), tensor) {
+        match self.manifest.row_source(&self.leaf, row, tensor) {
             RowOrigin::Object(read) => self.read(&read.range()),
             RowOrigin::Value(_) | RowOrigin::Block(..) => panic!("the rows lie in a file"),
         }
@@ -115,7 +115,7 @@ impl Fixture {
 
     pub(super) fn refs(&self, samples: impl Iterator<Item = u64>) -> Vec<RowRef> {
         let locate = |sample| self.manifest.locate(sample).unwrap();
-        samples.map(locate).map(|(shard, row)| RowRef { shard, row }).collect()
+        samples.map(locate).collect()
     }
 
     /// The shard as a node would hand it out.

@@ -90,9 +90,7 @@ impl SnapshotRows {
     }
 
     fn locate(&self, sample: u64) -> RowRef {
-        let (shard, row) =
-            self.leaves.manifest().locate(sample).expect("a sample of this snapshot");
-        RowRef { shard, row }
+        self.leaves.manifest().locate(sample).expect("a sample of this snapshot")
     }
 
     /// Views these samples in place, if they are consecutive rows of a mapped shard. Also returns

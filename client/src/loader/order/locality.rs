@@ -162,8 +162,8 @@ impl Divider {
         let division = self.ranks().divide(rows, |row| {
             let (dataset, sample) = batch.at(row as usize);
             let (manifest, table) = &self.datasets[dataset as usize];
-            let (shard, _) = manifest.locate(sample).expect("a declared sample");
-            self.locality.holders(*table, shard)
+            let row = manifest.locate(sample).expect("a declared sample");
+            self.locality.holders(*table, row.shard)
         });
         batch.pick(&division.rows_of(rank))
     }

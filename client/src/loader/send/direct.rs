@@ -112,9 +112,8 @@ impl BatchFetcher {
 
     /// The offset of a row in the region of a column, and its bytes.
     fn place(&self, column: usize, of_batch: Rows<'_>, place: usize) -> (u64, u64) {
-        let RowRef { shard, row } = of_batch.rows[place];
         let dataset = of_batch.draws.source(place) as usize;
-        of_batch.places[dataset].row(shard, row, self.snapshots[dataset].tensor(column))
+        of_batch.places[dataset].row(of_batch.rows[place], self.snapshots[dataset].tensor(column))
     }
 
     /// The runs of a column, if all its rows are in extents that can be read directly.

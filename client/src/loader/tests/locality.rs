@@ -130,7 +130,7 @@ fn locality_makes_ranks_read_rows_of_their_own_host() {
     let (mut local, mut rows) = (0, 0);
     let make = || builder().batch_size(9).shuffle(Shuffle::Global).locality(locality.clone());
     for batch in epoch_of(4, make) {
-        let held = |sample: &u64| (manifest.locate(*sample).unwrap().0 % 2) as u16;
+        let held = |sample: &u64| (manifest.locate(*sample).unwrap().shard % 2) as u16;
         let most: usize = [0, 1]
             .map(|host| batch.concat().iter().filter(|sample| held(sample) == host).count().min(18))
             .iter()

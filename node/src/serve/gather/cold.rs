@@ -121,14 +121,14 @@ impl GatherAnswer<'_> {
         let want = |(index, &(span, at)): (usize, &(Span, usize))| {
             let row = self.wanted.rows[index];
             read_bytes += span.bytes;
-            RowWanted { shard: row.shard, row: row.row, tensor: slot.column.tensor, at }
+            RowWanted { row, tensor: slot.column.tensor, at }
         };
         let wanted: Vec<_> = absent.map(want).collect();
         if wanted.is_empty() {
             return Ok(());
         }
         let (shared, dataset) = (&self.context.shared, &self.wanted.dataset);
-        let shards: Vec<u32> = wanted.iter().map(|row| row.shard).collect();
+        let shards: Vec<u32> = wanted.iter().map(|wanted| wanted.row.shard).collect();
         let read = || {
             let places = shared.leaves.wait(shared.leaves.places(dataset, &shards, true))?;
             shared.read_through.read_rows(dataset, &places, &wanted, bytes)

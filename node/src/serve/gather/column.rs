@@ -65,7 +65,7 @@ impl Column {
                 Span { offset: u64::from(row.row) * stride_bytes, bytes: row_bytes }
             }
             RowLocator::Ragged => {
-                let (offset, bytes) = places.row(row.shard, row.row, self.tensor);
+                let (offset, bytes) = places.row(row, self.tensor);
                 Span { offset, bytes }
             }
         }

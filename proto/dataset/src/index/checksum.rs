@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use larder_base::{RegionRef, RowRef};
 use ring::digest::{Context, SHA256};
 
 use super::{IndexProgress, Progress};
@@ -37,10 +38,10 @@ pub(super) async fn all(
         let mut digest = Context::new(&SHA256);
         let mut units = Vec::new();
         for tensor in 0..manifest.tensors().len() {
-            let leaf = snapshot.leaf_of(shard);
-            let bytes = read_region(origin, manifest, leaf, (shard, tensor)).await?;
+            let (leaf, region) = (snapshot.leaf_of(shard), RegionRef { shard, tensor });
+            let bytes = read_region(origin, manifest, leaf, region).await?;
             units.extend(unit_crcs(&manifest.region(shard, tensor), &bytes));
-            put_lengths(&mut digest, manifest, leaf, (shard, tensor));
+            put_lengths(&mut digest, manifest, leaf, region);
             digest.update(&bytes);
             done += bytes.len() as u64;
             progress(IndexProgress::Checksums { done, total });
@@ -58,11 +59,11 @@ fn put_lengths(
     digest: &mut Context,
     manifest: &Manifest,
     leaf: &Leaf,
-    (shard, tensor): (u32, usize),
+    RegionRef { shard, tensor }: RegionRef,
 ) {
     if manifest.tensors()[tensor].is_ragged() {
         for row in 0..manifest.shard(shard).rows {
-            let (_, bytes) = manifest.row_in_region(leaf, shard, row, tensor);
+            let (_, bytes) = manifest.row_in_region(leaf, RowRef { shard, row }, tensor);
             digest.update(&bytes.to_le_bytes());
         }
     }
@@ -86,7 +87,7 @@ pub async fn shard_checksum(
 ) -> Result<u64, DatasetError> {
     let mut units = Vec::new();
     for tensor in 0..manifest.tensors().len() {
-        let bytes = read_region(origin, manifest, leaf, (shard, tensor)).await?;
+        let bytes = read_region(origin, manifest, leaf, RegionRef { shard, tensor }).await?;
         units.extend(unit_crcs(&manifest.region(shard, tensor), &bytes));
         read(bytes.len() as u64);
     }
@@ -98,15 +99,16 @@ pub(super) async fn read_region(
     origin: &Origin,
     manifest: &Manifest,
     leaf: &Leaf,
-    (shard, tensor): (u32, usize),
+    region: RegionRef,
 ) -> Result<Vec<u8>, DatasetError> {
+    let RegionRef { shard, tensor } = region;
     if manifest.tensors()[tensor].layout() == Layout::Inline {
         return Ok(manifest.inline_region(leaf, shard, tensor).to_vec());
     }
     let wanted = 0..manifest.region(shard, tensor).bytes;
     // A region is at most a shard, and shards have a size limit.
     let mut bytes = vec![0; usize::try_from(wanted.end).unwrap_or(0)];
-    let blocks = manifest.blocks(leaf, (shard, tensor), &wanted);
+    let blocks = manifest.blocks(leaf, region, &wanted);
     let mut reads = stream::iter(blocks)
         .map(|block| async move {
             let stored = match block.range.is_empty() {
@@ -121,7 +123,7 @@ pub(super) async fn read_region(
         let made = manifest.make_into(leaf, shard, &block, &stored, &mut target);
         made.map_err(FetchError::from)?;
     }
-    let gets = manifest.region_gets(leaf, (shard, tensor), &wanted, CHECKSUM_PART_BYTES);
+    let gets = manifest.region_gets(leaf, region, &wanted, CHECKSUM_PART_BYTES);
     let mut reads = stream::iter(gets)
         .map(|get| async move {
             let body = origin.read_range(leaf, get.object, &get.range).await?;

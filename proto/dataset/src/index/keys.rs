@@ -1,6 +1,6 @@
 //! Makes the key table of a dataset: reads one column, and finds keys that two samples share.
 
-use larder_base::limits;
+use larder_base::{RegionRef, RowRef, limits};
 
 use super::{IndexProgress, Progress, checksum::read_region};
 use crate::{
@@ -34,11 +34,12 @@ pub(super) async fn table(
     progress(IndexProgress::Keys { done: 0, total: samples });
     for shard in 0..manifest.shard_count() {
         let leaf = snapshot.leaf_of(shard);
-        let bytes = read_region(origin, manifest, leaf, (shard, tensor)).await?;
+        let bytes = read_region(origin, manifest, leaf, RegionRef { shard, tensor }).await?;
         let first = manifest.shard(shard).first_sample;
         for row in 0..manifest.shard(shard).rows {
             let sample = first + u64::from(row);
-            let key = kind.read(row_of(manifest, leaf, (shard, row), tensor, &bytes));
+            let row = RowRef { shard, row };
+            let key = kind.read(row_of(manifest, leaf, row, tensor, &bytes));
             check_length(column, sample, key)?;
             let fingerprint = key.fingerprint(kind).expect("a key of this column");
             records.push(record(fingerprint, sample));
@@ -47,10 +48,10 @@ pub(super) async fn table(
     }
     records.sort_unstable();
     if let Some((one, other)) = first_twins(&records) {
-        let (shard, row) = manifest.locate(other).expect("a sample of the table");
-        let leaf = snapshot.leaf_of(shard);
-        let bytes = read_region(origin, manifest, leaf, (shard, tensor)).await?;
-        let key = kind.read(row_of(manifest, leaf, (shard, row), tensor, &bytes));
+        let row = manifest.locate(other).expect("a sample of the table");
+        let (leaf, region) = (snapshot.leaf_of(row.shard), RegionRef { shard: row.shard, tensor });
+        let bytes = read_region(origin, manifest, leaf, region).await?;
+        let key = kind.read(row_of(manifest, leaf, row, tensor, &bytes));
         return refused(format!(
             "samples {one} and {other} both have {key} in '{column}', and a key names one sample"
         ));
@@ -83,11 +84,11 @@ fn find_column(manifest: &Manifest, column: &str) -> Result<(usize, KeyKind), Da
 fn row_of<'a>(
     manifest: &Manifest,
     leaf: &Leaf,
-    (shard, row): (u32, u32),
+    row: RowRef,
     tensor: usize,
     region: &'a [u8],
 ) -> &'a [u8] {
-    let (begin, bytes) = manifest.row_in_region(leaf, shard, row, tensor);
+    let (begin, bytes) = manifest.row_in_region(leaf, row, tensor);
     let at = |offset| usize::try_from(offset).expect("a shard fits memory");
     &region[at(begin)..at(begin + bytes)]
 }

@@ -7,6 +7,7 @@ mod selection;
 
 use std::{path::Path, sync::Arc};
 
+use larder_base::RowRef;
 use object_store::memory::InMemory;
 use proptest::prelude::*;
 
@@ -203,7 +204,9 @@ async fn tokens_begin_behind_a_header() {
             .await
             .map_err(|error| error.to_string())?
             .snapshot;
-        let crate::RowOrigin::Object(first) = manifest.row_source(&leaves[0], (0, 0), 0) else {
+        let crate::RowOrigin::Object(first) =
+            manifest.row_source(&leaves[0], RowRef { shard: 0, row: 0 }, 0)
+        else {
             panic!()
         };
         Ok::<_, String>((first.offset, manifest.samples()))
@@ -544,8 +547,8 @@ async fn row_checksums_lie_beside_the_manifest_and_match_the_rows() {
             assert_eq!(sums.units(tensor).count(), u64::from(rows).div_ceil(per_unit));
             let mut bytes = Vec::new();
             for row in 0..rows {
-                let (leaf, place) = (snapshot.leaf_of(shard), (shard, row));
-                bytes.extend(origin.read_row(manifest, leaf, place, tensor).await.unwrap());
+                let (leaf, row) = (snapshot.leaf_of(shard), RowRef { shard, row });
+                bytes.extend(origin.read_row(manifest, leaf, row, tensor).await.unwrap());
             }
             for unit in 0..sums.units(tensor).count() {
                 let range = sums.units(tensor).bytes_of(unit);

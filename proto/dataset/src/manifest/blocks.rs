@@ -8,7 +8,7 @@
 
 use std::{convert::Infallible, iter, ops::Range};
 
-use larder_base::limits;
+use larder_base::{RegionRef, RowRef, limits};
 use larder_formats::{Block, Fault, RowsWanted};
 
 use super::{Layout, Leaf, Manifest, RowLocator};
@@ -135,17 +135,12 @@ impl Manifest {
     ///
     /// # Panics
     /// If there is no such shard or tensor, or the leaf does not have it.
-    pub fn blocks(
-        &self,
-        leaf: &Leaf,
-        (shard, tensor): (u32, usize),
-        wanted: &Range<u64>,
-    ) -> Vec<BlockRead> {
-        if self.tensors()[tensor].layout != Layout::Blocks {
+    pub fn blocks(&self, leaf: &Leaf, region: RegionRef, wanted: &Range<u64>) -> Vec<BlockRead> {
+        if self.tensors()[region.tensor].layout != Layout::Blocks {
             return Vec::new();
         }
-        let numbers = leaf.pieces(shard, tensor);
-        let all = numbers.clone().map(|number| self.block(leaf, (shard, tensor), &numbers, number));
+        let numbers = leaf.pieces(region.shard, region.tensor);
+        let all = numbers.clone().map(|number| self.block(leaf, region, &numbers, number));
         let is_wanted =
             |block: &BlockRead| block.region.start < wanted.end && wanted.start < block.region.end;
         all.filter(is_wanted).collect()
@@ -155,18 +150,19 @@ impl Manifest {
     pub(super) fn block_of(
         &self,
         leaf: &Leaf,
-        (shard, row): (u32, u32),
+        row: RowRef,
         tensor: usize,
     ) -> (BlockRead, Range<u64>) {
-        let (numbers, number) = leaf.piece_number(shard, row, tensor);
-        let (begin, bytes) = self.row_in_region(leaf, shard, row, tensor);
-        (self.block(leaf, (shard, tensor), &numbers, number), begin..begin + bytes)
+        let (numbers, number) = leaf.piece_number(row, tensor);
+        let (begin, bytes) = self.row_in_region(leaf, row, tensor);
+        let region = RegionRef { shard: row.shard, tensor };
+        (self.block(leaf, region, &numbers, number), begin..begin + bytes)
     }
 
     fn block(
         &self,
         leaf: &Leaf,
-        (shard, tensor): (u32, usize),
+        RegionRef { shard, tensor }: RegionRef,
         numbers: &Range<u32>,
         number: u32,
     ) -> BlockRead {
@@ -209,7 +205,8 @@ impl Manifest {
         let made = block.block.make(wanted, stored, leaf.recipes(), &mut |bytes, lengths| {
             for &length in lengths {
                 let known = rows.next().filter(|_| tensor.is_ragged());
-                let known = known.map(|row| self.row_in_region(leaf, shard, row, block.tensor).1);
+                let row = known.map(|row| RowRef { shard, row });
+                let known = row.map(|row| self.row_in_region(leaf, row, block.tensor).1);
                 if known != Some(length.into()) {
                     return other("have other lengths than when they were indexed");
                 }

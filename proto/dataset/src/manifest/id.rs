@@ -1,6 +1,6 @@
 //! The id of a shard: a hash of where its bytes lie and how the shard is made from them.
 
-use larder_base::ShardId;
+use larder_base::{RowRef, ShardId};
 use larder_formats::Block;
 use ring::digest::{Context, SHA256};
 
@@ -77,7 +77,7 @@ impl Manifest {
             }
             if self.tensors()[tensor].layout == Layout::Spans {
                 for row in piece.rows.clone() {
-                    let range = leaf.span_range(self, (shard, row), tensor, &piece);
+                    let range = leaf.span_range(self, RowRef { shard, row }, tensor, &piece);
                     state.update(&range.start.to_le_bytes());
                     state.update(&range.end.to_le_bytes());
                 }

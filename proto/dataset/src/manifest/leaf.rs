@@ -9,7 +9,7 @@ mod check;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use larder_base::SnapshotId;
+use larder_base::{RowRef, SnapshotId};
 use larder_formats::Block;
 
 use super::{
@@ -316,16 +316,15 @@ impl Leaf {
     }
 
     /// Returns the piece that holds a row of a tensor.
-    pub(super) fn piece_of(&self, root: &Manifest, shard: u32, row: u32, tensor: usize) -> Piece {
-        let (pieces, piece) = self.piece_number(shard, row, tensor);
-        self.piece(root, shard, &pieces, piece)
+    pub(super) fn piece_of(&self, root: &Manifest, row: RowRef, tensor: usize) -> Piece {
+        let (pieces, piece) = self.piece_number(row, tensor);
+        self.piece(root, row.shard, &pieces, piece)
     }
 
     /// Returns the numbers of a tensor's pieces in a shard, and that of the piece with a row.
     pub(super) fn piece_number(
         &self,
-        shard: u32,
-        row: u32,
+        RowRef { shard, row }: RowRef,
         tensor: usize,
     ) -> (std::ops::Range<u32>, u32) {
         let pieces = self.pieces(shard, tensor);
@@ -337,7 +336,7 @@ impl Leaf {
     pub(super) fn span_range(
         &self,
         root: &Manifest,
-        (shard, row): (u32, u32),
+        RowRef { shard, row }: RowRef,
         tensor: usize,
         piece: &Piece,
     ) -> std::ops::Range<u64> {

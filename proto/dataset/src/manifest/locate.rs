@@ -1,7 +1,7 @@
 //! Arithmetic on a parsed root: from a sample to its shard, from a shard to its leaf and regions.
 //! It allocates nothing. Bounds were checked when the manifest was parsed.
 
-use larder_base::ShardId;
+use larder_base::{RowRef, ShardId};
 
 use super::{
     Manifest, RegionPlan, RowLocator, Shard, Tensor,
@@ -19,13 +19,13 @@ pub struct SampleLocator<'a> {
 
 impl SampleLocator<'_> {
     /// As [`Manifest::locate`].
-    pub fn locate(&self, sample: u64) -> Option<(u32, u32)> {
+    pub fn locate(&self, sample: u64) -> Option<RowRef> {
         let place = u32::try_from(sample / self.rows).ok();
         let place = place.filter(|&shard| shard < self.manifest.shard_count());
         let found = place.and_then(|shard| {
             let record = self.manifest.shard_record(shard);
             let row = u32::try_from(sample.checked_sub(record.first_sample)?).ok()?;
-            (row < record.rows).then_some((shard, row))
+            (row < record.rows).then_some(RowRef { shard, row })
         });
         found.or_else(|| self.manifest.locate(sample))
     }
@@ -107,14 +107,14 @@ impl Manifest {
     }
 
     /// Returns the shard that holds a sample, and its row there; `None` past the last sample.
-    pub fn locate(&self, sample: u64) -> Option<(u32, u32)> {
+    pub fn locate(&self, sample: u64) -> Option<RowRef> {
         if sample >= self.samples() {
             return None;
         }
         let begins = |shard: u32| self.shard_record(shard).first_sample <= sample;
         let shard = self.guess(sample).unwrap_or_else(|| last_where(self.shard_count(), begins));
-        let row = sample - self.shard_record(shard).first_sample;
-        Some((shard, u32::try_from(row).expect("rows of a shard are counted in 32 bits")))
+        let row = u32::try_from(sample - self.shard_record(shard).first_sample);
+        Some(RowRef { shard, row: row.expect("rows of a shard are counted in 32 bits") })
     }
 
     /// Returns the shard that holds a sample, if it is where equal sizes would put it. That takes

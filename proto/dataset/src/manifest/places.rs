@@ -1,5 +1,7 @@
 //! The places of some rows in the regions of their shards.
 
+use larder_base::RowRef;
+
 use super::{Leaf, Manifest, RowLocator};
 
 /// The places of rows, and the leaves that know them. Rows of one length need no leaf.
@@ -44,14 +46,14 @@ impl RowPlaces {
     /// # Panics
     /// If there is no such shard, row or tensor. If the tensor is ragged and the leaf of the shard
     /// is missing here.
-    pub fn row(&self, shard: u32, row: u32, tensor: usize) -> (u64, u64) {
+    pub fn row(&self, row: RowRef, tensor: usize) -> (u64, u64) {
         match self.manifest.tensors()[tensor].locator {
             RowLocator::Strided { row_bytes, stride_bytes } => {
-                (u64::from(row) * stride_bytes, row_bytes)
+                (u64::from(row.row) * stride_bytes, row_bytes)
             }
             RowLocator::Ragged => {
-                let leaf = self.leaf_of(shard).expect("the leaf of a ragged row is held");
-                self.manifest.row_in_region(leaf, shard, row, tensor)
+                let leaf = self.leaf_of(row.shard).expect("the leaf of a ragged row is held");
+                self.manifest.row_in_region(leaf, row, tensor)
             }
         }
     }

@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use larder_base::limits;
+use larder_base::{RegionRef, RowRef, limits};
 
 use super::{
     BlockRead, BlocksRead, Layout, Leaf, Manifest, RowLocator,
@@ -177,7 +177,8 @@ impl Manifest {
             match self.tensors()[tensor].layout {
                 Layout::Column | Layout::Spans => runs.add(tensor, &(0..region.bytes)),
                 Layout::Blocks => {
-                    blocks.extend(self.blocks(leaf, (shard, tensor), &(0..region.bytes)));
+                    let all = 0..region.bytes;
+                    blocks.extend(self.blocks(leaf, RegionRef { shard, tensor }, &all));
                 }
                 Layout::Inline => inline.push(tensor),
             }
@@ -194,7 +195,7 @@ impl Manifest {
     pub fn region_gets(
         &self,
         leaf: &Leaf,
-        (shard, tensor): (u32, usize),
+        RegionRef { shard, tensor }: RegionRef,
         wanted: &Range<u64>,
         block_bytes: u64,
     ) -> Vec<Get> {
@@ -218,29 +219,25 @@ impl Manifest {
     ///
     /// # Panics
     /// If there is no such shard, row or tensor, or the leaf does not have it.
-    pub fn row_source<'a>(
-        &self,
-        leaf: &'a Leaf,
-        (shard, row): (u32, u32),
-        tensor: usize,
-    ) -> RowOrigin<'a> {
+    pub fn row_source<'a>(&self, leaf: &'a Leaf, row: RowRef, tensor: usize) -> RowOrigin<'a> {
+        let RowRef { shard, row: number } = row;
         let rows = self.shard_record(shard).rows;
-        assert!(row < rows, "row {row} of a shard of {rows} rows");
+        assert!(number < rows, "row {number} of a shard of {rows} rows");
         let column = &self.tensors()[tensor];
         if column.layout == Layout::Inline {
-            return RowOrigin::Value(leaf.values(self, shard, row..row + 1, tensor));
+            return RowOrigin::Value(leaf.values(self, shard, number..number + 1, tensor));
         }
         if column.layout == Layout::Blocks {
-            let (block, place) = self.block_of(leaf, (shard, row), tensor);
+            let (block, place) = self.block_of(leaf, row, tensor);
             return RowOrigin::Block(block, place);
         }
-        let piece = leaf.piece_of(self, shard, row, tensor);
+        let piece = leaf.piece_of(self, row, tensor);
         let range = match (column.layout, column.locator) {
             (Layout::Column, RowLocator::Strided { row_bytes, stride_bytes }) => {
-                let begin = piece.begin + u64::from(row - piece.rows.start) * stride_bytes;
+                let begin = piece.begin + u64::from(number - piece.rows.start) * stride_bytes;
                 begin..begin + row_bytes
             }
-            _ => leaf.span_range(self, (shard, row), tensor, &piece),
+            _ => leaf.span_range(self, row, tensor, &piece),
         };
         let (offset, bytes) = (range.start, range.end - range.start);
         RowOrigin::Object(RowRead { object: piece.object, offset, bytes })
@@ -250,7 +247,8 @@ impl Manifest {
     ///
     /// # Panics
     /// If there is no such shard, row or tensor, or the leaf does not have it.
-    pub fn row_in_region(&self, leaf: &Leaf, shard: u32, row: u32, tensor: usize) -> (u64, u64) {
+    pub fn row_in_region(&self, leaf: &Leaf, row: RowRef, tensor: usize) -> (u64, u64) {
+        let RowRef { shard, row } = row;
         match self.tensors()[tensor].locator {
             RowLocator::Strided { row_bytes, stride_bytes } => {
                 (u64::from(row) * stride_bytes, row_bytes)
@@ -312,7 +310,7 @@ impl<'a> Runs<'a> {
             if at >= wanted.end {
                 break;
             }
-            let range = leaf.span_range(manifest, (shard, row), tensor, piece);
+            let range = leaf.span_range(manifest, RowRef { shard, row }, tensor, piece);
             self.add_row(tensor, row, at, wanted, (range, piece));
         }
     }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use larder_base::{RegionRef, RowRef};
+
 use super::{Get, Layout, Leaf, Manifest, RegionPart, leaf::Piece};
 
 /// The bytes of one read on their way into its parts.
@@ -41,8 +43,9 @@ impl<'a> Scatter<'a> {
             if manifest.tensors()[part.tensor].layout == Layout::Column {
                 return Next { row, piece: None, range: within, left };
             }
-            let piece = leaf.piece_of(manifest, shard, row, part.tensor);
-            let whole = leaf.span_range(manifest, (shard, row), part.tensor, &piece);
+            let first = RowRef { shard, row };
+            let piece = leaf.piece_of(manifest, first, part.tensor);
+            let whole = leaf.span_range(manifest, first, part.tensor, &piece);
             Next { row, piece: Some(piece), range: within.start..whole.end, left }
         };
         let next = get.parts.iter().map(begun).collect();
@@ -73,7 +76,8 @@ impl<'a> Scatter<'a> {
                 next.left -= end - next.range.start;
                 next.range.start = end;
                 if next.range.is_empty() && next.left > 0 {
-                    next.advance(self.manifest, self.leaf, (self.shard, part.tensor));
+                    let region = RegionRef { shard: self.shard, tensor: part.tensor };
+                    next.advance(self.manifest, self.leaf, region);
                 }
             }
         }
@@ -83,13 +87,13 @@ impl<'a> Scatter<'a> {
 
 impl Next {
     /// Goes on to the next row that is not empty. Rows without bytes have no place.
-    fn advance(&mut self, manifest: &Manifest, leaf: &Leaf, (shard, tensor): (u32, usize)) {
+    fn advance(&mut self, manifest: &Manifest, leaf: &Leaf, region: RegionRef) {
         while self.range.is_empty() {
             self.row += 1;
-            let row = self.row;
-            let here = self.piece.take().filter(|piece| piece.rows.contains(&row));
-            let piece = here.unwrap_or_else(|| leaf.piece_of(manifest, shard, row, tensor));
-            self.range = leaf.span_range(manifest, (shard, row), tensor, &piece);
+            let row = RowRef { shard: region.shard, row: self.row };
+            let here = self.piece.take().filter(|piece| piece.rows.contains(&row.row));
+            let piece = here.unwrap_or_else(|| leaf.piece_of(manifest, row, region.tensor));
+            self.range = leaf.span_range(manifest, row, region.tensor, &piece);
             self.piece = Some(piece);
         }
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use larder_base::limits;
+use larder_base::{RegionRef, RowRef, limits};
 use larder_formats::{Inline, Rows, Spans};
 use proptest::prelude::*;
 
@@ -170,11 +170,12 @@ fn check_plans(snapshot: &Snapshot, block_bytes: u64) {
         let regions: Vec<Vec<u8>> = regions.into_iter().map(|r| whole(r).collect()).collect();
         check_region_gets(snapshot, &regions, index, block_bytes);
         for row in 0..shard.rows {
-            assert_eq!(manifest.locate(sample), Some((index, row)));
+            let row = RowRef { shard: index, row };
+            assert_eq!(manifest.locate(sample), Some(row));
             for (tensor, region) in regions.iter().enumerate() {
-                let (begin, bytes) = manifest.row_in_region(leaf, index, row, tensor);
-                assert_eq!(snapshot.places().row(index, row, tensor), (begin, bytes));
-                let expected = match manifest.row_source(leaf, (index, row), tensor) {
+                let (begin, bytes) = manifest.row_in_region(leaf, row, tensor);
+                assert_eq!(snapshot.places().row(row, tensor), (begin, bytes));
+                let expected = match manifest.row_source(leaf, row, tensor) {
                     RowOrigin::Value(value) => value.to_vec(),
                     RowOrigin::Block(..) => panic!("no rows are made here"),
                     RowOrigin::Object(RowRead { bytes: 0, .. }) => Vec::new(),
@@ -202,7 +203,8 @@ fn check_region_gets(snapshot: &Snapshot, regions: &[Vec<u8>], shard: u32, block
         let ends = [0, 1, bytes / 3, bytes / 2, bytes.saturating_sub(1), bytes];
         for start in ends {
             for wanted in ends.map(|end| start..end.max(start).min(bytes)) {
-                let gets = manifest.region_gets(leaf, (shard, tensor), &wanted, block_bytes);
+                let place = RegionRef { shard, tensor };
+                let gets = manifest.region_gets(leaf, place, &wanted, block_bytes);
                 let mut came: Vec<Vec<Option<u8>>> =
                     regions.iter().map(|region| vec![None; region.len()]).collect();
                 read(snapshot, leaf, (shard, block_bytes), &gets, &mut came);
@@ -307,8 +309,8 @@ fn rows_with_spans_are_located_one_by_one() {
     for part in [7, 64, 4096] {
         check_plans(&snapshot, part);
     }
-    let (shard, row) = manifest.locate(3).unwrap();
-    let source = manifest.row_source(snapshot.leaf_of(shard), (shard, row), 1);
+    let row = manifest.locate(3).unwrap();
+    let source = manifest.row_source(snapshot.leaf_of(row.shard), row, 1);
     assert_eq!(source, RowOrigin::Object(RowRead { object: 0, offset: 200, bytes: 60 }));
 }
 
@@ -361,9 +363,9 @@ fn tensors_of_a_sample_can_be_in_several_objects() {
     let snapshot =
         built(vec![strided("image", 10), strided("label", 1)], 64, (0..3).map(of).collect());
     check_plans(&snapshot, 20);
-    let (shard, row) = snapshot.manifest.locate(7).unwrap();
-    let leaf = snapshot.leaf_of(shard);
-    let source = snapshot.manifest.row_source(leaf, (shard, row), 1);
+    let row = snapshot.manifest.locate(7).unwrap();
+    let leaf = snapshot.leaf_of(row.shard);
+    let source = snapshot.manifest.row_source(leaf, row, 1);
     let RowOrigin::Object(read) = source else { panic!("in the leaf") };
     assert_eq!((leaf.object(read.object).key, read.offset), ("label-1.npy", 130));
 }
@@ -382,7 +384,7 @@ fn many_rows_are_divided_among_leaves() {
     let (leaf, places) = (snapshot.leaf_of(last), snapshot.places());
     let end = snapshot.manifest.region(last, 0).bytes;
     let row = snapshot.manifest.shard(last).rows - 1;
-    assert_eq!((leaf.number(), places.row(last, row, 0)), (1, (end - 1, 1)));
+    assert_eq!((leaf.number(), places.row(RowRef { shard: last, row }, 0)), (1, (end - 1, 1)));
 }
 
 #[test]
@@ -531,7 +533,7 @@ fn manifest_of_a_million_shards_opens() {
     let again = Manifest::parse(bytes).unwrap();
     println!("a million shards, {} bytes: parsed in {:?}", again.as_bytes().len(), begin.elapsed());
     assert!(again.as_bytes().len() < 65_000_000, "64 bytes a shard");
-    assert_eq!(again.locate(rows_each * 999_999), Some((999_999, 0)));
+    assert_eq!(again.locate(rows_each * 999_999), Some(RowRef { shard: 999_999, row: 0 }));
 }
 
 proptest! {

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, ops::ControlFlow, ops::Range};
 
-use larder_base::limits;
+use larder_base::{RegionRef, RowRef, limits};
 
 use super::Origin;
 use crate::{FetchError, Layout, Leaf, Manifest, RowOrigin, Scatter};
@@ -19,13 +19,14 @@ impl Origin {
         &self,
         manifest: &Manifest,
         leaf: &Leaf,
-        (shard, row): (u32, u32),
+        row: RowRef,
         tensor: usize,
     ) -> Result<Vec<u8>, FetchError> {
-        let read = match manifest.row_source(leaf, (shard, row), tensor) {
+        let read = match manifest.row_source(leaf, row, tensor) {
             RowOrigin::Value(value) => return Ok(value.to_vec()),
             RowOrigin::Block(_, place) => {
-                return self.read_region(manifest, leaf, (shard, tensor), &place).await;
+                let region = RegionRef { shard: row.shard, tensor };
+                return self.read_region(manifest, leaf, region, &place).await;
             }
             RowOrigin::Object(read) => read,
         };
@@ -63,17 +64,17 @@ impl Origin {
         &self,
         manifest: &Manifest,
         leaf: &Leaf,
-        (shard, tensor): (u32, usize),
+        region: RegionRef,
         wanted: &Range<u64>,
     ) -> Result<Vec<u8>, FetchError> {
+        let RegionRef { shard, tensor } = region;
         let index = |offset: u64| usize::try_from(offset).expect("what is read is in memory");
         if manifest.tensors()[tensor].layout() == Layout::Inline {
-            let region = manifest.inline_region(leaf, shard, tensor);
-            return Ok(region[index(wanted.start)..index(wanted.end)].to_vec());
+            let values = manifest.inline_region(leaf, shard, tensor);
+            return Ok(values[index(wanted.start)..index(wanted.end)].to_vec());
         }
         let mut bytes = vec![0; index(wanted.end - wanted.start)];
-        let place = (shard, tensor);
-        for block in manifest.blocks(leaf, place, wanted) {
+        for block in manifest.blocks(leaf, region, wanted) {
             let stored = match block.range.is_empty() {
                 true => Vec::new(),
                 false => self.read_bytes(leaf, block.object, &block.range).await?,
@@ -81,7 +82,7 @@ impl Origin {
             let mut target = [(wanted.clone(), &mut *bytes)];
             manifest.make_into(leaf, shard, &block, &stored, &mut target)?;
         }
-        for get in manifest.region_gets(leaf, place, wanted, limits::FILL_PART_BYTES) {
+        for get in manifest.region_gets(leaf, region, wanted, limits::FILL_PART_BYTES) {
             let mut scatter = Scatter::new(manifest, leaf, shard, &get);
             let mut sink = |chunk: &[u8]| {
                 let put = |_, at: u64, row: &[u8]| {

@@ -65,8 +65,8 @@ impl Ragged {
                 continue;
             }
             let lengths = (0..rows).map(|row| {
-                let (places, tensors, at) = row_at(row);
-                places.row(at.shard, at.row, tensors[index]).1
+                let (places, tensors, row) = row_at(row);
+                places.row(row, tensors[index]).1
             });
             let begins = fetch::begins(&column.name, lengths, total)?;
             let element = element_bytes(column);

@@ -86,7 +86,7 @@ fn find(context: &Context, request: &ExplainRequest) -> Result<WantedShard, Erro
             })?;
             let dataset = catalog.opened(snapshot)?;
             let manifest = dataset.manifest();
-            let (index, _) = manifest.locate(*sample).ok_or_else(|| {
+            let row = manifest.locate(*sample).ok_or_else(|| {
                 let message = format!(
                     "there is no sample {sample}; the last is {}",
                     manifest.samples().saturating_sub(1)
@@ -94,9 +94,9 @@ fn find(context: &Context, request: &ExplainRequest) -> Result<WantedShard, Erro
                 Error::new(ErrorKind::NotFound, message)
             })?;
             Ok(WantedShard {
-                id: manifest.shard(index).id,
+                id: manifest.shard(row.shard).id,
                 snapshot: named,
-                open: Some((dataset, index)),
+                open: Some((dataset, row.shard)),
             })
         }
         Some(What::ShardId(bytes)) => {

@@ -1,5 +1,7 @@
 //! Ragged tensors: the accepted pairs, and the errors for all others.
 
+use larder_base::RegionRef;
+
 use super::*;
 use crate::FetchError;
 
@@ -97,7 +99,7 @@ async fn empty_rows_count_even_if_a_file_has_no_others() {
     let x = manifest.tensor_index("x").unwrap();
     let tensor = &manifest.tensors()[x];
     assert_eq!((tensor.shape(), tensor.element_bytes(), tensor.is_ragged()), (&[3][..], 6, true));
-    let bytes: Vec<u64> = (0..7).map(|row| places.row(0, row, x).1).collect();
+    let bytes: Vec<u64> = (0..7).map(|row| places.row(RowRef { shard: 0, row }, x).1).collect();
     assert_eq!(bytes, [0, 0, 0, 24, 0, 6, 0]);
 }
 
@@ -208,15 +210,17 @@ async fn check_rows(
     for shard in 0..manifest.shard_count() {
         let (facts, leaf) = (manifest.shard(shard), snapshot.leaf_of(shard));
         let all = 0..manifest.region(shard, x).bytes;
-        let region = origin.read_region(manifest, leaf, (shard, x), &all).await?;
+        let region =
+            origin.read_region(manifest, leaf, RegionRef { shard, tensor: x }, &all).await?;
         for row in 0..facts.rows {
             let sample = usize::try_from(facts.first_sample).unwrap() + row as usize;
-            let alone = origin.read_row(manifest, leaf, (shard, row), x).await?;
+            let row = RowRef { shard, row };
+            let alone = origin.read_row(manifest, leaf, row, x).await?;
             assert_eq!(alone, rows[sample], "row {sample}");
-            let (at, bytes) = manifest.row_in_region(leaf, shard, row, x);
+            let (at, bytes) = manifest.row_in_region(leaf, row, x);
             let [at, bytes] = [at, bytes].map(|number| usize::try_from(number).unwrap());
             assert_eq!(region[at..at + bytes], rows[sample], "row {sample} in its region");
-            let number = origin.read_row(manifest, leaf, (shard, row), label).await?;
+            let number = origin.read_row(manifest, leaf, row, label).await?;
             assert_eq!(number, [sample.to_le_bytes()[0]]);
         }
     }

@@ -12,10 +12,10 @@ fn use_all(manifest: &Manifest, leaf: &Leaf) {
                 .take(&body, |_, _, _| Ok::<_, ()>(()))
                 .unwrap();
         }
-        for row in 0..manifest.shard(shard).rows {
+        for row in (0..manifest.shard(shard).rows).map(|row| RowRef { shard, row }) {
             for tensor in 0..manifest.tensors().len() {
-                manifest.row_source(leaf, (shard, row), tensor);
-                manifest.row_in_region(leaf, shard, row, tensor);
+                manifest.row_source(leaf, row, tensor);
+                manifest.row_in_region(leaf, row, tensor);
             }
         }
     }

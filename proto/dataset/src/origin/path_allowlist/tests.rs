@@ -1,6 +1,7 @@
 use std::{fs, os::unix::fs::symlink, path::Path};
 
 use bytes::Bytes;
+use larder_base::RowRef;
 use tempfile::TempDir;
 
 use super::*;
@@ -124,8 +125,9 @@ async fn reads_no_part_of_a_dataset_through_a_link_leading_out() {
     let manifest = open_with(&origin, &dataset, None).await.unwrap().manifest;
     let files = crate::LeafFiles::find(&origin, &manifest, None).await.unwrap();
     let leaf = files.load(&manifest, 0).await.unwrap();
-    assert_eq!(free.read_row(&manifest, &leaf, (0, 1), 0).await.unwrap(), [7; 4]);
-    let outcome = origin.read_row(&manifest, &leaf, (0, 1), 0).await;
+    let row = RowRef { shard: 0, row: 1 };
+    assert_eq!(free.read_row(&manifest, &leaf, row, 0).await.unwrap(), [7; 4]);
+    let outcome = origin.read_row(&manifest, &leaf, row, 0).await;
     let says = outcome.unwrap_err().to_string();
     assert!(says.contains("through a link"), "{says}");
     fs::remove_dir_all(place.path("inside/.larder")).unwrap();

@@ -2,8 +2,8 @@
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_client::{
-    Batch, Dataset, Manifest, Tensor,
-    admin::{DatasetError, DatasetRef, Leaf, LeafFiles, Origin, OriginUri},
+    Batch, Dataset, Manifest, RowRef, Tensor,
+    admin::{DatasetError, DatasetRef, Leaf, LeafFiles, Origin, OriginUri, RegionRef},
     sampler::{Last, Shuffle},
 };
 
@@ -109,12 +109,12 @@ impl Comparison {
     ) -> Result<(), Failure> {
         let manifest = dataset.manifest();
         for (index, &sample) in batch.samples().iter().enumerate() {
-            let (number, row) = manifest.locate(sample).expect("the loader hands out what exists");
+            let row = manifest.locate(sample).expect("the loader hands out what exists");
             let shard = match self.shard.take() {
-                Some(shard) if shard.number == number => shard,
+                Some(shard) if shard.number == row.shard => shard,
                 other => {
                     let leaf = other.map(|shard| shard.leaf);
-                    context.block_on(self.read(manifest, number, leaf))??
+                    context.block_on(self.read(manifest, row.shard, leaf))??
                 }
             };
             for (tensor, column) in batch.tensors().enumerate() {
@@ -159,12 +159,13 @@ impl Comparison {
         };
         let mut regions = Vec::new();
         for tensor in 0..manifest.tensors().len() {
+            let region = RegionRef { shard: number, tensor };
             let end = manifest.region(number, tensor).bytes;
             let part = |begin| {
                 let wanted = begin..end.min(begin + PART_BYTES);
                 let (origin, manifest, leaf) = (&self.origin, manifest, &leaf);
                 with_retries(async move || {
-                    origin.read_region(manifest, leaf, (number, tensor), &wanted).await
+                    origin.read_region(manifest, leaf, region, &wanted).await
                 })
             };
             let begins = (0..end).step_by(usize::try_from(PART_BYTES).expect("8 MiB"));
@@ -176,8 +177,8 @@ impl Comparison {
 }
 
 impl SourceShard {
-    fn row(&self, manifest: &Manifest, row: u32, tensor: usize) -> &[u8] {
-        let (at, bytes) = manifest.row_in_region(&self.leaf, self.number, row, tensor);
+    fn row(&self, manifest: &Manifest, row: RowRef, tensor: usize) -> &[u8] {
+        let (at, bytes) = manifest.row_in_region(&self.leaf, row, tensor);
         let index = |offset: u64| usize::try_from(offset).expect("the region is in memory");
         &self.regions[tensor][index(at)..index(at + bytes)]
     }
