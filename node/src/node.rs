@@ -169,13 +169,13 @@ fn share(
     let throttle = Arc::new(TransferThrottle::default());
     let leaves = Leaves::new(&cache, handle.clone());
     let maker = Maker::new(&cache, &reader);
-    Filler::new((&reader, &maker, &leaves), Arc::clone(&peers), &counters, &throttle)
+    Filler::new(&reader, &maker, &leaves, Arc::clone(&peers), &counters, &throttle)
         .start_workers(&cache, &handle, &stopping);
     Ok(Shared {
         boot_id: std::array::from_fn(|_| fastrand::u8(..)),
         catalog,
         origin_faults: ArcSwap::default(),
-        read_through: ReadThrough::new(handle.clone(), (reader, maker), Arc::clone(&counters)),
+        read_through: ReadThrough::new(handle.clone(), reader, maker, Arc::clone(&counters)),
         config,
         cache,
         leaves,

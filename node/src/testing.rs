@@ -189,8 +189,9 @@ impl CacheFixture {
         assert_eq!(dataset.manifest_extent().total_bytes(), manifest_bytes);
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
         let handle = runtime.handle().clone();
-        let readers = (Arc::clone(&reader), Maker::new(&cache, &reader));
-        let read_through = ReadThrough::new(handle, readers, Arc::clone(&counters));
+        let maker = Maker::new(&cache, &reader);
+        let (through, counted) = (Arc::clone(&reader), Arc::clone(&counters));
+        let read_through = ReadThrough::new(handle, through, maker, counted);
         let stopping = CancellationToken::new();
         let leaves = Leaves::new(&cache, runtime.handle().clone());
         let shards: Vec<u32> = (0..dataset.manifest().shard_count()).collect();
@@ -216,8 +217,8 @@ impl CacheFixture {
         let peers = Arc::new(Peers::new("n1", placed(1, members)));
         peers.meet(others);
         let maker = Maker::new(&self.cache, &self.reader);
-        let sources = (&self.reader, &maker, &self.leaves);
-        let filler = Filler::new(sources, peers, &self.counters, &Arc::default());
+        let (reader, leaves, counters) = (&self.reader, &self.leaves, &self.counters);
+        let filler = Filler::new(reader, &maker, leaves, peers, counters, &Arc::default());
         filler.start_workers(&self.cache, self.runtime.handle(), &self.stopping);
     }
 

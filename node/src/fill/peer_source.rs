@@ -25,7 +25,8 @@ impl<'a> PeerSource<'a> {
     pub(super) async fn find(
         job: &'a FillJob,
         holders: Vec<Holder>,
-        (counters, throttle): (&'a Counters, &'a TransferThrottle),
+        counters: &'a Counters,
+        throttle: &'a TransferThrottle,
         read: &PartSpec,
         target: &mut impl ByteSink,
     ) -> Option<Self> {

@@ -51,7 +51,8 @@ pub(crate) struct ReadThrough {
 impl ReadThrough {
     pub(crate) fn new(
         runtime: Handle,
-        (reader, maker): (Arc<Reader>, Arc<Maker>),
+        reader: Arc<Reader>,
+        maker: Arc<Maker>,
         counters: Arc<Counters>,
     ) -> Self {
         Self {

@@ -49,7 +49,9 @@ pub(crate) struct Filler {
 impl Filler {
     /// Creates a filler that reads from `peers` if they hold the shard, else from the origin.
     pub(crate) fn new(
-        (reader, maker, leaves): (&Arc<Reader>, &Arc<Maker>, &Arc<Leaves>),
+        reader: &Arc<Reader>,
+        maker: &Arc<Maker>,
+        leaves: &Arc<Leaves>,
         peers: Arc<Peers>,
         counters: &Arc<Counters>,
         throttle: &Arc<TransferThrottle>,
@@ -112,14 +114,18 @@ impl Filler {
     /// pins, or the digest that a peer says when it gave some of the bytes.
     async fn try_fill(&self, job: &FillJob) -> Result<Sealed, GaveUp> {
         let (manifest, shard) = (job.dataset().manifest(), job.shard());
-        let leaf = self.leaves.get(job.dataset(), manifest.leaf_of(shard)).await?;
-        let plan = ShardPlan::new(manifest, &leaf, shard).map_err(extent_error)?;
+        let leaf = &self.leaves.get(job.dataset(), manifest.leaf_of(shard)).await?;
+        let plan = &ShardPlan::new(manifest, leaf, shard).map_err(extent_error)?;
         let pinned = manifest.shard(shard).checksum;
         let (flight, mut may_borrow, mut unlike) = (job.flight(), true, None);
         loop {
-            let filling = self.take_memory(job, &plan).await?;
-            self.read_parts((job, &leaf), &plan, &filling, may_borrow).await?;
-            let sealed = seal(job, filling).await?;
+            let filling = self.take_memory(job, plan).await?;
+            let mut fill = Fill { filler: self, job, leaf, plan, filling, peer: None };
+            if may_borrow {
+                fill.peer = fill.find_peer().await;
+            }
+            fill.read_parts().await?;
+            let sealed = fill.seal().await?;
             let (digest, lent) = (sealed.digest(), flight.lent());
             if pinned.or(lent).is_none_or(|wanted| wanted == digest) {
                 return Ok(sealed);
@@ -150,128 +156,6 @@ impl Filler {
         Ok(filling)
     }
 
-    /// Reads the missing parts.
-    async fn read_parts(
-        &self,
-        (job, leaf): (&FillJob, &Leaf),
-        plan: &ShardPlan,
-        filling: &Arc<Filling>,
-        may_borrow: bool,
-    ) -> Result<(), GaveUp> {
-        let peer = if may_borrow { self.find_peer(job, filling).await } else { None };
-        let source = (leaf, peer.as_ref());
-        let read = |index| self.read_get(job, source, plan, filling, index);
-        let reads = stream::iter((0..plan.gets.len()).map(read));
-        reads.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await?;
-        let make = |index| self.make_blocks(job, source, plan, filling, index);
-        let makes = stream::iter((0..plan.blocks.len()).map(make));
-        makes.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await?;
-        for (index, &tensor) in (plan.first_inline()..).zip(&plan.inline) {
-            if let Some(mut part) = filling.take_part(index) {
-                let values = job.dataset().manifest().inline_region(leaf, job.shard(), tensor);
-                part.put(values)?;
-                self.finish(job.flight(), part).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads the first missing part from a peer. Returns the peer that gave it.
-    async fn find_peer<'a>(
-        &'a self,
-        job: &'a FillJob,
-        filling: &Arc<Filling>,
-    ) -> Option<PeerSource<'a>> {
-        let holders = self.peers.holders(job.dataset().snapshot(), job.flight().id());
-        if holders.is_empty() {
-            return None;
-        }
-        let mut part = (0..filling.parts().len()).find_map(|index| filling.take_part(index))?;
-        let wanted = part.spec().clone();
-        let means = (&*self.counters, &*self.throttle);
-        let peer = PeerSource::find(job, holders, means, &wanted, &mut part).await?;
-        // The peer's memory may be damaged. That shows only when the whole shard is compared with
-        // the digest that the peer took at its fill.
-        job.flight().withhold();
-        self.finish(job.flight(), part).await.ok()?;
-        Some(peer)
-    }
-
-    /// Fills the parts of one read from a peer, else from the origin. Skips parts that are in.
-    async fn read_get(
-        &self,
-        job: &FillJob,
-        (leaf, peer): (&Leaf, Option<&PeerSource<'_>>),
-        plan: &ShardPlan,
-        filling: &Arc<Filling>,
-        index: usize,
-    ) -> Result<(), GaveUp> {
-        let (get, parts) = (&plan.gets[index], plan.firsts[index]..plan.firsts[index + 1]);
-        let parts = self.missing_parts(job, peer, filling, parts).await?;
-        if parts.iter().all(Option::is_none) {
-            return Ok(());
-        }
-        job.reads_from_origin(get.bytes());
-        let (manifest, shard) = (job.dataset().manifest(), job.shard());
-        let mut sink = GetParts::new(manifest, leaf, shard, get, parts);
-        let wanted = ObjectRange { leaf, object: get.object, range: get.range.clone() };
-        self.reader.read(job.dataset(), &wanted, &self.gets, &mut sink).await?;
-        for part in sink.parts.into_iter().flatten() {
-            self.finish(job.flight(), part).await?;
-        }
-        Ok(())
-    }
-
-    /// Takes the parts that are not in yet, and fills those that a peer gives. `None` stands for a
-    /// part that is in.
-    async fn missing_parts(
-        &self,
-        job: &FillJob,
-        peer: Option<&PeerSource<'_>>,
-        filling: &Arc<Filling>,
-        parts: Range<usize>,
-    ) -> Result<Vec<Option<Part>>, GaveUp> {
-        let mut parts: Vec<_> = parts.map(|part| filling.take_part(part)).collect();
-        let Some(peer) = peer else { return Ok(parts) };
-        for slot in &mut parts {
-            let Some(mut part) = slot.take() else { continue };
-            let wanted = part.spec().clone();
-            if peer.read(&wanted, &mut part).await {
-                self.finish(job.flight(), part).await?;
-            } else {
-                *slot = Some(part);
-            }
-        }
-        Ok(parts)
-    }
-
-    /// Fills the parts of one read of blocks from a peer, else makes their rows. Skips parts that
-    /// are in.
-    async fn make_blocks(
-        &self,
-        job: &FillJob,
-        (leaf, peer): (&Leaf, Option<&PeerSource<'_>>),
-        plan: &ShardPlan,
-        filling: &Arc<Filling>,
-        index: usize,
-    ) -> Result<(), GaveUp> {
-        let read = &plan.blocks[index];
-        let parts = self.missing_parts(job, peer, filling, plan.parts_of_blocks(index)).await?;
-        if parts.iter().all(Option::is_none) {
-            return Ok(());
-        }
-        job.reads_from_origin(read.range.end - read.range.start);
-        let stored = self.maker.read(job.dataset(), leaf, read, &self.gets).await?;
-        let (manifest, shard) = (job.dataset().manifest().clone(), job.shard());
-        let source = MakerInput { manifest, leaf: leaf.clone(), shard };
-        let making = read.clone();
-        let make = move || make_parts(&source, &making, &stored, parts);
-        for part in on_memory(job.flight(), make).await.0.map_err(|gave_up| *gave_up)? {
-            self.finish(job.flight(), part).await?;
-        }
-        Ok(())
-    }
-
     /// Lets readers have a part that is written. Overlapping rows are hashed first. That may take
     /// seconds, so a blocking thread does it.
     async fn finish(&self, flight: &Arc<InFlightFill>, part: Part) -> Result<(), Error> {
@@ -290,6 +174,116 @@ impl Filler {
         finished.map_err(extent_error)?;
         flight.part_is_in();
         Ok(())
+    }
+}
+
+/// One pass over the parts of a shard, from a peer or the origin into an extent.
+struct Fill<'a> {
+    filler: &'a Filler,
+    job: &'a FillJob,
+    leaf: &'a Leaf,
+    plan: &'a ShardPlan,
+    filling: Arc<Filling>,
+    /// The peer that gave the first part.
+    peer: Option<PeerSource<'a>>,
+}
+
+impl<'a> Fill<'a> {
+    /// Reads the first missing part from a peer. Returns the peer that gave it.
+    async fn find_peer(&self) -> Option<PeerSource<'a>> {
+        let &Self { filler, job, ref filling, .. } = self;
+        let holders = filler.peers.holders(job.dataset().snapshot(), job.flight().id());
+        if holders.is_empty() {
+            return None;
+        }
+        let mut part = (0..filling.parts().len()).find_map(|index| filling.take_part(index))?;
+        let wanted = part.spec().clone();
+        let (counters, throttle) = (&filler.counters, &filler.throttle);
+        let peer = PeerSource::find(job, holders, counters, throttle, &wanted, &mut part).await?;
+        // The peer's memory may be damaged. That shows only when the whole shard is compared with
+        // the digest that the peer took at its fill.
+        job.flight().withhold();
+        filler.finish(job.flight(), part).await.ok()?;
+        Some(peer)
+    }
+
+    /// Reads the missing parts.
+    async fn read_parts(&self) -> Result<(), GaveUp> {
+        let &Self { job, plan, ref filling, .. } = self;
+        let reads = stream::iter((0..plan.gets.len()).map(|index| self.read_get(index)));
+        reads.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await?;
+        let makes = stream::iter((0..plan.blocks.len()).map(|index| self.make_blocks(index)));
+        makes.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await?;
+        for (index, &tensor) in (plan.first_inline()..).zip(&plan.inline) {
+            if let Some(mut part) = filling.take_part(index) {
+                let manifest = job.dataset().manifest();
+                part.put(manifest.inline_region(self.leaf, job.shard(), tensor))?;
+                self.filler.finish(job.flight(), part).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the parts of one read from the peer, else from the origin. Skips parts that are in.
+    async fn read_get(&self, index: usize) -> Result<(), GaveUp> {
+        let &Self { filler, job, leaf, plan, .. } = self;
+        let get = &plan.gets[index];
+        let parts = self.missing_parts(plan.firsts[index]..plan.firsts[index + 1]).await?;
+        if parts.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        job.reads_from_origin(get.bytes());
+        let mut sink = GetParts::new(job.dataset().manifest(), leaf, job.shard(), get, parts);
+        let wanted = ObjectRange { leaf, object: get.object, range: get.range.clone() };
+        filler.reader.read(job.dataset(), &wanted, &filler.gets, &mut sink).await?;
+        for part in sink.parts.into_iter().flatten() {
+            filler.finish(job.flight(), part).await?;
+        }
+        Ok(())
+    }
+
+    /// Fills the parts of one read of blocks from the peer, else makes their rows. Skips parts that
+    /// are in.
+    async fn make_blocks(&self, index: usize) -> Result<(), GaveUp> {
+        let &Self { filler, job, leaf, plan, .. } = self;
+        let read = &plan.blocks[index];
+        let parts = self.missing_parts(plan.parts_of_blocks(index)).await?;
+        if parts.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        job.reads_from_origin(read.range.end - read.range.start);
+        let stored = filler.maker.read(job.dataset(), leaf, read, &filler.gets).await?;
+        let (manifest, shard) = (job.dataset().manifest().clone(), job.shard());
+        let source = MakerInput { manifest, leaf: leaf.clone(), shard };
+        let making = read.clone();
+        let make = move || make_parts(&source, &making, &stored, parts);
+        for part in on_memory(job.flight(), make).await.0.map_err(|gave_up| *gave_up)? {
+            filler.finish(job.flight(), part).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the parts that are not in yet, and fills those that the peer gives. `None` stands for
+    /// a part that is in.
+    async fn missing_parts(&self, parts: Range<usize>) -> Result<Vec<Option<Part>>, GaveUp> {
+        let mut parts: Vec<_> = parts.map(|part| self.filling.take_part(part)).collect();
+        let Some(peer) = &self.peer else { return Ok(parts) };
+        for slot in &mut parts {
+            let Some(mut part) = slot.take() else { continue };
+            let wanted = part.spec().clone();
+            if peer.read(&wanted, &mut part).await {
+                self.filler.finish(self.job.flight(), part).await?;
+            } else {
+                *slot = Some(part);
+            }
+        }
+        Ok(parts)
+    }
+
+    async fn seal(self) -> Result<Sealed, GaveUp> {
+        let filling = self.filling;
+        let (sealed, _working) = on_memory(self.job.flight(), move || filling.seal()).await;
+        Ok(sealed.map_err(extent_error)?)
     }
 }
 
@@ -344,11 +338,6 @@ fn not_as_pinned(alike: bool) -> GaveUp {
          pins; something damages bytes at the origin or on their way: have that checked"
     };
     GaveUp { why: Error::new(ErrorKind::DataLoss, why), place: None, attempts: 2 }
-}
-
-async fn seal(job: &FillJob, filling: Arc<Filling>) -> Result<Sealed, GaveUp> {
-    let (sealed, _working) = on_memory(job.flight(), move || filling.seal()).await;
-    Ok(sealed.map_err(extent_error)?)
 }
 
 /// Runs what takes, hashes or seals memory for a flight on a blocking thread. The memory stays
@@ -406,7 +395,7 @@ mod tests {
         let leaves = Leaves::new(&cache, runtime.handle().clone());
         let maker = Maker::new(&cache, &reader);
         let filler =
-            Filler::new((&reader, &maker, &leaves), Arc::new(peers), &counters, &Arc::default());
+            Filler::new(&reader, &maker, &leaves, Arc::new(peers), &counters, &Arc::default());
         let flight = Arc::new(InFlightFill::new(ShardId::from_bytes([1; 16])));
         runtime.block_on(async {
             let (let_go, busy) = mpsc::sync_channel(1);

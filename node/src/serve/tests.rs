@@ -97,8 +97,9 @@ impl TestNode {
         let cache = Cache::start_with(budget, policy, Arc::clone(&counters)).unwrap();
         let reader = Arc::new(Reader::new(Arc::clone(&counters)));
         let handle = runtime.handle().clone();
-        let readers = (Arc::clone(&reader), Maker::new(&cache, &reader));
-        let read_through = ReadThrough::new(handle.clone(), readers, Arc::clone(&counters));
+        let maker = Maker::new(&cache, &reader);
+        let (through, counted) = (Arc::clone(&reader), Arc::clone(&counters));
+        let read_through = ReadThrough::new(handle.clone(), through, maker, counted);
         let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let listeners = Listeners { control: bind(), data: bind() };
         let listen = listeners.control.local_addr().unwrap();
@@ -152,7 +153,7 @@ impl TestNode {
         let Shared { cache, runtime, stopping, placements, counters, throttle, .. } = shared;
         let peers = Arc::new(Peers::new("n1", Arc::clone(placements)));
         let maker = Maker::new(cache, &self.reader);
-        Filler::new((&self.reader, &maker, &shared.leaves), peers, counters, throttle)
+        Filler::new(&self.reader, &maker, &shared.leaves, peers, counters, throttle)
             .start_workers(cache, runtime, stopping);
     }
 
