@@ -374,8 +374,8 @@ impl Catalog {
             }
         };
         let (manifest, extent) = on_thread(kept).await?;
-        let places = (location.uri().clone(), leaf_files);
-        let dataset = Arc::new(Dataset::new(manifest, extent, places, origin, clock::now()));
+        let (uri, now) = (location.uri().clone(), clock::now());
+        let dataset = Arc::new(Dataset::new(manifest, extent, uri, leaf_files, origin, now));
         let mut state = self.lock();
         state.shares.note(snapshot, requester);
         state.open.insert(snapshot, Arc::clone(&dataset));

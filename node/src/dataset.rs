@@ -33,7 +33,8 @@ impl Dataset {
     pub(crate) fn new(
         manifest: Manifest,
         manifest_extent: Arc<Sealed>,
-        (manifest_uri, leaf_files): (OriginUri, LeafFiles),
+        manifest_uri: OriginUri,
+        leaf_files: LeafFiles,
         origin: Origin,
         now: Instant,
     ) -> Self {

@@ -112,11 +112,12 @@ pub(super) fn answer(
     peer: &Peer,
     agreed: Agreed,
     request: u64,
-    (dataset, wanted): (Arc<Dataset>, &Gather),
+    dataset: Arc<Dataset>,
+    wanted: &Gather,
     scratch: &mut Scratch,
 ) -> Result<(), GatherFailure> {
     check_count(wanted, agreed.limits)?;
-    let rows = GatherRows::new(context, (peer, request), dataset, wanted)?;
+    let rows = GatherRows::new(context, peer, request, dataset, wanted)?;
     let (rows_memory, rows_origin) = rows.rows_by_source();
     let payload_bytes_max = agreed.limits.payload_bytes_max.min(limits::DATA_PAYLOAD_BYTES_MAX);
     let (payload_bytes_max, verify) = (u64::from(payload_bytes_max), wanted.verify);

@@ -181,7 +181,7 @@ async fn bound_request(
             Err(refusal) => return refusal.into_http(),
         }
     }
-    caller.usage.count((caller.share, answers), request, next).await
+    caller.usage.count(caller.share, answers, request, next).await
 }
 
 /// Bounds the buffered part of an operator's request before its permission is checked. A plan is

@@ -195,8 +195,8 @@ impl<'a> Session<'a> {
         let (context, peer, agreed) = (self.context, self.peer, self.agreed);
         let answered =
             self.dataset(wanted.snapshot).map_err(GatherFailure::Refused).and_then(|dataset| {
-                let asked = (dataset, &wanted);
-                gather::answer(context, peer, agreed, request, asked, &mut self.scratch)
+                let scratch = &mut self.scratch;
+                gather::answer(context, peer, agreed, request, dataset, &wanted, scratch)
             });
         // The gather may have taken long.
         context.shared.throttle.note_read();

@@ -224,7 +224,7 @@ impl Record {
         record.advance(&self.ring_members(), plan.scheme, plan.target);
         record.settling = Some(id);
         let words = format!("change {number} is committed at once, as {why}");
-        record.push_past((number, id, asked_by), true, &words);
+        record.push_past(number, id, asked_by, true, &words);
         record.checked(words)
     }
 
@@ -501,12 +501,14 @@ impl Record {
     }
 
     fn remember(&mut self, change: &Change, committed: bool, words: &str) {
-        self.push_past((change.number, change.plan, &change.asked_by), committed, words);
+        self.push_past(change.number, change.plan, &change.asked_by, committed, words);
     }
 
     fn push_past(
         &mut self,
-        (number, plan, asked_by): (u64, BlobId, &str),
+        number: u64,
+        plan: BlobId,
+        asked_by: &str,
         committed: bool,
         words: &str,
     ) {
@@ -549,11 +551,14 @@ impl<'a> Shelf<'a> {
             return;
         }
         let size = dataset.encoded_bytes();
-        let added = (self.added.len(), self.bytes_added);
-        if !fits(if self.forgets { added } else { self.all() }, size) {
+        let may_enter = match self.forgets {
+            true => fits(self.added.len(), self.bytes_added, size),
+            false => self.has_room(size),
+        };
+        if !may_enter {
             return;
         }
-        while !fits(self.all(), size) {
+        while !self.has_room(size) {
             self.forget_oldest();
         }
         self.bytes += size;
@@ -561,9 +566,9 @@ impl<'a> Shelf<'a> {
         self.added.push(dataset);
     }
 
-    /// Returns the number of datasets and their bytes.
-    fn all(&self) -> (usize, usize) {
-        (self.known.len() + self.added.len(), self.bytes)
+    /// Whether a dataset of this size has room beside all others.
+    fn has_room(&self, size: usize) -> bool {
+        fits(self.known.len() + self.added.len(), self.bytes, size)
     }
 
     fn forget_oldest(&mut self) {
@@ -574,7 +579,7 @@ impl<'a> Shelf<'a> {
 }
 
 /// Whether a dataset of this size has room beside this many with this many bytes.
-fn fits((count, bytes): (usize, usize), size: usize) -> bool {
+fn fits(count: usize, bytes: usize, size: usize) -> bool {
     count < limits::RECORD_DATASETS_MAX && bytes + size <= limits::RECORD_DATASETS_BYTES_MAX
 }
 

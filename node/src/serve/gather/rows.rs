@@ -49,7 +49,8 @@ impl<'a> GatherRows<'a> {
     /// Looks up every shard. Missing shards begin to be filled.
     pub(super) fn new(
         context: &'a Context,
-        (peer, request): (&Peer, u64),
+        peer: &Peer,
+        request: u64,
         dataset: Arc<Dataset>,
         wanted: &'a Gather,
     ) -> Result<Self, GatherFailure> {

@@ -64,7 +64,8 @@ impl PendingWork {
     /// Answers a request within the bounds of all connections.
     pub(super) async fn count(
         self,
-        (share, answers): (Arc<Share>, Arc<LargeAnswers>),
+        share: Arc<Share>,
+        answers: Arc<LargeAnswers>,
         request: Request,
         next: Next,
     ) -> Response {
