@@ -312,7 +312,7 @@ async fn plan(
             missing: options.missing,
             arrays: options.file_samples,
         };
-        let planned = formats::plan(origin, uri, (data, notes), &wanted, left_out, progress);
+        let planned = formats::plan(origin, uri, data, notes, &wanted, left_out, progress);
         return match Box::pin(planned).await? {
             (plan, _) if plan.groups.is_empty() => Err(none_usable(uri, left_out)),
             planned => Ok(planned),

@@ -157,7 +157,7 @@ async fn find_in(
             let there = origin.reach(object).await?;
             let snapshot = named_snapshot(object);
             let location = ManifestLocation::Given(object.clone());
-            Some(location.read(&there, (dataset, snapshot), room).await?)
+            Some(location.read(&there, dataset, snapshot, room).await?)
         }
         Some(home) => {
             let there = origin.reach(home).await?;
@@ -235,7 +235,7 @@ async fn find(
     if let Some(kept) = room.kept(snapshot).filter(|kept| kept.uri() == dataset.uri()) {
         return Ok(Some((kept, location(object))));
     }
-    match location(object).read(origin, (dataset, Some(snapshot)), room).await {
+    match location(object).read(origin, dataset, Some(snapshot), room).await {
         Err(DatasetError::Origin(OriginError::NotFound { .. })) if !named => Ok(None),
         other => other.map(Some),
     }
@@ -246,7 +246,8 @@ impl ManifestLocation {
     async fn read(
         self,
         origin: &Origin,
-        (dataset, snapshot): (&DatasetRef, Option<SnapshotId>),
+        dataset: &DatasetRef,
+        snapshot: Option<SnapshotId>,
         room: &dyn OpenBudget,
     ) -> Result<Found, DatasetError> {
         let object = self.uri();

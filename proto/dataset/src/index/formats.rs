@@ -38,7 +38,8 @@ pub(super) struct WantedSamples<'a> {
 pub(super) async fn plan(
     origin: &Origin,
     uri: &OriginUri,
-    (data, notes): (Vec<ObjectInfo>, Vec<ObjectInfo>),
+    data: Vec<ObjectInfo>,
+    notes: Vec<ObjectInfo>,
     WantedSamples { format, columns, missing, arrays }: &WantedSamples<'_>,
     left_out: &mut LeftOuts,
     progress: Progress<'_>,
@@ -62,8 +63,7 @@ pub(super) async fn plan(
             tables
         }
         None if *format == Format::Mds => {
-            let files = (data, notes);
-            Box::pin(mds::tables(origin, uri, files, left_out, *columns, progress)).await?
+            Box::pin(mds::tables(origin, uri, data, notes, left_out, *columns, progress)).await?
         }
         None => {
             let data = match arrays {

@@ -290,7 +290,8 @@ impl<'a> Runs<'a> {
                         piece.rows.start,
                         begin,
                         wanted,
-                        (piece.begin..piece.end, &piece),
+                        piece.begin..piece.end,
+                        piece.object,
                     );
                 }
                 _ => self.add_spans(tensor, &piece, wanted),
@@ -311,7 +312,7 @@ impl<'a> Runs<'a> {
                 break;
             }
             let range = leaf.span_range(manifest, RowRef { shard, row }, tensor, piece);
-            self.add_row(tensor, row, at, wanted, (range, piece));
+            self.add_row(tensor, row, at, wanted, range, piece.object);
         }
     }
 
@@ -323,7 +324,8 @@ impl<'a> Runs<'a> {
         first_row: u32,
         at: u64,
         wanted: &Range<u64>,
-        (range, piece): (Range<u64>, &Piece),
+        range: Range<u64>,
+        object: u32,
     ) {
         let end = at + (range.end - range.start);
         let (mut next, end) = (at.max(wanted.start), end.min(wanted.end));
@@ -331,7 +333,7 @@ impl<'a> Runs<'a> {
             let offset = range.start + (next - at);
             let bytes = (self.block_bytes - offset % self.block_bytes).min(end - next);
             let (region, within) = (next..next + bytes, offset..offset + bytes);
-            self.push(RegionPart { tensor, region, within, object: piece.object, first_row });
+            self.push(RegionPart { tensor, region, within, object, first_row });
             next += bytes;
         }
     }

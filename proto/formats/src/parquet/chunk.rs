@@ -220,7 +220,7 @@ impl ChunkReader {
             let most = (BATCH_BYTES / self.kind.bytes).clamp(1, BATCH);
             let count = usize::try_from(left).unwrap_or(most).min(most);
             let present = self.read_levels(count, &mut definitions, &mut repetitions)?;
-            self.take_batch((count, present), values.as_mut(), put)?;
+            self.take_batch(count, present, values.as_mut(), put)?;
             left -= count as u64;
         }
         drop(values);
@@ -302,7 +302,8 @@ impl ChunkReader {
     /// Hands over the rows of some values, whose levels are in the buffers.
     fn take_batch(
         &mut self,
-        (count, present): (usize, usize),
+        count: usize,
+        present: usize,
         values: Option<&mut Values<'_>>,
         put: &mut Put<'_>,
     ) -> Result<(), Fault> {
@@ -314,7 +315,7 @@ impl ChunkReader {
             (None, ..) => self.validity(count, &mut buffers, put),
             (Some(values), true, _) => self.lists(present, values, &mut buffers, put),
             (Some(values), false, Some(decimal)) => {
-                self.decimals((count, present), decimal, values, &mut buffers, put)
+                self.decimals(count, present, decimal, values, &mut buffers, put)
             }
             (Some(values), false, None) if self.kind.physical == Physical::Bytes => {
                 self.texts(count, present, values, &mut buffers, put)
@@ -385,13 +386,14 @@ impl ChunkReader {
         let (with_bytes, max) = (self.with_bytes, u32::from(self.block.definition_max));
         let mut collected = Collected { out, lengths, put: with_bytes.then_some(&mut *put) };
         values.read_texts(present, scratch, |text| collected.push(text))?;
-        put_texts(out, lengths, present, (definitions, max), scratch, put)
+        put_texts(out, lengths, present, definitions, max, scratch, put)
     }
 
     /// Hands over the texts of decimals.
     fn decimals(
         &mut self,
-        (count, present): (usize, usize),
+        count: usize,
+        present: usize,
         decimal: Decimal,
         values: &mut Values<'_>,
         buffers: &mut Buffers,
@@ -416,7 +418,7 @@ impl ChunkReader {
         }
         let text = if self.with_bytes { &expanded[..] } else { &[] };
         let max = u32::from(self.block.definition_max);
-        put_texts(text, lengths, present, (definitions, max), scratch, put)
+        put_texts(text, lengths, present, definitions, max, scratch, put)
     }
 
     fn lists(
@@ -515,7 +517,8 @@ fn put_texts(
     text: &[u8],
     lengths: &[u32],
     present: usize,
-    (definitions, max): (&[u32], u32),
+    definitions: &[u32],
+    max: u32,
     scratch: &mut Vec<u32>,
     put: &mut Put<'_>,
 ) -> Result<(), Fault> {

@@ -46,7 +46,7 @@ pub(super) fn bytes(files: Vec<ObjectInfo>, left_out: &mut LeftOuts) -> Vec<Samp
         _ => Logical::Bytes,
     };
     let sample = |file: ObjectInfo| {
-        let data = one_span((Dtype::U8, logical), Vec::new(), true, 0, file.size_bytes);
+        let data = one_span(Dtype::U8, logical, Vec::new(), true, 0, file.size_bytes);
         in_range(file, data, left_out)
     };
     files.into_iter().filter_map(sample).collect()
@@ -65,8 +65,8 @@ pub(super) async fn arrays(
     let ragged = headers.windows(2).any(|pair| pair[0].1.shape != pair[1].1.shape);
     let sample = |(file, array): (ObjectInfo, Array)| {
         let shape = if ragged { array.shape.into_iter().skip(1).collect() } else { array.shape };
-        let kind = (array.dtype, Logical::of(array.dtype));
-        let data = one_span(kind, shape, ragged, array.offset, array.bytes);
+        let logical = Logical::of(array.dtype);
+        let data = one_span(array.dtype, logical, shape, ragged, array.offset, array.bytes);
         in_range(file, data, left_out)
     };
     Ok(headers.into_iter().filter_map(sample).collect())
@@ -74,7 +74,8 @@ pub(super) async fn arrays(
 
 /// The column of one row at this place of a file. `None` if it has 4 GiB or more.
 fn one_span(
-    (dtype, logical): (Dtype, Logical),
+    dtype: Dtype,
+    logical: Logical,
     shape: Vec<u64>,
     ragged: bool,
     at: u64,

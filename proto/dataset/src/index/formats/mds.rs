@@ -29,7 +29,8 @@ struct ListedShard {
 pub(super) async fn tables(
     origin: &Origin,
     uri: &OriginUri,
-    (rest, mut indexes): (Vec<ObjectInfo>, Vec<ObjectInfo>),
+    rest: Vec<ObjectInfo>,
+    mut indexes: Vec<ObjectInfo>,
     left_out: &mut LeftOuts,
     columns: Option<&[String]>,
     progress: Progress<'_>,

@@ -108,8 +108,8 @@ impl Leaf {
         for (index, tensor) in root.tensors().iter().enumerate() {
             runs += match tensor.layout {
                 Layout::Inline => 0,
-                Layout::Column => self.check_column(root, shard, (index, tensor))?,
-                Layout::Spans => self.check_spans(root, shard, (index, tensor))?,
+                Layout::Column => self.check_column(root, shard, index)?,
+                Layout::Spans => self.check_spans(root, shard, index)?,
                 Layout::Blocks => self.check_blocks(root, shard, index)?,
             };
             if !tensor.is_ragged() {
@@ -117,7 +117,7 @@ impl Leaf {
                 field(tensor.layout != Layout::Inline || pieces.is_empty(), "has pieces inline")?;
                 continue;
             }
-            self.check_lengths(root, shard, (index, tensor), &mut samples)?;
+            self.check_lengths(root, shard, index, &mut samples)?;
         }
         let largest = samples.iter().max().is_none_or(|bytes| *bytes <= limits::SAMPLE_BYTES_MAX);
         field(largest, "has a sample that is larger than the limit")?;
@@ -129,10 +129,11 @@ impl Leaf {
         &self,
         root: &Manifest,
         shard: u32,
-        (index, tensor): (usize, &Tensor),
+        index: usize,
         samples: &mut [u64],
     ) -> Result<()> {
         let field = |holds, why| check(holds, "shard", shard, why);
+        let tensor = &root.tensors()[index];
         let (first, element) = (self.row_index(root, shard, 0), tensor.element_bytes());
         let inline = tensor.layout == Layout::Inline;
         let before = if inline { self.values_before(index, first) } else { 0 };
@@ -168,14 +169,9 @@ impl Leaf {
     }
 
     /// Checks the rows of a column. Returns the number of its pieces.
-    fn check_column(
-        &self,
-        root: &Manifest,
-        shard: u32,
-        (index, tensor): (usize, &Tensor),
-    ) -> Result<u64> {
+    fn check_column(&self, root: &Manifest, shard: u32, index: usize) -> Result<u64> {
         let field = |holds, why| check(holds, "shard", shard, why);
-        let pieces = self.check_pieces(root, shard, index)?;
+        let (tensor, pieces) = (&root.tensors()[index], self.check_pieces(root, shard, index)?);
         let RowLocator::Strided { row_bytes, stride_bytes } = tensor.locator else {
             return malformed("tensor", index as u64, "is a column of rows of different lengths");
         };
@@ -205,14 +201,9 @@ impl Leaf {
     }
 
     /// Checks the spans of a tensor. Returns the number of runs that a fill reads them in.
-    fn check_spans(
-        &self,
-        root: &Manifest,
-        shard: u32,
-        (index, tensor): (usize, &Tensor),
-    ) -> Result<u64> {
+    fn check_spans(&self, root: &Manifest, shard: u32, index: usize) -> Result<u64> {
         let field = |holds, why| check(holds, "shard", shard, why);
-        let first = self.row_index(root, shard, 0);
+        let (tensor, first) = (&root.tensors()[index], self.row_index(root, shard, 0));
         let (mut runs, mut region_end) = (0, 0u32);
         for piece in self.check_pieces(root, shard, index)? {
             let mut run_end = None;

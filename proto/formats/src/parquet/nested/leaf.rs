@@ -55,7 +55,8 @@ impl<'a> Pages<'a> {
     /// Opens a chunk of so many values. `left` bounds the memory.
     pub(in crate::parquet) fn open(
         levels: Levels,
-        (codec, values): (Codec, u64),
+        codec: Codec,
+        values: u64,
         mut stored: &'a [u8],
         left: &mut u64,
     ) -> Result<Self, Fault> {

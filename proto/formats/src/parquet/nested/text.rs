@@ -87,7 +87,7 @@ pub(in crate::parquet) fn open<'a>(
         let bytes = stored.get(at(chunk.at)..at(chunk.at.saturating_add(chunk.stored)));
         let bytes = bytes.ok_or_else(|| Fault::new("chunk", "lies outside its block"))?;
         let levels = Levels { leaf, definition, repetition };
-        Pages::open(levels, (chunk.codec, chunk.values), bytes, left)
+        Pages::open(levels, chunk.codec, chunk.values, bytes, left)
     });
     opened.collect()
 }
