@@ -336,7 +336,7 @@ impl Dataset {
         let Some((shard, rows)) = self.in_one_shard(samples) else {
             return Ok(None);
         };
-        loader::private_views(&self.fetcher, (shard, &rows), tensors, cancel)
+        loader::private_views(&self.fetcher, shard, &rows, tensors, cancel)
     }
 
     /// The rows of these samples, if they are consecutive in one shard.

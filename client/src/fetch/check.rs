@@ -62,7 +62,7 @@ pub(super) fn check<'a>(
             return refused(format!("there is no tensor {tensor}, only {}", known.len()));
         };
         lengths.push(if known.is_ragged() {
-            let (bytes, begins) = check_ragged(places, placed, (slot, tensor), out.len())?;
+            let (bytes, begins) = check_ragged(places, placed, slot, tensor, out.len())?;
             ragged_bytes += bytes;
             Lengths::Ragged(begins)
         } else {
@@ -90,7 +90,8 @@ fn check_even(placed: Placed<'_>, tensor: &Tensor, out: usize) -> Result<usize, 
 fn check_ragged<'a>(
     places: &RowPlaces,
     placed: Placed<'a>,
-    (slot, tensor): (usize, usize),
+    slot: usize,
+    tensor: usize,
     out: usize,
 ) -> Result<(u64, &'a [usize]), Error> {
     let begins = placed.begins(slot).unwrap_or_default();

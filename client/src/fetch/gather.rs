@@ -416,7 +416,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
             cluster.report_outage(target.manifest.uri(), self.last.as_ref());
         }
         let cancel = self.deadline.cancel();
-        let read = fallback.read((&target.manifest, leaves), &job, &mut self.wanted, cancel);
+        let read = fallback.read(leaves, &job, &mut self.wanted, cancel);
         self.gathered.sources.wait_origin += process::now() - begun;
         match read {
             Ok(longest) => {

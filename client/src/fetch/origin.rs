@@ -85,12 +85,12 @@ impl Fallback {
     /// Reads the rows of a job into the batch.
     pub(crate) fn read(
         &self,
-        (manifest, leaves): (&Manifest, &Leaves),
+        leaves: &Leaves,
         job: &Job,
         wanted: &mut Wanted<'_, '_>,
         cancel: &CancelToken,
     ) -> Result<LongestRead, Error> {
-        let run = self.run((manifest, leaves), job, wanted);
+        let run = self.run(leaves, job, wanted);
         let read = runtime::block_on(cancel.unless(run))???;
         metrics::counter!("larder_client_origin_fallback_rows").increment(job.at.len() as u64);
         Ok(read)
@@ -98,11 +98,11 @@ impl Fallback {
 
     async fn run(
         &self,
-        (manifest, leaves): (&Manifest, &Leaves),
+        leaves: &Leaves,
         job: &Job,
         wanted: &mut Wanted<'_, '_>,
     ) -> Result<LongestRead, Error> {
-        let origin = &leaves.origin().await?;
+        let (manifest, origin) = (leaves.manifest(), &leaves.origin().await?);
         let shards = job.at.iter().map(|&at| wanted.rows[at as usize].shard);
         let places = &leaves.of_shards_at_origin(shards).await?;
         let tables = self.tables.get(|_| Tables::default());

@@ -417,7 +417,8 @@ fn seen(views: &[RowsView], rows: usize) -> Gathered {
 /// As [`BatchLayout::new`], and `ResourceExhausted` if the ragged rows exceed the limit of a batch.
 pub(crate) fn private_views(
     fetcher: &Fetcher,
-    (shard, rows): (u32, &Range<u32>),
+    shard: u32,
+    rows: &Range<u32>,
     names: Option<&[String]>,
     cancel: &CancelToken,
 ) -> Result<Option<Vec<HostTensor>>, Error> {

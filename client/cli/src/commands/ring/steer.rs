@@ -42,26 +42,26 @@ struct Steered {
 }
 
 pub(super) fn pause(context: &Context, consent: &Consent) -> Result<(), Failure> {
-    steer(context, consent, ("pause", "paused"), |change| {
+    steer(context, consent, "pause", "paused", |change| {
         ClusterCommand::Pause(PauseChange { change: Some(change) })
     })
 }
 
 pub(super) fn resume(context: &Context, consent: &Consent) -> Result<(), Failure> {
-    steer(context, consent, ("go on with", "resumed"), |change| {
+    steer(context, consent, "go on with", "resumed", |change| {
         ClusterCommand::Resume(ResumeChange { change: Some(change) })
     })
 }
 
 pub(super) fn abort(context: &Context, consent: &Consent) -> Result<(), Failure> {
-    steer(context, consent, ("give up", "aborted"), |change| {
+    steer(context, consent, "give up", "aborted", |change| {
         ClusterCommand::Abort(AbortChange { change: Some(change) })
     })
 }
 
 pub(super) fn rate(context: &Context, arguments: &RateArguments) -> Result<(), Failure> {
     let Rate(rate) = arguments.rate;
-    steer(context, &arguments.consent, ("change the rate of", "rated"), |change| {
+    steer(context, &arguments.consent, "change the rate of", "rated", |change| {
         ClusterCommand::Rate(SetRate { rate, change: Some(change) })
     })
 }
@@ -70,7 +70,8 @@ pub(super) fn rate(context: &Context, arguments: &RateArguments) -> Result<(), F
 fn steer(
     context: &Context,
     consent: &Consent,
-    (verb, now): (&'static str, &'static str),
+    verb: &str,
+    now: &'static str,
     command: impl FnOnce(u64) -> ClusterCommand,
 ) -> Result<(), Failure> {
     let operator = consent.operator(context)?;
