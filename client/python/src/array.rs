@@ -62,7 +62,7 @@ impl Array {
             let what = format!("tensor '{name}' has a side that is too long");
             Error::new(ErrorKind::InvalidArgument, what).with_source(error)
         })?;
-        Ok(Self::with(memory, (dtype, logical), shape))
+        Ok(Self::with(memory, dtype, logical, shape))
     }
 
     /// A copy of some integers, as `int64`.
@@ -70,10 +70,10 @@ impl Array {
         let bytes: Vec<u8> = integers.iter().flat_map(|integer| integer.to_le_bytes()).collect();
         let length = i64::try_from(integers.len()).expect("no slice is longer");
         let memory = Memory::copied(&bytes).or_raise(py)?;
-        Ok(Self::with(memory, (Dtype::I64, Logical::Number), [length].into()))
+        Ok(Self::with(memory, Dtype::I64, Logical::Number, [length].into()))
     }
 
-    fn with(memory: Memory, (dtype, logical): (Dtype, Logical), shape: Box<[i64]>) -> Self {
+    fn with(memory: Memory, dtype: Dtype, logical: Logical, shape: Box<[i64]>) -> Self {
         let size = i64::try_from(dtype.size_bytes()).expect("a few bytes");
         let after = |axis: usize| shape[axis + 1..].iter().map(|&length| length.max(1));
         let strides = (0..shape.len()).map(|axis| after(axis).product::<i64>() * size).collect();
@@ -143,7 +143,7 @@ impl Array {
     fn raw(&self) -> Self {
         let size = i64::try_from(self.dtype.size_bytes()).expect("a few bytes");
         let shape = self.shape.iter().copied().chain([size]).collect();
-        Self::with(self.memory.clone(), (Dtype::U8, self.logical), shape)
+        Self::with(self.memory.clone(), Dtype::U8, self.logical, shape)
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {

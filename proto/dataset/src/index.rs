@@ -247,16 +247,16 @@ pub async fn index(
         None => None,
     };
     progress(IndexProgress::Publishing);
-    let publish = |parts, tag| {
+    let publish = |manifest, leaves, tag| {
         let home = options.manifest.as_ref();
-        Box::pin(publish::publish(origin, parts, home, cache_home(uri), tag))
+        Box::pin(publish::publish(origin, manifest, leaves, home, cache_home(uri), tag))
     };
     // Before the tag, so that a process that opens it finds them. They share the leaves.
     let keys_tag = key_tag(snapshot.manifest.snapshot());
     if let Some(keys) = &keys {
-        publish((keys, &[]), &keys_tag).await?;
+        publish(keys, &[], &keys_tag).await?;
     }
-    let location = publish((&snapshot.manifest, &snapshot.leaves), tag).await?;
+    let location = publish(&snapshot.manifest, &snapshot.leaves, tag).await?;
     Ok(Indexed { snapshot, location, left_out })
 }
 

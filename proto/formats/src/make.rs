@@ -49,10 +49,10 @@ impl Block {
                 let (shared, own) = (named(block.shared)?, named(block.own)?);
                 let mut shared = Fields::new(shared);
                 match shared.integer()? {
-                    ARROW => arrow::make(block, (shared, own), wanted, stored, put),
-                    WINDOWS => windows::make(block, (shared, own), wanted, stored, put),
-                    MDS => mds::make(block, (shared, own), wanted, stored, put),
-                    NESTED => parquet::make_texts(block, (shared, own), wanted, stored, put),
+                    ARROW => arrow::make(block, shared, own, wanted, stored, put),
+                    WINDOWS => windows::make(block, shared, own, wanted, stored, put),
+                    MDS => mds::make(block, shared, own, wanted, stored, put),
+                    NESTED => parquet::make_texts(block, shared, own, wanted, stored, put),
                     kind => Err(malformed(&format!("has the unknown kind {kind}"))),
                 }
             }

@@ -71,12 +71,12 @@ impl DeviceTensor {
         let shape = shape.into_iter().map(|side| i64::try_from(side).expect("a side in memory"));
         let offsets = offsets.map(|memory| {
             let length = i64::try_from(memory.len() / size_of::<i64>()).expect("of one batch");
-            Self::with(memory, (Dtype::I64, Logical::Number), [length].into())
+            Self::with(memory, Dtype::I64, Logical::Number, [length].into())
         });
-        (Self::with(memory, (dtype, logical), shape.collect()), offsets)
+        (Self::with(memory, dtype, logical, shape.collect()), offsets)
     }
 
-    fn with(memory: DeviceSlice, (dtype, logical): (Dtype, Logical), shape: Box<[i64]>) -> Self {
+    fn with(memory: DeviceSlice, dtype: Dtype, logical: Logical, shape: Box<[i64]>) -> Self {
         Self { memory, dtype, logical, shape, interface: std::sync::OnceLock::new() }
     }
 

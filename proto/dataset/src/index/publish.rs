@@ -66,25 +66,25 @@ pub(crate) async fn read_tag(
 /// into `cache` if the origin denies that.
 pub(super) async fn publish(
     origin: &Origin,
-    (manifest, leaves): (&Manifest, &[Leaf]),
+    manifest: &Manifest,
+    leaves: &[Leaf],
     home: Option<&OriginUri>,
     cache: Option<OriginUri>,
     tag: &str,
 ) -> Result<ManifestLocation, DatasetError> {
-    let parts = (manifest, leaves);
     if let Some(home) = home {
         let there = origin.reach(home).await?;
-        return Ok(ManifestLocation::Given(write(&there, parts, home, tag).await?));
+        return Ok(ManifestLocation::Given(write(&there, manifest, leaves, home, tag).await?));
     }
     let beside = home_beside(manifest.uri())?;
-    match write(origin, parts, &beside, tag).await {
+    match write(origin, manifest, leaves, &beside, tag).await {
         Ok(uri) => Ok(ManifestLocation::Beside(uri)),
         Err(DatasetError::Origin(denied @ OriginError::Denied { .. })) => {
             let Some(home) = cache else {
                 return Err(denied.into());
             };
             let local = Origin::connect(&home).await?;
-            let uri = write(&local, parts, &home, tag).await?;
+            let uri = write(&local, manifest, leaves, &home, tag).await?;
             Ok(ManifestLocation::LocalCache { uri, why: denied.to_string() })
         }
         Err(error) => Err(error),
@@ -93,7 +93,8 @@ pub(super) async fn publish(
 
 async fn write(
     origin: &Origin,
-    (manifest, leaves): (&Manifest, &[Leaf]),
+    manifest: &Manifest,
+    leaves: &[Leaf],
     home: &OriginUri,
     tag: &str,
 ) -> Result<OriginUri, DatasetError> {

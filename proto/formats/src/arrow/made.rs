@@ -236,7 +236,8 @@ fn too_large() -> Fault {
 /// Makes the rows of a block.
 pub(crate) fn make(
     block: &RecipeBlock,
-    (shared, own): (Fields<'_>, &[u8]),
+    shared: Fields<'_>,
+    own: &[u8],
     wanted: RowsWanted,
     stored: &[u8],
     put: &mut Put<'_>,

@@ -215,7 +215,8 @@ fn too_many(count: u64) -> Fault {
 /// Makes the windows of a block.
 pub(crate) fn make(
     block: &RecipeBlock,
-    (mut shared, own): (Fields<'_>, &[u8]),
+    mut shared: Fields<'_>,
+    own: &[u8],
     wanted: RowsWanted,
     stored: &[u8],
     put: &mut Put<'_>,

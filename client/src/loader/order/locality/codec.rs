@@ -38,7 +38,11 @@ impl Locality {
     /// `InvalidArgument` for other bytes, and for bytes that were cut short or changed.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let form = codec::decode(WHAT, MAGIC, bytes, usize::MAX);
-        let (hosts, tables) = form.and_then(checked).map_err(|why| {
+        let checked = form.and_then(|(hosts, tables): (Vec<u16>, Vec<ShardHosts>)| {
+            check(&hosts, &tables)?;
+            Ok((hosts, tables))
+        });
+        let (hosts, tables) = checked.map_err(|why| {
             Error::new(ErrorKind::InvalidArgument, why.to_string()).hint(
                 "hand over exactly what Locality::to_bytes gave, between builds of one version",
             )
@@ -48,9 +52,7 @@ impl Locality {
 }
 
 /// Checks the number of each rank's host, and the tables.
-fn checked(
-    (hosts, tables): (Vec<u16>, Vec<ShardHosts>),
-) -> Result<(Vec<u16>, Vec<ShardHosts>), Malformed> {
+fn check(hosts: &[u16], tables: &[ShardHosts]) -> Result<(), Malformed> {
     let malformed = |why| Err(Malformed { what: WHAT, why });
     let ranks = hosts.len();
     if !(1..=LOCALITY_RANKS_MAX).contains(&ranks) {
@@ -70,5 +72,5 @@ fn checked(
     if tables.len() > limits::OPEN_DATASETS_MAX || !tables.iter().all(is_whole) {
         return malformed("its tables are too many, or not of whole shards");
     }
-    Ok((hosts, tables))
+    Ok(())
 }

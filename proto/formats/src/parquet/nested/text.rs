@@ -33,7 +33,8 @@ pub(in crate::parquet) struct LeafChunk {
 /// Makes the rows of a block.
 pub(crate) fn make(
     block: &RecipeBlock,
-    (shared, own): (Fields<'_>, &[u8]),
+    shared: Fields<'_>,
+    own: &[u8],
     wanted: RowsWanted,
     stored: &[u8],
     put: &mut Put<'_>,
