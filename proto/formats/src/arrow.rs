@@ -42,7 +42,11 @@ use self::{
     message::{Footer, Message, MessageHeader, MessagePlace},
     table::{Part as BodyPart, TableBuilder, Target, WantedColumns},
 };
-use crate::{Fault, Forms, Scan, Table, scan::Reads, shown};
+use crate::{
+    Fault, Forms, Scan, Table,
+    scan::{Reads, tail},
+    shown,
+};
 
 pub(crate) use made::make;
 pub(crate) use tree::ARROW;
@@ -163,27 +167,16 @@ impl ArrowScan {
 
     /// Takes the last bytes of a file. The footer is often among them.
     fn take_end(&mut self, begin: u64, bytes: &[u8]) -> Result<(), Fault> {
-        let fault = |why: String| Err(Fault::new("footer", why));
-        let Some((rest, length)) = bytes.strip_suffix(MAGIC).and_then(<[u8]>::split_last_chunk)
-        else {
-            return fault(
-                "is missing: the file does not end with ARROW1, so it was cut off".into(),
-            );
-        };
-        let (end, length) = (begin + rest.len() as u64, u64::from(u32::from_le_bytes(*length)));
-        if length == 0 || length > METADATA_BYTES_MAX {
-            return fault(format!("has {length} bytes: from 1 to {METADATA_BYTES_MAX} are read"));
+        let last = bytes.strip_suffix(MAGIC).ok_or_else(|| {
+            Fault::new("footer", "is missing: the file does not end with ARROW1, so it was cut off")
+        })?;
+        let tail::FooterPlace { range, bytes } =
+            tail::find_footer(begin, last, METADATA_BYTES_MAX)?;
+        if let Some(bytes) = bytes {
+            return self.take_footer(range.start, bytes);
         }
-        let Some(footer) = end.checked_sub(length) else {
-            return fault(format!("has {length} bytes where the file has {end} before its end"));
-        };
-        match footer.checked_sub(begin).map(usize::try_from) {
-            Some(Ok(at)) => self.take_footer(footer, &rest[at..]),
-            _ => {
-                self.reads.push(footer..end, ReadPart::Footer);
-                Ok(())
-            }
-        }
+        self.reads.push(range, ReadPart::Footer);
+        Ok(())
     }
 
     fn take_footer(&mut self, begin: u64, bytes: &[u8]) -> Result<(), Fault> {

@@ -1,6 +1,7 @@
 //! The scan of one file.
 
 mod reads;
+pub(crate) mod tail;
 
 use std::ops::Range;
 

@@ -22,7 +22,9 @@ use super::{
     schema::{self, Leaf},
 };
 use crate::{
-    Blocks, Column, Fault, Form, Forms, Rows, Scan, Table, scan::Reads, table::SHARED_NAME,
+    Blocks, Column, Fault, Form, Forms, Rows, Scan, Table,
+    scan::{Reads, tail},
+    table::SHARED_NAME,
 };
 
 /// Largest footer.
@@ -92,32 +94,22 @@ impl ParquetScan {
 
     /// Takes the last bytes of the file. The footer is often among them.
     fn take_end(&mut self, begin: u64, bytes: &[u8]) -> Result<(), Fault> {
-        let fault = |why: String| Err(Fault::new("footer", why));
-        let Some((rest, length)) = bytes.strip_suffix(MAGIC).and_then(<[u8]>::split_last_chunk)
-        else {
-            return match bytes.ends_with(b"PARE") {
-                true => fault("is encrypted: not yet".into()),
-                false => fault(
+        let last = bytes.strip_suffix(MAGIC).ok_or_else(|| {
+            let why = match bytes.ends_with(b"PARE") {
+                true => "is encrypted: not yet",
+                false => {
                     "is missing: the file does not end with PAR1, so it was cut off or is no \
                      Parquet file"
-                        .into(),
-                ),
+                }
             };
-        };
-        let (end, length) = (begin + rest.len() as u64, u64::from(u32::from_le_bytes(*length)));
-        if length == 0 || length > FOOTER_BYTES_MAX {
-            return fault(format!("has {length} bytes: from 1 to {FOOTER_BYTES_MAX} are read"));
+            Fault::new("footer", why)
+        })?;
+        let tail::FooterPlace { range, bytes } = tail::find_footer(begin, last, FOOTER_BYTES_MAX)?;
+        if let Some(bytes) = bytes {
+            return self.take_footer(range.start, bytes);
         }
-        let Some(footer) = end.checked_sub(length) else {
-            return fault(format!("has {length} bytes where the file has {end} before its end"));
-        };
-        match footer.checked_sub(begin).map(usize::try_from) {
-            Some(Ok(at)) => self.take_footer(footer, &rest[at..]),
-            _ => {
-                self.reads.push(footer..end, ReadPart::Footer);
-                Ok(())
-            }
-        }
+        self.reads.push(range, ReadPart::Footer);
+        Ok(())
     }
 
     fn take_footer(&mut self, begin: u64, bytes: &[u8]) -> Result<(), Fault> {
