@@ -1,6 +1,6 @@
 //! Objects and columns that an index leaves out, each with the reason. Damaged files are among them
 //! if the user says so. The manifest notes their names in its metadata, so that they do not count
-//! as added later. It notes columns with their reasons, so that a reader who misses one is told.
+//! as added later. It notes columns with their reasons, so that a reader learns why one is missing.
 
 use std::{
     cmp::Reverse,

@@ -1,6 +1,6 @@
 //! The tail of a file: a footer, its length in 32 bits, and a mark.
 //!
-//! Thread rule: pure functions. Non-goals: the mark, whose absence each format explains.
+//! Thread rule: pure functions. Non-goals: a missing mark, which each format explains.
 
 use std::ops::Range;
 
