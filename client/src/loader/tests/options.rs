@@ -39,6 +39,7 @@ fn wrong_options_of_json_are_refused_by_name() {
         (r#"{"shuffle": "some"}"#, "'some' is not a shuffle: none, window, window:SHARDS or gl"),
         (r#"{"last": "keep"}"#, "'keep' is not the treatment of a last batch: drop, pad or uneven"),
         (&image(r#""crop": "center", "bounds": [2.0, 0, 0, 0]"#), "decode can't be read: a center"),
+        (&image(r#""crop": "middle", "bounds": [1.0, 0, 0, 0]"#), "unknown variant `middle`"),
     ] {
         let error = LoaderOptions::from_json(json).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");

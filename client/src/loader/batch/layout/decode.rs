@@ -71,10 +71,19 @@ enum DecodeText {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CropText {
+    Center,
+    Random,
+    Stretch,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ImageText {
     height: u32,
     width: u32,
-    crop: String,
+    crop: CropText,
     /// The numbers of the crop.
     bounds: [f64; 4],
     flip: bool,
@@ -85,6 +94,7 @@ struct ImageText {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct AudioText {
     frames: u32,
     channels: Option<u16>,
@@ -106,10 +116,10 @@ impl TryFrom<DecodeText> for Decode {
 impl ImageText {
     fn image(&self) -> Result<Image, DecodeError> {
         let [first, second, third, fourth] = self.bounds;
-        let crop = match self.crop.as_str() {
-            "stretch" => Crop::Stretch,
-            "random" => Crop::Random { scale: (first, second), ratio: (third, fourth) },
-            _ => Crop::Center { part: first },
+        let crop = match self.crop {
+            CropText::Center => Crop::Center { part: first },
+            CropText::Random => Crop::Random { scale: (first, second), ratio: (third, fourth) },
+            CropText::Stretch => Crop::Stretch,
         };
         let image = Image::new(self.height, self.width, crop)?
             .color(if self.gray { Color::Gray } else { Color::Rgb })
