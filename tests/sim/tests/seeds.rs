@@ -3,11 +3,11 @@
 
 use std::thread;
 
-use larder_sim::{ALL, PLAN_BUGS, Report, find, find_plans, run, run_plans};
+use larder_sim::{ALL, PLAN_BUGS, Report, SECOND_BOLTS, find, find_plans, run, run_plans};
 
 /// Seeds for each planted bug, and how many bugs they show at least. The others take `make sim`.
 const BUG_SEEDS: (u64, usize) = (100, 60);
-const BUG_SEEDS_FULL: (u64, usize) = (4_000, 70);
+const BUG_SEEDS_FULL: (u64, usize) = (4_000, ALL.len() - SECOND_BOLTS.len());
 
 /// How many clusters to run: `LARDER_TEST_SEEDS`, else by the verb.
 fn seeds() -> u64 {
