@@ -7,6 +7,7 @@
 //! Thread rule: cheap to clone and to share; methods are async and need tokio's I/O and time.
 //! Non-goals: no caching; no writing of data, only of manifests, tags and checksum tables.
 
+mod checked;
 mod connect;
 mod credentials;
 mod listing;
@@ -16,16 +17,20 @@ mod objects;
 mod path_allowlist;
 mod read;
 mod region;
+mod settings;
 mod walk;
 
-use std::sync::Arc;
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
+use futures_util::FutureExt;
 use object_store::{GetOptions, GetResult, ObjectStore, path::Path};
 
 use crate::{OriginUri, Scheme};
 
 pub use connect::install_crypto;
+use credentials::Identity;
 use local::LocalCalls;
+use messages::Explained;
 pub use objects::ObjectInfo;
 pub(crate) use objects::{Listing, Put};
 pub use path_allowlist::PathAllowlist;
@@ -153,6 +158,8 @@ pub struct Origin {
     store: Arc<dyn ObjectStore>,
     /// Makes one attempt.
     strict: Arc<dyn ObjectStore>,
+    /// The identity that signs requests, for S3.
+    identity: Option<Identity>,
     etags: Etags,
     /// The folders that local files must lie in, if they are restricted.
     fence: Option<PathAllowlist>,
@@ -184,6 +191,11 @@ impl Origin {
         uri.scheme() == self.root.scheme() && uri.bucket() == self.root.bucket()
     }
 
+    /// Returns whether both are the same bucket.
+    pub fn is_same_bucket(&self, other: &Self) -> bool {
+        self.serves(&other.root)
+    }
+
     /// Restricts it: no local file outside of `fence` is read or written, wherever links lead.
     #[must_use]
     pub fn within(self, fence: Option<PathAllowlist>) -> Self {
@@ -201,7 +213,8 @@ impl Origin {
         Ok(Self::connect(uri).await?.within(self.fence.clone()))
     }
 
-    /// Runs a request to a store. A request for a local file takes its turn in `local`.
+    /// Runs a request to a store. A request for a local file takes its turn in `local`. A panic of
+    /// the library is an error of this request alone.
     async fn ask<T: Send + 'static>(
         &self,
         object: &OriginUri,
@@ -209,8 +222,19 @@ impl Origin {
     ) -> object_store::Result<T> {
         match object.scheme() {
             Scheme::File => self.local.run_async(object, asking).await?,
-            _ => asking.await,
+            _ => AssertUnwindSafe(asking).catch_unwind().await.unwrap_or_else(|panic| {
+                let why = panic.downcast_ref::<String>().map_or("no message", String::as_str);
+                let why = format!("this is a fault of larder, please report it: {why}");
+                let source = std::io::Error::other(why).into();
+                Err(object_store::Error::Generic { store: "larder", source })
+            }),
         }
+    }
+
+    /// Returns the identity that signs requests, for users: "signs as ... by ...". `None` if the
+    /// library decides it.
+    pub fn identity(&self) -> Option<String> {
+        self.identity.as_ref().map(ToString::to_string)
     }
 
     /// Requests an object, or its metadata, from a store. `failed` converts the store's error.
@@ -235,7 +259,15 @@ impl Origin {
     #[cfg(test)]
     pub(crate) fn over(root: &OriginUri, store: Arc<dyn ObjectStore>) -> Self {
         let (strict, local) = (Arc::clone(&store), LocalCalls::of_process());
-        Self { root: root.clone(), store, strict, etags: Etags::AsIs, fence: None, local }
+        Self {
+            root: root.clone(),
+            store,
+            strict,
+            identity: None,
+            etags: Etags::AsIs,
+            fence: None,
+            local,
+        }
     }
 }
 
@@ -256,6 +288,9 @@ impl OriginError {
             return Self::Loop { prefix: object, why };
         }
         let why = messages::plain(error);
+        if messages::cause::<Explained>(error).is_some_and(|explained| explained.is_refusal) {
+            return Self::Credentials { origin: object, why, remedy: REFUSED_REMEDY.into() };
+        }
         match error {
             E::NotFound { .. } => Self::NotFound { object, why },
             E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
@@ -281,6 +316,9 @@ impl OriginError {
         }
     }
 }
+
+/// The remedy if a service gives no credentials.
+const REFUSED_REMEDY: &str = "check the role, and that it trusts this machine or pod";
 
 /// Returns whether a local file system refused this read or write, so that a retry cannot help.
 fn is_unwritable(error: &(dyn std::error::Error + 'static)) -> bool {

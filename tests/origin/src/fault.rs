@@ -1,9 +1,9 @@
 //! Faults between an object store and its reader, by kind.
 //!
-//! A fault changes the answer to one granted read of an object. Such a read has a valid signature
-//! and would have got status 200 or 206 with at least one byte. Most faults are other answers that
-//! hyper sends. For faults that break HTTP itself, the connection writes to the bare socket.
-//! [`FaultPlan`] maps reads to faults.
+//! A fault changes the answer to one granted request. Such a request has a valid signature and
+//! would have succeeded; a read would have got at least one byte. Most faults are other answers
+//! that hyper sends. For faults that break HTTP itself, the connection writes to the bare socket.
+//! [`FaultPlan`] maps requests to faults.
 
 mod answer;
 mod corrupt;
@@ -16,6 +16,21 @@ pub(crate) use honest::Honest;
 pub use plan::FaultPlan;
 pub(crate) use plan::Injection;
 pub(crate) use script::{Script, Step};
+
+/// A kind of request that faults can meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestKind {
+    /// Reads an object, or a range of it.
+    Get,
+    /// Asks for the headers of an object.
+    Head,
+    /// Lists keys.
+    List,
+    /// Writes an object.
+    Put,
+    /// Deletes an object.
+    Delete,
+}
 
 /// The correct reaction of a client to a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,15 +47,17 @@ pub enum FaultClass {
 
 /// Writes the enum, its list, its names and its classes from one table.
 macro_rules! faults {
-    ($($class:ident { $($(#[doc = $doc:literal])+ $name:ident,)+ })+) => {
-        /// One kind of fault, met by one read.
+    (listings { $($(#[doc = $page_doc:literal])+ $page:ident,)+ }
+        $($class:ident { $($(#[doc = $doc:literal])+ $name:ident,)+ })+) => {
+        /// One kind of fault, met by one request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Fault {
             $($($(#[doc = $doc])+ $name,)+)+
+            $($(#[doc = $page_doc])+ $page,)+
         }
 
         impl Fault {
-            /// Every kind.
+            /// Every kind that a read can meet.
             pub const ALL: &'static [Fault] = &[$($(Fault::$name,)+)+];
 
             /// Returns the correct reaction of a client.
@@ -48,6 +65,7 @@ macro_rules! faults {
             pub fn class(self) -> FaultClass {
                 match self {
                     $($(Fault::$name)|+ => FaultClass::$class,)+
+                    $(Fault::$page => FaultClass::Transient,)+
                 }
             }
 
@@ -56,6 +74,7 @@ macro_rules! faults {
             pub fn name(self) -> &'static str {
                 match self {
                     $($(Fault::$name => stringify!($name),)+)+
+                    $(Fault::$page => stringify!($page),)+
                 }
             }
         }
@@ -63,6 +82,12 @@ macro_rules! faults {
 }
 
 faults! {
+    listings {
+        /// A page that says that more keys follow, and not where.
+        PageWithoutToken,
+        /// A page whose next page is itself.
+        PageRepeated,
+    }
     Harmless {
         /// The right answer a quarter of a second late.
         LateAnswer,
@@ -218,6 +243,50 @@ faults! {
 }
 
 impl Fault {
+    /// The kinds that a request without a body in its answer can meet, and that a retry mends.
+    pub const OF_ANY_REQUEST: &'static [Fault] = &[
+        Fault::LateAnswer,
+        Fault::SlowDown,
+        Fault::ServiceUnavailable,
+        Fault::InternalError,
+        Fault::BadGateway,
+        Fault::GatewayTimeout,
+        Fault::TooManyRequests,
+        Fault::CloseBeforeHeaders,
+        Fault::CloseInHeaders,
+        Fault::ResetBeforeHeaders,
+    ];
+
+    /// The kinds that a listing can meet, and that a retry mends.
+    pub const OF_LISTINGS: &'static [Fault] = &[
+        Fault::LateAnswer,
+        Fault::Trickle,
+        Fault::SlowDown,
+        Fault::ServiceUnavailable,
+        Fault::InternalError,
+        Fault::BadGateway,
+        Fault::TooManyRequests,
+        Fault::OkHtmlPage,
+        Fault::OkErrorDocument,
+        Fault::BodyEmpty,
+        Fault::BodyCutHalf,
+        Fault::BodyCutLastByte,
+        Fault::ContentLengthShort,
+        Fault::ContentLengthLong,
+        Fault::ChunkedBody,
+        Fault::ChunkedCut,
+        Fault::ChunkedShort,
+        Fault::ChunkedGarbled,
+        Fault::CloseDelimitedCut,
+        Fault::CloseBeforeHeaders,
+        Fault::CloseInHeaders,
+        Fault::ResetBeforeHeaders,
+        Fault::ResetAfterHeaders,
+        Fault::ResetInBody,
+        Fault::StatusLineGarbage,
+        Fault::PageWithoutToken,
+    ];
+
     /// Returns whether only a checksum known before the read shows that the bytes are wrong.
     #[must_use]
     pub fn needs_checksum(self) -> bool {

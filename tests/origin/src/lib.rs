@@ -20,7 +20,7 @@ mod server;
 
 pub use counts::{Counts, ObjectReads};
 pub use credentials::Credentials;
-pub use fault::{Fault, FaultClass, FaultPlan};
+pub use fault::{Fault, FaultClass, FaultPlan, RequestKind};
 pub use server::{Options, S3Server};
 
 /// The access key that the server knows at first.

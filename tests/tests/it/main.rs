@@ -5,6 +5,7 @@
 //! Makefile.
 
 mod answers;
+mod bad_stores;
 mod cli;
 mod client_deaths;
 mod coordinator;

@@ -1,9 +1,9 @@
 //! Connects to an origin: turns an address and the environment into a store.
 
-use std::{sync::Arc, time::Duration};
+use std::{ffi::OsString, fmt, fs, sync::Arc, time::Duration};
 
 use object_store::{
-    ClientConfigKey, ObjectStore, RetryConfig,
+    BackoffConfig, Certificate, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig,
     aws::{AmazonS3Builder, AmazonS3ConfigKey},
     azure::{AzureConfigKey, MicrosoftAzureBuilder},
     gcp::{GoogleCloudStorageBuilder, GoogleConfigKey},
@@ -11,13 +11,20 @@ use object_store::{
 };
 
 use super::{
-    Etags, Origin, OriginError, credentials, listing::Listings, local::LocalCalls, messages,
+    Etags, Origin, OriginError,
+    checked::{Checked, TokenService},
+    credentials,
+    local::LocalCalls,
+    messages,
+    settings::Settings,
 };
 use crate::{OriginUri, Scheme};
 
-/// Time after which a request with retries gives up.
-const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
-const RETRIES: usize = 4;
+/// Time after which a request with retries gives up. It outlasts the usual "slow down" of a store,
+/// and the restart of one.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest wait between two tries.
+const RETRY_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Makes `ring` the cryptography of every TLS connection of this process. May be called any number
 /// of times; [`Origin::connect`] calls it.
@@ -39,90 +46,159 @@ impl Origin {
     /// the command that provides them. [`OriginError::Settings`] if the settings contradict each
     /// other.
     pub async fn connect(uri: &OriginUri) -> Result<Self, OriginError> {
+        Self::connect_by(uri, std::env::vars_os().collect()).await
+    }
+
+    /// As [`connect`](Self::connect), by these variables.
+    async fn connect_by(
+        uri: &OriginUri,
+        variables: Vec<(OsString, OsString)>,
+    ) -> Result<Self, OriginError> {
         install_crypto();
-        let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let some = RetryConfig {
-            max_retries: RETRIES,
-            retry_timeout: RETRY_TIMEOUT,
-            ..RetryConfig::default()
-        };
+        let mut identity = None;
         let (store, strict) = match uri.scheme() {
             Scheme::File => {
                 let files: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
                 (Arc::clone(&files), files)
             }
             Scheme::S3 => {
-                let builder = s3_builder(uri)?;
-                credentials::check(uri, &builder).await?;
-                (s3(uri, &builder, some)?, s3(uri, &builder, once)?)
+                let settings = Settings::of(uri, "AWS_", variables)?;
+                let builder = s3_builder(&settings, uri.bucket())?;
+                identity = Some(credentials::decide(uri, &settings).await?);
+                let builder = builder.with_http_connector(Checked::new(aws_services(&settings)));
+                built(&settings, |retry| builder.clone().with_retry(retry).build())?
             }
-            Scheme::Gs => (gcs(uri, some)?, gcs(uri, once)?),
-            Scheme::Az => (azure(uri, some)?, azure(uri, once)?),
+            Scheme::Gs => {
+                let (settings, builder) = gcs_builder(uri, variables)?;
+                let builder = builder.with_http_connector(Checked::new(gcs_services()));
+                built(&settings, |retry| builder.clone().with_retry(retry).build())?
+            }
+            Scheme::Az => {
+                let (settings, builder) = azure_builder(uri, variables)?;
+                let builder = builder.with_http_connector(Checked::new(azure_services(&settings)));
+                built(&settings, |retry| builder.clone().with_retry(retry).build())?
+            }
         };
         let etags = if uri.scheme() == Scheme::File { Etags::AsIs } else { Etags::Quoted };
         let local = LocalCalls::of_process();
-        Ok(Self { root: uri.clone(), store, strict, etags, fence: None, local })
+        Ok(Self { root: uri.clone(), store, strict, identity, etags, fence: None, local })
     }
 }
 
-fn settings(uri: &OriginUri, why: String) -> OriginError {
-    OriginError::Settings { origin: uri.clone(), why }
-}
+/// A store that retries, and one that makes one attempt.
+type Stores = (Arc<dyn ObjectStore>, Arc<dyn ObjectStore>);
 
+/// Builds a store that retries by the policy of this module, and one that makes one attempt.
 fn built<S: ObjectStore>(
-    uri: &OriginUri,
-    store: object_store::Result<S>,
-) -> Result<Arc<dyn ObjectStore>, OriginError> {
-    match store {
-        Ok(store) => Ok(Arc::new(store)),
-        Err(error) => Err(settings(uri, messages::plain(&error))),
-    }
+    settings: &Settings,
+    build: impl Fn(RetryConfig) -> object_store::Result<S>,
+) -> Result<Stores, OriginError> {
+    let refused = |error| settings.refused_by_library(messages::plain(&error));
+    let backoff = BackoffConfig { max_backoff: RETRY_WAIT_MAX, ..BackoffConfig::default() };
+    let retry = RetryConfig { backoff, max_retries: usize::MAX, retry_timeout: RETRY_TIMEOUT };
+    let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    Ok((Arc::new(build(retry).map_err(refused)?), Arc::new(build(once).map_err(refused)?)))
+}
+
+/// Lists the services that give out credentials for S3.
+fn aws_services(settings: &Settings) -> Vec<TokenService> {
+    let metadata = settings.get("AWS_METADATA_ENDPOINT").unwrap_or("http://169.254.169.254");
+    let container = settings.get("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    let region = settings.get("AWS_REGION").or_else(|| settings.get("AWS_DEFAULT_REGION"));
+    let sts = format!("https://sts.{}.amazonaws.com", region.unwrap_or("us-east-1"));
+    [
+        (settings.get("AWS_ENDPOINT_URL_STS").unwrap_or(&sts), "the security token service (STS)"),
+        (metadata, "the metadata service of this machine"),
+        (container.unwrap_or("http://169.254.170.2"), "the credentials service of the container"),
+    ]
+    .into_iter()
+    .filter_map(|(address, name)| service(address, name))
+    .collect()
+}
+
+fn gcs_services() -> Vec<TokenService> {
+    [
+        ("https://oauth2.googleapis.com", "Google's token service"),
+        ("http://metadata.google.internal", "the metadata service of this machine"),
+        ("http://169.254.169.254", "the metadata service of this machine"),
+    ]
+    .into_iter()
+    .filter_map(|(address, name)| service(address, name))
+    .collect()
+}
+
+fn azure_services(settings: &Settings) -> Vec<TokenService> {
+    let named = settings.get("AZURE_AUTHORITY_HOST");
+    [
+        (named.unwrap_or("https://login.microsoftonline.com"), "Azure's token service"),
+        ("http://169.254.169.254", "the metadata service of this machine"),
+    ]
+    .into_iter()
+    .filter_map(|(address, name)| service(address, name))
+    .collect()
+}
+
+fn service(address: &str, name: &'static str) -> Option<TokenService> {
+    let uri: url::Url = address.parse().ok()?;
+    let host = uri.host_str()?;
+    let authority = uri.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+    Some(TokenService { authority, name })
 }
 
 /// Lists the timeouts that the environment does not set (`AWS_TIMEOUT`, `AWS_READ_TIMEOUT` and so
 /// on): 30 seconds of silence, and 600 seconds for a whole answer. The library's own 30 seconds for
 /// the whole answer would end every one of several parts that share a slow link.
-fn waits(prefix: &str) -> impl Iterator<Item = (ClientConfigKey, &'static str)> {
+fn waits(
+    settings: &Settings,
+    family: &str,
+) -> impl Iterator<Item = (ClientConfigKey, &'static str)> {
     let all = [(ClientConfigKey::ReadTimeout, "30s"), (ClientConfigKey::Timeout, "600s")];
-    let prefix = prefix.to_owned();
     let is_said = move |key: &ClientConfigKey| {
-        let name = format!("{prefix}_{}", key.as_ref()).to_uppercase();
-        std::env::var_os(name).is_some()
+        let name = format!("{family}_{}", key.as_ref()).to_uppercase();
+        settings.get(&name).is_some()
     };
     all.into_iter().filter(move |(key, _)| !is_said(key))
 }
 
-fn s3_builder(uri: &OriginUri) -> Result<AmazonS3Builder, OriginError> {
-    let mut builder = AmazonS3Builder::from_env().with_bucket_name(uri.bucket());
-    for (key, wait) in waits("AWS") {
+fn s3_builder(settings: &Settings, bucket: &str) -> Result<AmazonS3Builder, OriginError> {
+    let builder = AmazonS3Builder::new().with_client_options(options(settings)?);
+    let mut builder =
+        settings.apply(builder, AmazonS3Builder::with_config)?.with_bucket_name(bucket);
+    for (key, wait) in waits(settings, "AWS") {
         builder = builder.with_config(AmazonS3ConfigKey::Client(key), wait);
     }
     if builder.get_config_value(&AmazonS3ConfigKey::Region).is_none() {
         builder = builder.with_region("us-east-1");
     }
-    let endpoint = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint]
-        .iter()
-        .find_map(|key| builder.get_config_value(key));
-    if let Some(endpoint) = endpoint {
-        let parsed = url::Url::parse(&endpoint).map_err(|error| {
-            settings(uri, format!("AWS_ENDPOINT_URL '{endpoint}' is no URL: {error}"))
-        })?;
-        if parsed.scheme() == "http" {
-            let allow = AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp);
-            let allowed = builder.get_config_value(&allow).is_some_and(|value| value == "true");
-            if !allowed && !is_loopback(&parsed) {
-                return Err(settings(
-                    uri,
-                    format!(
-                        "AWS_ENDPOINT_URL '{endpoint}' is not encrypted and not on this machine: use \
-                         https://, or set AWS_ALLOW_HTTP=true if the network is trusted"
-                    ),
-                ));
-            }
-            builder = builder.with_allow_http(true);
+    let named = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+    let endpoint = named.iter().find_map(|name| Some((name, settings.get(name)?)));
+    if let Some((name, endpoint)) = endpoint
+        && let Ok(parsed) = url::Url::parse(endpoint)
+        && parsed.scheme() == "http"
+    {
+        if !settings.is_yes("AWS_ALLOW_HTTP") && !is_loopback(&parsed) {
+            return Err(settings.refused(format!(
+                "{name} '{endpoint}' is not encrypted and not on this machine: use https://, or set \
+                 AWS_ALLOW_HTTP=true if the network is trusted"
+            )));
         }
+        builder = builder.with_allow_http(true);
     }
     Ok(builder)
+}
+
+/// Trusts the authorities of `AWS_CA_BUNDLE` too, as the AWS tools do.
+fn options(settings: &Settings) -> Result<ClientOptions, OriginError> {
+    let Some(path) = settings.get("AWS_CA_BUNDLE") else { return Ok(ClientOptions::new()) };
+    let refused = |why: &dyn fmt::Display| {
+        settings.refused(format!("AWS_CA_BUNDLE '{path}' can't be used: {why}"))
+    };
+    let bundle = fs::read(path).map_err(|error| refused(&error))?;
+    let certificates = Certificate::from_pem_bundle(&bundle).map_err(|error| refused(&error))?;
+    if certificates.is_empty() {
+        return Err(refused(&"it has no certificate in the PEM form"));
+    }
+    Ok(certificates.into_iter().fold(ClientOptions::new(), ClientOptions::with_root_certificate))
 }
 
 fn is_loopback(url: &url::Url) -> bool {
@@ -134,28 +210,30 @@ fn is_loopback(url: &url::Url) -> bool {
     }
 }
 
-fn s3(
+fn gcs_builder(
     uri: &OriginUri,
-    builder: &AmazonS3Builder,
-    retry: RetryConfig,
-) -> Result<Arc<dyn ObjectStore>, OriginError> {
-    built(uri, builder.clone().with_retry(retry).with_http_connector(Listings).build())
-}
-
-fn gcs(uri: &OriginUri, retry: RetryConfig) -> Result<Arc<dyn ObjectStore>, OriginError> {
-    let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(uri.bucket());
-    for (key, wait) in waits("GOOGLE") {
+    variables: Vec<(OsString, OsString)>,
+) -> Result<(Settings, GoogleCloudStorageBuilder), OriginError> {
+    let settings = Settings::of(uri, "GOOGLE_", variables)?;
+    let builder = GoogleCloudStorageBuilder::new();
+    let mut builder = settings.apply(builder, GoogleCloudStorageBuilder::with_config)?;
+    for (key, wait) in waits(&settings, "GOOGLE") {
         builder = builder.with_config(GoogleConfigKey::Client(key), wait);
     }
-    built(uri, builder.with_retry(retry).with_http_connector(Listings).build())
+    Ok((settings, builder.with_bucket_name(uri.bucket())))
 }
 
-fn azure(uri: &OriginUri, retry: RetryConfig) -> Result<Arc<dyn ObjectStore>, OriginError> {
-    let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(uri.bucket());
-    for (key, wait) in waits("AZURE") {
+fn azure_builder(
+    uri: &OriginUri,
+    variables: Vec<(OsString, OsString)>,
+) -> Result<(Settings, MicrosoftAzureBuilder), OriginError> {
+    let settings = Settings::of(uri, "AZURE_", variables)?;
+    let builder = MicrosoftAzureBuilder::new();
+    let mut builder = settings.apply(builder, MicrosoftAzureBuilder::with_config)?;
+    for (key, wait) in waits(&settings, "AZURE") {
         builder = builder.with_config(AzureConfigKey::Client(key), wait);
     }
-    built(uri, builder.with_retry(retry).build())
+    Ok((settings, builder.with_container_name(uri.bucket())))
 }
 
 #[cfg(test)]
@@ -165,7 +243,8 @@ mod tests {
     #[test]
     fn request_timeout_is_minutes_and_read_timeout_seconds() {
         let uri = OriginUri::parse("s3://bucket/data").unwrap();
-        let builder = s3_builder(&uri).unwrap();
+        let settings = Settings::of(&uri, "AWS_", []).unwrap();
+        let builder = s3_builder(&settings, "bucket").unwrap();
         let wait = |key| builder.get_config_value(&AmazonS3ConfigKey::Client(key));
         assert_eq!(wait(ClientConfigKey::Timeout).as_deref(), Some("600s"));
         assert_eq!(wait(ClientConfigKey::ReadTimeout).as_deref(), Some("30s"));
@@ -181,6 +260,107 @@ mod tests {
             ("http://localhost.example.org", false),
         ] {
             assert_eq!(is_loopback(&url::Url::parse(url).unwrap()), expected, "{url}");
+        }
+    }
+
+    /// Values that people's files, shells and consoles leave in variables, and worse ones.
+    const ODD: [&str; 17] = [
+        "",
+        " ",
+        "\n",
+        "a\n",
+        "a\nb",
+        "a\0b",
+        "\u{e9}",
+        "\u{202e}x",
+        "true",
+        "maybe",
+        "-1",
+        "5s",
+        "localhost:9000",
+        "http://",
+        "http://127.0.0.1:1/\u{e9}?a#b",
+        "/no/such/file",
+        "{\"a\":",
+    ];
+
+    /// The variables of each family, without the prefix. All families also have `CLIENT`.
+    const FAMILIES: [(&str, &str, &str, &str); 3] = [
+        (
+            "s3://bucket/data",
+            "AWS_",
+            "ENDPOINT_URL=http://127.0.0.1:2 ACCESS_KEY_ID=k SECRET_ACCESS_KEY=s",
+            "ACCESS_KEY_ID SECRET_ACCESS_KEY SESSION_TOKEN TOKEN REGION DEFAULT_REGION ENDPOINT \
+             ENDPOINT_URL ENDPOINT_URL_S3 ENDPOINT_URL_STS BUCKET VIRTUAL_HOSTED_STYLE_REQUEST \
+             S3_EXPRESS IMDSV1_FALLBACK METADATA_ENDPOINT UNSIGNED_PAYLOAD CHECKSUM_ALGORITHM \
+             CONTAINER_CREDENTIALS_RELATIVE_URI CONTAINER_CREDENTIALS_FULL_URI \
+             CONTAINER_AUTHORIZATION_TOKEN CONTAINER_AUTHORIZATION_TOKEN_FILE \
+             WEB_IDENTITY_TOKEN_FILE ROLE_ARN ROLE_SESSION_NAME SKIP_SIGNATURE COPY_IF_NOT_EXISTS \
+             CONDITIONAL_PUT DISABLE_TAGGING DISABLE_BULK_DELETE REQUEST_PAYER CA_BUNDLE PROFILE \
+             SERVER_SIDE_ENCRYPTION SSE_KMS_KEY_ID SSE_BUCKET_KEY_ENABLED SSE_CUSTOMER_KEY_BASE64",
+        ),
+        (
+            "gs://bucket/data",
+            "GOOGLE_",
+            "BASE_URL=http://127.0.0.1:2 SKIP_SIGNATURE=true",
+            "SERVICE_ACCOUNT SERVICE_ACCOUNT_KEY SERVICE_ACCOUNT_PATH BUCKET BASE_URL \
+             APPLICATION_CREDENTIALS BEARER_TOKEN SKIP_SIGNATURE",
+        ),
+        (
+            "az://container/data",
+            "AZURE_",
+            "STORAGE_ENDPOINT=http://127.0.0.1:2 STORAGE_ACCOUNT_NAME=a SKIP_SIGNATURE=true \
+             ALLOW_HTTP=true",
+            "STORAGE_ACCOUNT_KEY STORAGE_ACCOUNT_NAME CLIENT_ID CLIENT_SECRET TENANT_ID \
+             AUTHORITY_HOST STORAGE_SAS_TOKEN STORAGE_TOKEN STORAGE_USE_EMULATOR STORAGE_ENDPOINT \
+             MSI_ENDPOINT OBJECT_ID MSI_RESOURCE_ID FEDERATED_TOKEN_FILE USE_FABRIC_ENDPOINT \
+             USE_AZURE_CLI SKIP_SIGNATURE CONTAINER_NAME DISABLE_TAGGING FABRIC_TOKEN_SERVICE_URL \
+             FABRIC_WORKLOAD_HOST FABRIC_SESSION_TOKEN FABRIC_CLUSTER_IDENTIFIER CREDENTIAL_TYPE \
+             STORAGE_ENCRYPTION_KEY",
+        ),
+    ];
+
+    const CLIENT: &str = "ALLOW_HTTP ALLOW_INVALID_CERTIFICATES CONNECT_TIMEOUT \
+        DEFAULT_CONTENT_TYPE HTTP1_ONLY HTTP2_ONLY HTTP2_KEEP_ALIVE_INTERVAL \
+        HTTP2_KEEP_ALIVE_TIMEOUT HTTP2_KEEP_ALIVE_WHILE_IDLE HTTP2_MAX_FRAME_SIZE \
+        POOL_IDLE_TIMEOUT POOL_MAX_IDLE_PER_HOST PROXY_URL PROXY_CA_CERTIFICATE PROXY_EXCLUDES \
+        RANDOMIZE_ADDRESSES READ_TIMEOUT TIMEOUT USER_AGENT";
+
+    #[tokio::test]
+    async fn no_value_of_a_variable_panics() {
+        for (uri, family, base, names) in FAMILIES {
+            let uri = OriginUri::parse(uri).unwrap();
+            let base = base.split_whitespace().filter_map(|pair| pair.split_once('='));
+            // The certificates of the system take long to read.
+            let fast = ("DISABLE_SYSTEM_CERTIFICATES", "true");
+            let alone = ("METADATA_ENDPOINT", "http://127.0.0.1:1");
+            let base: Vec<_> = base.chain([fast, alone]).collect();
+            let set = base.iter().map(|(name, value)| {
+                (OsString::from(format!("{family}{name}")), OsString::from(value))
+            });
+            let plain = Origin::connect_by(&uri, set.collect()).await.unwrap();
+            let plain = plain.probe(&uri).await.unwrap_err().to_string();
+            assert!(plain.contains("no connection to http://127.0.0.1:2"), "{plain}");
+            for name in names.split_whitespace().chain(CLIENT.split_whitespace()) {
+                let asked = ODD.map(|value| {
+                    let odd = (name, value);
+                    let set = base.iter().filter(|(set, _)| *set != name).chain([&odd]);
+                    let set = set.map(|(name, value)| {
+                        (OsString::from(format!("{family}{name}")), OsString::from(value))
+                    });
+                    let (uri, set) = (uri.clone(), set.collect());
+                    let asked =
+                        async move { Origin::connect_by(&uri, set).await?.probe(&uri).await };
+                    // A value may make the library wait for a service that is not there.
+                    let asked = tokio::time::timeout(Duration::from_secs(1), asked);
+                    async move { (value, asked.await) }
+                });
+                for (value, asked) in futures_util::future::join_all(asked).await {
+                    let text = asked.map(|asked| asked.unwrap_err().to_string());
+                    let text = text.unwrap_or_default();
+                    assert!(!text.contains("fault of larder"), "{family}{name}={value:?}: {text}");
+                }
+            }
         }
     }
 }

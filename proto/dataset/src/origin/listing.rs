@@ -1,101 +1,135 @@
-//! Keys that can't be addressed. One of them makes the library refuse the page of the listing that
-//! has it, so that no object of the prefix can be read.
+//! The pages of a listing.
 //!
-//! [`Listings`] stands between the library and the network. In each page of a listing in S3's form
-//! it replaces such keys by marked ones, which the library takes: the mark, and the percent-encoded
-//! rest of the key behind the listed prefix. [`marked_name`] reads them back. Then the object is
-//! left out by its name.
+//! A page counts only if it is a listing from its begin to its end, and if it says where the next
+//! page begins whenever there is one. Otherwise the library would take it as the last page, and the
+//! rest of the objects would be lost in silence.
 //!
-//! Thread rule: plain values. Non-goals: pages of Azure, which differ.
+//! One key that no request can name makes the library refuse the page that has it. So such keys are
+//! replaced by marked ones, which the library takes: the mark, and the percent-encoded rest of the
+//! key behind the listed prefix. [`marked_name`] reads them back. Then the object is left out by
+//! its name.
+//!
+//! Thread rule: plain values. Non-goals: marks in pages of Azure, which differ.
 
-use std::{fmt::Write as _, future::Future, pin::Pin, str};
+use std::{fmt::Write as _, str};
 
-use bytes::Bytes;
-use futures_util::TryStreamExt;
-use object_store::{
-    ClientOptions,
-    client::{
-        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
-        HttpResponseBody, HttpService, ReqwestConnector,
-    },
-    path::Path,
-};
+use object_store::{client::HttpRequest, path::Path};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use quick_xml::{Reader, events::Event};
+
+use super::messages;
 
 /// Begins a marked key. A character of the private use area, which no writer puts into keys.
 const MARK: char = '\u{e0ad}';
-/// Largest page of a listing: 1,000 keys take 1.5 MB at most, and some stores send more keys.
-const PAGE_BYTES_MAX: usize = 64 << 20;
-
 /// Returns the name of an object whose key was marked, as it is in the store.
 pub(super) fn marked_name(key: &str) -> Option<String> {
     let encoded = key.strip_prefix(MARK)?;
     Some(percent_decode_str(encoded).decode_utf8_lossy().into_owned())
 }
 
-/// Connects to a store whose listings are those of S3.
-#[derive(Debug)]
-pub(super) struct Listings;
+/// Why a page is no part of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Fault {
+    #[error("a page of the listing {0}")]
+    NoListing(String),
+    #[error(
+        "a page of the listing says that more keys follow, and not where: the store, or a proxy \
+         before it, is faulty"
+    )]
+    NoToken,
+    #[error("the listing does not advance: {0}; the store, or a proxy before it, is faulty")]
+    Stuck(&'static str),
+}
 
-impl HttpConnector for Listings {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Marking { client }))
+impl Fault {
+    /// Returns whether the same request may get a right page.
+    pub(super) fn may_pass(&self) -> bool {
+        !matches!(self, Self::Stuck(_))
     }
 }
 
+const REPEATS: Fault = Fault::Stuck("the next page is the one that came");
+/// For a listing without keys on many pages.
+pub(super) const NO_KEYS: Fault = Fault::Stuck("page follows page, and none has a key");
+
+/// A request for a page.
 #[derive(Debug)]
-struct Marking {
-    client: HttpClient,
+pub(super) struct Asked {
+    form: Form,
+    prefix: String,
+    token: String,
 }
 
-impl HttpService for Marking {
-    fn call<'service, 'call>(
-        &'service self,
-        request: HttpRequest,
-    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'call>>
-    where
-        'service: 'call,
-    {
-        Box::pin(async move {
-            let Some(prefix) = listed_prefix(&request) else {
-                return self.client.execute(request).await;
-            };
-            let response = self.client.execute(request).await?;
-            if !response.status().is_success() {
-                return Ok(response);
+/// The words of a store for its listings.
+#[derive(Debug)]
+struct Form {
+    root: &'static str,
+    token: &'static str,
+    key: &'static str,
+}
+
+const S3: Form = Form { root: "ListBucketResult", token: "NextContinuationToken", key: "<Key>" };
+const AZURE: Form = Form { root: "EnumerationResults", token: "NextMarker", key: "<Name>" };
+
+impl Asked {
+    /// Reads a request. `None` if it asks for no listing.
+    pub(super) fn by(request: &HttpRequest) -> Option<Self> {
+        let query = request.uri().query()?;
+        let value = |name: &str| {
+            let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+            pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+        };
+        let form = match value("list-type") {
+            Some(_) => S3,
+            None if value("comp").as_deref() == Some("list") => AZURE,
+            None => return None,
+        };
+        let token = value("continuation-token").or_else(|| value("marker")).unwrap_or_default();
+        let prefix = value("prefix").unwrap_or_default();
+        (request.method() == "GET").then_some(Self { form, prefix, token })
+    }
+
+    /// Checks the page that came. Returns whether it has keys, or is the last one.
+    pub(super) fn check(&self, page: &[u8]) -> Result<bool, Fault> {
+        let Form { root, token, key } = &self.form;
+        let page = str::from_utf8(page).map_err(|_| Fault::NoListing("is not UTF-8".into()))?;
+        let page = page.trim_start_matches('\u{feff}');
+        let broken = |error| Fault::NoListing(format!("is broken: {error}"));
+        let mut reader = Reader::from_str(page);
+        let (mut depth, mut is_listing) = (0_usize, false);
+        loop {
+            let event = reader.read_event().map_err(broken)?;
+            if let Event::Start(start) | Event::Empty(start) = &event
+                && depth == 0
+            {
+                is_listing = !is_listing && start.local_name().as_ref() == root.as_bytes();
+                if !is_listing {
+                    break;
+                }
             }
-            let (parts, body) = response.into_parts();
-            let page = whole(body).await?;
-            let page = marked(&page, &prefix).map_or(page, Bytes::from);
-            Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(page)))
-        })
-    }
-}
-
-/// Returns the prefix that a request lists. `None` if it is no listing.
-fn listed_prefix(request: &HttpRequest) -> Option<String> {
-    let query = request.uri().query()?;
-    let value = |name: &str| {
-        let mut pairs = url::form_urlencoded::parse(query.as_bytes());
-        pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
-    };
-    let is_listing = request.method() == "GET" && value("list-type").is_some();
-    is_listing.then(|| value("prefix").unwrap_or_default())
-}
-
-/// Reads a page, which the library would read whole as well.
-async fn whole(body: HttpResponseBody) -> Result<Bytes, HttpError> {
-    let mut page = Vec::new();
-    let mut stream = body.bytes_stream();
-    while let Some(piece) = stream.try_next().await? {
-        if page.len() + piece.len() > PAGE_BYTES_MAX {
-            let why = format!("a page of the listing has more than {PAGE_BYTES_MAX} bytes");
-            return Err(HttpError::new(HttpErrorKind::Decode, std::io::Error::other(why)));
+            match event {
+                Event::Start(_) => depth += 1,
+                Event::End(_) => depth = depth.saturating_sub(1),
+                Event::Eof => break,
+                _ => {}
+            }
         }
-        page.extend_from_slice(&piece);
+        if !is_listing || depth > 0 {
+            return Err(Fault::NoListing(messages::not_a_listing(page)));
+        }
+        let next = messages::element(page, token).unwrap_or_default();
+        let next = quick_xml::escape::unescape(next).unwrap_or(next.into());
+        match &*next {
+            "" if messages::element(page, "IsTruncated") == Some("true") => Err(Fault::NoToken),
+            next if !next.is_empty() && next == self.token => Err(REPEATS),
+            next => Ok(next.is_empty() || page.contains(key)),
+        }
     }
-    Ok(page.into())
+
+    /// Returns the page with marked keys. `None` if all keys can be addressed.
+    pub(super) fn marked(&self, page: &[u8]) -> Option<String> {
+        marked(page, &self.prefix)
+    }
 }
 
 /// Returns the page with marked keys. `None` if all keys can be addressed.
@@ -137,6 +171,49 @@ fn is_addressable(key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn asked(query: &str) -> Asked {
+        let uri = format!("http://h/bucket?{query}");
+        let request = http::Request::get(uri).body(object_store::client::HttpRequestBody::empty());
+        Asked::by(&request.expect("a request")).expect("a listing")
+    }
+
+    #[test]
+    fn only_a_whole_listing_that_goes_on_counts_as_a_page() {
+        let listing = |inner: &str| {
+            format!(
+                "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"x\">{inner}</ListBucketResult>"
+            )
+        };
+        let (more, token) = ("<IsTruncated>true</IsTruncated>", "<NextContinuationToken>");
+        let next = |to: &str| listing(&format!("{more}{token}{to}</NextContinuationToken>"));
+        let no_listing = |page: &str| {
+            matches!(asked("list-type=2").check(page.as_bytes()), Err(Fault::NoListing(_)))
+        };
+        let second = asked("list-type=2&continuation-token=a%26b&prefix=d%2F");
+        assert_eq!(second.check(listing("").as_bytes()), Ok(true));
+        assert_eq!(second.check(b"<ListBucketResult/>"), Ok(true));
+        assert_eq!(second.check(next("c").as_bytes()), Ok(false));
+        assert_eq!(second.check(next("a&amp;b").as_bytes()), Err(REPEATS));
+        assert_eq!(second.check(next("").as_bytes()), Err(Fault::NoToken));
+        assert_eq!(second.check(listing(more).as_bytes()), Err(Fault::NoToken));
+        let keys = listing(&format!("{more}{token}c</NextContinuationToken><Key>k</Key>"));
+        assert_eq!(second.check(keys.as_bytes()), Ok(true));
+        let whole = next("c");
+        assert!((0..whole.len()).all(|cut| no_listing(&whole[..cut])));
+        for page in [
+            "<?xml version=\"1.0\"?><Error><Code>InternalError</Code></Error>",
+            "<html><body>please log in</body></html>",
+            "<!doctype html><p>one<p>two",
+            "plain",
+            "<ListBucketResult/><ListBucketResult/>",
+        ] {
+            assert!(no_listing(page), "{page}");
+        }
+        let azure = asked("restype=container&comp=list&marker=m");
+        let page = "<EnumerationResults><NextMarker>m</NextMarker></EnumerationResults>";
+        assert_eq!(azure.check(page.as_bytes()), Err(REPEATS));
+    }
 
     fn page(keys: &[&str]) -> String {
         let contents = keys.iter().map(|key| format!("<Contents><Key>{key}</Key></Contents>"));

@@ -4,6 +4,8 @@
 //! and whole XML documents. The useful parts are the status, the store's own code and message, and
 //! for a failed connection its address and the reason.
 
+use std::{error::Error, fmt};
+
 use object_store::client::{HttpError, HttpErrorKind};
 
 use larder_base::root_cause;
@@ -11,31 +13,93 @@ use larder_base::root_cause;
 /// Characters kept of a store's own text: servers send whole pages.
 const MESSAGE_CHARS: usize = 300;
 
+/// An error whose text is for users as it is.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{why}")]
+pub(super) struct Explained {
+    pub(super) why: String,
+    /// Whether a service answered that it gives no credentials.
+    pub(super) is_refusal: bool,
+}
+
+/// An error of the transport, before it was decided whether a retry may help.
+#[derive(Debug)]
+pub(super) struct Transport {
+    kind: HttpErrorKind,
+    error: HttpError,
+}
+
+impl Transport {
+    pub(super) fn of(error: HttpError) -> Self {
+        Self { kind: error.kind(), error }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl Error for Transport {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
 /// Returns why a request failed: one clause, lower case.
 pub(super) fn plain(error: &object_store::Error) -> String {
+    if let Some(explained) = cause::<Explained>(error) {
+        return explained.to_string();
+    }
     let text = full_text(error);
     if let Some((status, body)) = answer(&text) {
-        return answered(status, body);
+        return answered("the store answered", status, body);
     }
     if let Some((_, body)) = text.split_once("Server returned error response: ") {
-        return answered("an error document", body);
+        return answered("the store answered", "an error document", body);
     }
     if text.contains("redirect without LOCATION") {
         return "the store is elsewhere and does not say where: check AWS_REGION and AWS_ENDPOINT_URL"
             .to_owned();
     }
-    let cause = root_cause(error);
-    match http_kind(error) {
+    let root = root_cause(error);
+    let kind = cause::<Transport>(error).map(|transport| transport.kind);
+    match kind.or_else(|| cause::<HttpError>(error).map(HttpError::kind)) {
         Some(HttpErrorKind::Connect) => match endpoint(&text) {
-            Some(endpoint) => format!("no connection to {endpoint}: {cause}"),
-            None => format!("no connection to the store: {cause}"),
+            Some(endpoint) => format!("no connection to {endpoint}: {root}"),
+            None => format!("no connection to the store: {root}"),
         },
         Some(HttpErrorKind::Timeout) => "the store did not answer in time".to_owned(),
         Some(HttpErrorKind::Interrupted | HttpErrorKind::Request) => {
-            format!("the connection to the store broke: {cause}")
+            format!("the connection to the store broke: {root}")
         }
-        Some(HttpErrorKind::Decode) => format!("the answer can't be read: {cause}"),
-        _ => cause,
+        Some(HttpErrorKind::Decode) => format!("the answer can't be read: {root}"),
+        _ => root,
+    }
+}
+
+/// Returns the first cause of this type, the error itself included.
+pub(super) fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Returns what a page is that is no listing.
+pub(super) fn not_a_listing(page: &str) -> String {
+    let begin = page.get(..256).unwrap_or(page).to_ascii_lowercase();
+    if page.contains("<Error") {
+        answered("is", "an error document", page)
+    } else if begin.contains("<html") || begin.contains("<!doctype html") {
+        "is a web page: look for a proxy or a login page before the store".to_owned()
+    } else {
+        "is no listing, or not a whole one".to_owned()
     }
 }
 
@@ -73,8 +137,9 @@ fn answer(text: &str) -> Option<(&str, &str)> {
     Some(answer.split_once(": ").unwrap_or((answer.trim_end_matches([':', ' ']), "")))
 }
 
-fn answered(what: &str, body: &str) -> String {
-    let what = format!("the store answered {what}");
+/// Joins `begin`, what came, and the store's own code and message.
+pub(super) fn answered(begin: &str, what: &str, body: &str) -> String {
+    let what = format!("{begin} {what}");
     let code = element(body, "Code");
     let message = element(body, "Message").map(|message| message.trim_end_matches('.'));
     let detail = match (code, message) {
@@ -89,7 +154,7 @@ fn answered(what: &str, body: &str) -> String {
 }
 
 /// Returns the text of an element of the store's XML document.
-fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once(&format!("</{name}>"))?;
     Some(text.trim())
@@ -110,20 +175,8 @@ fn endpoint(text: &str) -> Option<String> {
     url.has_host().then(|| url.origin().ascii_serialization())
 }
 
-/// Returns how HTTP failed, if it was HTTP.
-fn http_kind(error: &(dyn std::error::Error + 'static)) -> Option<HttpErrorKind> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(http) = error.downcast_ref::<HttpError>() {
-            return Some(http.kind());
-        }
-        next = error.source();
-    }
-    None
-}
-
 /// Joins the texts of an error and of its causes, without repetitions.
-fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
+fn full_text(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -1,7 +1,7 @@
 //! Requests about whole objects: lists them, reads a small one, writes one under a condition,
 //! deletes one.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
@@ -10,11 +10,16 @@ use object_store::{
     GetOptions, GetResultPayload, ObjectMeta, ObjectStoreExt, PutMode, PutOptions, UpdateVersion,
 };
 
+use tokio::time;
+
 use super::{Origin, OriginError, listing::marked_name, store_path};
 use crate::{OriginUri, Scheme};
 
 /// Objects of a listing processed together: as many as the library looks at in one call.
 const LISTED_TOGETHER: usize = 1024;
+
+/// Timeout for the next page of a listing, with all its retries.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The metadata of an object in a listing or a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +75,12 @@ impl Origin {
         let (mut listing, mut folder) = (Listing::default(), None);
         loop {
             let next = async move { Ok((pages.next().await, pages)) };
-            let (page, rest) = self.ask(prefix, next).await.map_err(failed(prefix))?;
+            let next = time::timeout(PAGE_TIMEOUT, self.ask(prefix, next)).await;
+            let next = next.map_err(|_| OriginError::Failed {
+                object: prefix.clone(),
+                why: format!("no page of the listing came for {} s", PAGE_TIMEOUT.as_secs()),
+            })?;
+            let (page, rest) = next.map_err(failed(prefix))?;
             let Some(page) = page else { break };
             let page = match page.into_iter().collect::<object_store::Result<Vec<_>>>() {
                 Ok(found) => self.listed(prefix, found),
@@ -96,6 +106,14 @@ impl Origin {
             pages = rest;
         }
         listing.objects.sort_by(|a, b| a.key.cmp(&b.key));
+        let twice = listing.objects.windows(2).find(|pair| pair[0].key == pair[1].key);
+        if let Some([object, _]) = twice {
+            let why = format!(
+                "the store lists {} twice: it, or a proxy before it, is faulty",
+                object.key
+            );
+            return Err(OriginError::Failed { object: prefix.clone(), why });
+        }
         Ok(listing)
     }
 

@@ -247,12 +247,29 @@ fn relabelled(honest: Honest, fault: Fault) -> Honest {
         Fault::GzipLie => honest.header(CONTENT_ENCODING, Some("gzip")),
         Fault::EtagMissing => honest.header(ETAG, None),
         Fault::EtagChanged => honest.header(ETAG, Some("\"00000000000000000000000000000000\"")),
+        Fault::PageWithoutToken => page(honest, None),
+        Fault::PageRepeated => page(honest, Some("the-same")),
         Fault::EtagWeak => honest.header(ETAG, Some(&format!("W/{etag}"))),
         other => unreachable!(
             "{} is neither refused, a document, a script nor wrong bytes",
             other.name()
         ),
     }
+}
+
+/// Returns a page that says that more keys follow, from `token` on.
+fn page(honest: Honest, token: Option<&str>) -> Honest {
+    let text = String::from_utf8_lossy(&honest.body).into_owned();
+    let text = text.replace("<IsTruncated>false", "<IsTruncated>true");
+    let (open, close) = ("<NextContinuationToken>", "</NextContinuationToken>");
+    let text = match text.split_once(open).and_then(|(a, b)| Some((a, b.split_once(close)?.1))) {
+        Some((before, behind)) => format!("{before}{behind}"),
+        None => text,
+    };
+    let end = "</ListBucketResult>";
+    let next = token.map(|token| format!("{open}{token}{close}")).unwrap_or_default();
+    let text = text.replace(end, &format!("{next}{end}"));
+    honest.body(text.into())
 }
 
 fn wrong_bytes(honest: &Honest, fault: Fault, seed: u64) -> Bytes {

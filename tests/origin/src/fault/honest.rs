@@ -19,10 +19,12 @@ impl Honest {
     /// Takes the whole body into memory, for a test that reads it in one go.
     pub(crate) async fn collect(
         response: HttpResponse,
-        read: ObjectRead,
+        read: Option<ObjectRead>,
     ) -> Result<Self, HttpError> {
         let (head, body) = response.into_parts();
         let pieces: Vec<Bytes> = body.try_collect().await.map_err(HttpError::new)?;
-        Ok(Self { status: head.status, headers: head.headers, body: pieces.concat().into(), read })
+        let body = Bytes::from(pieces.concat());
+        let read = read.unwrap_or_else(|| ObjectRead::of_no_object(body.len() as u64));
+        Ok(Self { status: head.status, headers: head.headers, body, read })
     }
 }

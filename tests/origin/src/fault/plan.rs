@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-use super::Fault;
+use super::{Fault, RequestKind};
 
 /// The length of a stall, unless the plan sets another.
 const STALL: Duration = Duration::from_secs(30);
 
-/// The faults for the reads of some objects.
+/// The faults for the requests for some objects: reads, unless it says otherwise.
 ///
-/// The plan counts the reads that it applies to, from all clients together. The seed, the read's
+/// The plan counts the requests that it applies to, from all clients together. The seed, the read's
 /// number and the odds decide its fault. Parallel reads get their numbers in order of arrival.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
     seed: u64,
     odds: Vec<(Fault, f64)>,
+    kinds: Vec<RequestKind>,
     keys: String,
     injections_left: u64,
     stall: Duration,
@@ -37,6 +38,7 @@ impl FaultPlan {
         Self {
             seed,
             odds: Vec::new(),
+            kinds: vec![RequestKind::Get],
             keys: String::new(),
             injections_left: u64::MAX,
             stall: STALL,
@@ -78,6 +80,13 @@ impl FaultPlan {
         faults.iter().fold(self, |plan, fault| plan.with(*fault, probability / count))
     }
 
+    /// Applies the plan to these kinds of request in place of reads.
+    #[must_use]
+    pub fn on(mut self, kinds: &[RequestKind]) -> Self {
+        self.kinds = kinds.to_vec();
+        self
+    }
+
     /// Limits the plan to objects with a `bucket/key` that contains `part`.
     #[must_use]
     pub fn keys_containing(mut self, part: &str) -> Self {
@@ -99,9 +108,10 @@ impl FaultPlan {
         self
     }
 
-    /// Returns the fault for the next read, which is of `object`.
-    pub(crate) fn next(&mut self, object: &str) -> Option<Injection> {
-        if self.injections_left == 0 || !object.contains(&self.keys) {
+    /// Returns the fault for the next request, which is for `object`.
+    pub(crate) fn next(&mut self, kind: RequestKind, object: &str) -> Option<Injection> {
+        let applies = self.kinds.contains(&kind) && object.contains(&self.keys);
+        if self.injections_left == 0 || !applies {
             return None;
         }
         // Two draws a read, from a generator for this read.
@@ -123,7 +133,9 @@ mod tests {
     use super::*;
 
     fn faults(plan: &mut FaultPlan, reads: usize) -> Vec<Option<Fault>> {
-        (0..reads).map(|_| plan.next("bucket/key").map(|injection| injection.fault)).collect()
+        (0..reads)
+            .map(|_| plan.next(RequestKind::Get, "bucket/key").map(|injection| injection.fault))
+            .collect()
     }
 
     #[test]
@@ -139,10 +151,10 @@ mod tests {
     #[test]
     fn a_plan_applies_to_its_keys_and_stops_at_its_limit() {
         let mut plan = FaultPlan::always(Fault::SlowDown).keys_containing("part-0").limit(2);
-        assert!(plan.next("bucket/other").is_none());
-        assert!(plan.next("bucket/part-00").is_some());
-        assert!(plan.next("bucket/part-01").is_some());
-        assert!(plan.next("bucket/part-02").is_none());
+        assert!(plan.next(RequestKind::Get, "bucket/other").is_none());
+        assert!(plan.next(RequestKind::Get, "bucket/part-00").is_some());
+        assert!(plan.next(RequestKind::Get, "bucket/part-01").is_some());
+        assert!(plan.next(RequestKind::Get, "bucket/part-02").is_none());
     }
 
     #[test]

@@ -40,6 +40,13 @@ pub(crate) struct ObjectRead {
     pub(crate) total: u64,
 }
 
+impl ObjectRead {
+    /// Stands for the body of an answer to another request.
+    pub(crate) fn of_no_object(bytes: u64) -> Self {
+        Self { object: String::new(), path: PathBuf::new(), range: 0..bytes, total: bytes }
+    }
+}
+
 /// Opens an object. Blocks, and hashes a file that is new to `etags`.
 pub(super) fn open(path: &Path, etags: &ETags) -> S3Result<Opened> {
     let mut file = File::open(path).map_err(|error| s3_error!(error, NoSuchKey))?;

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::counts::Counters;
 use crate::credentials::Valid;
-use crate::fault::{Action, FaultPlan, Honest, Injection, Script, Step, spoil};
+use crate::fault::{Action, FaultPlan, Honest, Injection, RequestKind, Script, Step, spoil};
 use crate::objects::{ObjectRead, Objects};
 
 /// State shared by all connections.
@@ -80,13 +80,22 @@ impl Service {
         if !self.latency.is_zero() {
             tokio::time::sleep(self.latency).await;
         }
+        let (kind, name) = (kind_of(&request), name_of(&request));
         let mut response = self.s3.call(request.map(Body::from)).await?;
-        let Some(read) = response.extensions_mut().remove::<ObjectRead>() else {
-            return Ok(self.counted(response));
+        let read = response.extensions_mut().remove::<ObjectRead>();
+        let injection = match &read {
+            Some(read) => {
+                self.counters.object_read(&read.object, read.range.clone());
+                self.take_the_line(read.range.end - read.range.start).await;
+                let has_bytes = !read.range.is_empty();
+                has_bytes.then(|| self.fault_for(RequestKind::Get, &read.object)).flatten()
+            }
+            None if response.status().is_success() && kind != RequestKind::Get => {
+                self.fault_for(kind, &name)
+            }
+            None => None,
         };
-        self.counters.object_read(&read.object, read.range.clone());
-        self.take_the_line(read.range.end - read.range.start).await;
-        let Some(injection) = self.fault_for(&read) else {
+        let Some(injection) = injection else {
             return Ok(self.counted(response));
         };
         self.counters.fault(injection.fault);
@@ -106,17 +115,31 @@ impl Service {
         }
     }
 
-    fn fault_for(&self, read: &ObjectRead) -> Option<Injection> {
-        if read.range.is_empty() {
-            return None;
-        }
+    fn fault_for(&self, kind: RequestKind, object: &str) -> Option<Injection> {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        plan.as_mut().and_then(|plan| plan.next(&read.object))
+        plan.as_mut().and_then(|plan| plan.next(kind, object))
     }
 
     fn counted(&self, response: Response<Body>) -> Response<CountedBody> {
         response.map(|body| CountedBody { body, counters: Arc::clone(&self.counters) })
     }
+}
+
+fn kind_of<B>(request: &Request<B>) -> RequestKind {
+    let lists = request.uri().query().is_some_and(|query| query.contains("list-type="));
+    match *request.method() {
+        Method::HEAD => RequestKind::Head,
+        Method::PUT | Method::POST => RequestKind::Put,
+        Method::DELETE => RequestKind::Delete,
+        _ if lists => RequestKind::List,
+        _ => RequestKind::Get,
+    }
+}
+
+/// Returns the name of a request that is no read: `bucket/key`, or `bucket?query` of a listing.
+fn name_of<B>(request: &Request<B>) -> String {
+    let target = request.uri().path_and_query().map_or("", |target| target.as_str());
+    target.trim_start_matches('/').to_owned()
 }
 
 /// A body that counts its bytes as the connection takes them.

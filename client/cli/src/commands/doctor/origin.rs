@@ -34,7 +34,7 @@ pub(super) async fn checks(dataset: &DatasetRef) -> Vec<Check> {
         Ok(origin) => origin,
         Err(error) => return vec![failed(REACH, REACH_WHY, error)],
     };
-    let mut checks = vec![Check::ok(REACH, settings(uri), REACH_WHY)];
+    let mut checks = vec![Check::ok(REACH, settings(&origin, uri), REACH_WHY)];
     let begun = now();
     let mut is_empty = false;
     match origin.list(uri).await {
@@ -168,26 +168,18 @@ fn right(check: &str) -> Option<&'static str> {
 }
 
 /// The settings in effect, without secrets.
-fn settings(uri: &OriginUri) -> String {
+fn settings(origin: &Origin, uri: &OriginUri) -> String {
     if uri.scheme() != Scheme::S3 {
         return uri.to_string();
     }
-    let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+    let set = |name: &str| env::var(name).ok().filter(|value| !value.trim().is_empty());
     let endpoint = set("AWS_ENDPOINT_URL_S3").or_else(|| set("AWS_ENDPOINT_URL"));
-    let credentials = if set("AWS_ACCESS_KEY_ID").is_some() {
-        "keys from the environment"
-    } else if set("AWS_WEB_IDENTITY_TOKEN_FILE").is_some() {
-        "web identity"
-    } else if set("AWS_SKIP_SIGNATURE").is_some_and(|value| value == "true") {
-        "unsigned"
-    } else {
-        "the role of this machine or container"
-    };
     let region = set("AWS_REGION").or_else(|| set("AWS_DEFAULT_REGION"));
     format!(
-        "{uri} at {}, region {}, {credentials}",
+        "{uri} at {}, region {}, {}",
         endpoint.as_deref().unwrap_or("AWS"),
         region.as_deref().unwrap_or("us-east-1 (not set)"),
+        origin.identity().unwrap_or_default(),
     )
 }
 

@@ -1,0 +1,219 @@
+//! The connection to a store: looks at each answer before the library takes it.
+//!
+//! The library trusts a status of 200, and reads any document as a listing. Here a page of a
+//! listing counts only if it is one (`listing`). The answers of services that give out credentials
+//! keep their names, so that no user takes them for the store's. The library then retries what may
+//! pass: it takes [`HttpErrorKind::Interrupted`] as a sign to do so.
+//!
+//! Thread rule: cheap to clone and to share; needs tokio's I/O and time.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use larder_base::root_cause;
+use object_store::{
+    ClientOptions,
+    client::{
+        HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+        HttpResponseBody, HttpService, ReqwestConnector,
+    },
+};
+use tokio::time::Instant;
+
+use super::{
+    listing::{self, Fault},
+    messages::{self, Explained, Transport},
+};
+
+/// Largest page of a listing: 1,000 keys take 1.5 MB at most, and some stores send more keys.
+const PAGE_BYTES_MAX: usize = 64 << 20;
+
+/// How long a store that never answered is asked again. Its address may be wrong, and the user
+/// should learn that soon.
+const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Pages that are no listing, one after another, before the listing fails. Such an answer comes
+/// from a proxy or a faulty server, and most stay as they are.
+const BAD_PAGES_MAX: u32 = 5;
+
+/// Pages without a key, one after another, before the listing fails. A store may send some.
+const BARE_PAGES_MAX: u32 = 1_000;
+
+/// A service that gives out credentials: where it is, and its name for users.
+#[derive(Debug, Clone)]
+pub(super) struct TokenService {
+    /// Host and port, as an address has them.
+    pub(super) authority: String,
+    pub(super) name: &'static str,
+}
+
+/// Connects to a store.
+#[derive(Debug, Clone)]
+pub(super) struct Checked {
+    services: Arc<[TokenService]>,
+    contact: Arc<Contact>,
+}
+
+/// What is known of a store from its answers.
+#[derive(Debug, Default)]
+struct Contact {
+    answered: OnceLock<()>,
+    first_try: OnceLock<Instant>,
+    bad_pages: AtomicU32,
+    bare_pages: AtomicU32,
+}
+
+impl Checked {
+    pub(super) fn new(services: Vec<TokenService>) -> Self {
+        Self { services: services.into(), contact: Arc::default() }
+    }
+}
+
+impl HttpConnector for Checked {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(Connection { client, checked: self.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct Connection {
+    client: HttpClient,
+    checked: Checked,
+}
+
+impl HttpService for Connection {
+    fn call<'service, 'call>(
+        &'service self,
+        request: HttpRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'call>>
+    where
+        'service: 'call,
+    {
+        Box::pin(async move {
+            let authority = request.uri().authority().map_or("", |authority| authority.as_str());
+            let services = &self.checked.services;
+            if let Some(service) = services.iter().find(|one| one.authority == authority) {
+                return self.ask_service(service.name, request).await;
+            }
+            let contact = &self.checked.contact;
+            let Some(asked) = listing::Asked::by(&request) else {
+                return contact.note(self.client.execute(request).await);
+            };
+            let response = contact.note(self.client.execute(request).await)?;
+            if !response.status().is_success() {
+                return Ok(response);
+            }
+            let (parts, body) = response.into_parts();
+            let page = whole(body).await?;
+            contact.note_page(asked.check(&page))?;
+            let page = asked.marked(&page).map_or(page, Bytes::from);
+            Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(page)))
+        })
+    }
+}
+
+impl Connection {
+    /// Asks a service that gives out credentials.
+    async fn ask_service(
+        &self,
+        service: &'static str,
+        request: HttpRequest,
+    ) -> Result<HttpResponse, HttpError> {
+        // The library falls back to an older protocol at the answer to this one.
+        let falls_back = request.method() == "PUT";
+        let failed = |kind, why: String, is_refusal| {
+            Err(HttpError::new(kind, Explained { why: format!("{service} {why}"), is_refusal }))
+        };
+        let response = match self.client.execute(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                let kind = error.kind();
+                return failed(kind, format!("can't be reached: {}", root_cause(&error)), false);
+            }
+        };
+        let status = response.status();
+        if status.is_success() || (falls_back && status == 403) {
+            return Ok(response);
+        }
+        let body = whole(response.into_body()).await.unwrap_or_default();
+        let why =
+            messages::answered("answered", &status.to_string(), &String::from_utf8_lossy(&body));
+        let is_refusal = status.is_client_error() && status != 429 && status != 408;
+        let kind = if is_refusal { HttpErrorKind::Unknown } else { HttpErrorKind::Interrupted };
+        failed(kind, why, is_refusal)
+    }
+}
+
+impl Contact {
+    /// Notes whether the store answered. An error of the transport may be retried, unless the store
+    /// never answered in [`FIRST_CONTACT_TIMEOUT`].
+    fn note(&self, outcome: Result<HttpResponse, HttpError>) -> Result<HttpResponse, HttpError> {
+        let error = match outcome {
+            Ok(response) => {
+                let _ = self.answered.set(());
+                return Ok(response);
+            }
+            Err(error) => error,
+        };
+        let now = Instant::now();
+        let _ = self.first_try.set(now);
+        let begun = self.first_try.get().copied().unwrap_or(now);
+        let is_lost = self.answered.get().is_none()
+            && error.kind() == HttpErrorKind::Connect
+            && now.duration_since(begun) >= FIRST_CONTACT_TIMEOUT;
+        let kind = match error.kind() {
+            _ if is_lost => HttpErrorKind::Unknown,
+            HttpErrorKind::Unknown => HttpErrorKind::Interrupted,
+            kind => kind,
+        };
+        Err(HttpError::new(kind, Transport::of(error)))
+    }
+
+    /// Decides whether a page is taken, and whether one that is no listing is asked for again.
+    fn note_page(&self, checked: Result<bool, Fault>) -> Result<(), HttpError> {
+        let fault = match checked {
+            Ok(has_keys) => {
+                self.bad_pages.store(0, Ordering::Relaxed);
+                if has_keys {
+                    self.bare_pages.store(0, Ordering::Relaxed);
+                    return Ok(());
+                }
+                if self.bare_pages.fetch_add(1, Ordering::Relaxed) < BARE_PAGES_MAX {
+                    return Ok(());
+                }
+                listing::NO_KEYS
+            }
+            Err(fault) => fault,
+        };
+        let seen = self.bad_pages.fetch_add(1, Ordering::Relaxed) + 1;
+        let may_pass = fault.may_pass() && seen < BAD_PAGES_MAX;
+        let kind = if may_pass { HttpErrorKind::Interrupted } else { HttpErrorKind::Unknown };
+        let why = fault.to_string();
+        Err(HttpError::new(kind, Explained { why, is_refusal: false }))
+    }
+}
+
+/// Reads a body, which the library would read whole as well.
+async fn whole(body: HttpResponseBody) -> Result<Bytes, HttpError> {
+    let mut page = Vec::new();
+    let mut stream = body.bytes_stream();
+    let broken = |error| HttpError::new(HttpErrorKind::Interrupted, Transport::of(error));
+    while let Some(piece) = stream.try_next().await.map_err(broken)? {
+        if page.len() + piece.len() > PAGE_BYTES_MAX {
+            let why = format!("a page of the listing has more than {PAGE_BYTES_MAX} bytes");
+            return Err(HttpError::new(HttpErrorKind::Decode, std::io::Error::other(why)));
+        }
+        page.extend_from_slice(&piece);
+    }
+    Ok(page.into())
+}

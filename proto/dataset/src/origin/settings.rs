@@ -1,0 +1,189 @@
+//! The environment variables that set up a store, read once and checked before the library sees
+//! them.
+//!
+//! Spaces and line breaks around a value are dropped, as files and secrets end in them. A value
+//! that is set but empty counts as not set. The library would take both as they are, and panic at
+//! a line break in a header or an endpoint without a scheme.
+//!
+//! Thread rule: plain values. Non-goals: files that variables name; the library reads them.
+
+use std::{collections::BTreeMap, ffi::OsString, str::FromStr};
+
+use super::OriginError;
+use crate::OriginUri;
+
+/// Words that mean yes, as the library has them.
+const YES: [&str; 5] = ["1", "true", "on", "yes", "y"];
+
+/// The variables of one family.
+#[derive(Debug)]
+pub(super) struct Settings {
+    origin: OriginUri,
+    values: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// Picks the variables that begin with `family`.
+    pub(super) fn of(
+        origin: &OriginUri,
+        family: &str,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, OriginError> {
+        let mut settings = Self { origin: origin.clone(), values: BTreeMap::new() };
+        for (name, value) in variables {
+            let Some(name) = name.to_str().filter(|name| name.starts_with(family)) else {
+                continue;
+            };
+            let Some(value) = value.to_str() else {
+                return Err(settings.refused(format!("{name} is not UTF-8: set it again")));
+            };
+            if !value.trim().is_empty() {
+                settings.values.insert(name.to_owned(), value.trim().to_owned());
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Returns a variable that is set.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(String::as_str)
+    }
+
+    /// Returns whether a variable says yes.
+    pub(super) fn is_yes(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| YES.contains(&value.to_ascii_lowercase().as_str()))
+    }
+
+    /// Hands each variable that the library knows to its builder.
+    ///
+    /// # Errors
+    /// [`OriginError::Settings`] with the name of the variable.
+    pub(super) fn apply<B, K: FromStr>(
+        &self,
+        builder: B,
+        with: impl Fn(B, K, String) -> B,
+    ) -> Result<B, OriginError> {
+        let mut builder = builder;
+        for (name, value) in &self.values {
+            if let Ok(key) = name.to_ascii_lowercase().parse() {
+                if let Some(why) = fault(name, value) {
+                    return Err(self.refused(format!("{name} {why}")));
+                }
+                builder = with(builder, key, value.clone());
+            }
+        }
+        Ok(builder)
+    }
+
+    /// Makes the error for a setting that can't be used.
+    pub(super) fn refused(&self, why: String) -> OriginError {
+        OriginError::Settings { origin: self.origin.clone(), why }
+    }
+
+    /// As [`refused`](Self::refused), for an error of the library. It repeats the value and does
+    /// not name the variable.
+    pub(super) fn refused_by_library(&self, why: String) -> OriginError {
+        let mut quoting =
+            self.values.iter().filter(|(_, value)| why.contains(&format!("\"{value}\"")));
+        match quoting.next() {
+            Some((name, _)) => self.refused(format!("{name}: {why}")),
+            None => self.refused(why),
+        }
+    }
+}
+
+/// Returns why a value can't be used. Never shows the value, unless it is an address.
+fn fault(name: &str, value: &str) -> Option<String> {
+    if is_text_of_a_file(name) {
+        return None;
+    }
+    if !value.chars().all(|c| matches!(c, ' '..='~')) {
+        return Some("has a line break or another character that no request can have".into());
+    }
+    if name.ends_with("_REGION") && !value.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+        return Some(format!("'{value}' is no region: use a name such as eu-central-1"));
+    }
+    if is_address(name) {
+        return not_an_address(value);
+    }
+    None
+}
+
+/// Returns whether a variable has a path or the content of a file.
+fn is_text_of_a_file(name: &str) -> bool {
+    ["_FILE", "_CERTIFICATE", "_CREDENTIALS"].iter().any(|end| name.ends_with(end))
+        || name.contains("SERVICE_ACCOUNT")
+}
+
+fn is_address(name: &str) -> bool {
+    let ends = ["_FULL_URI", "_BASE_URL", "_SERVICE_URL", "_AUTHORITY_HOST"];
+    (name.contains("ENDPOINT") && !name.contains("_USE_"))
+        || ends.iter().any(|end| name.ends_with(end))
+}
+
+fn not_an_address(value: &str) -> Option<String> {
+    let without_scheme =
+        || format!("'{value}' has no scheme: write https://{value} or http://{value}");
+    let url = match url::Url::parse(value) {
+        Ok(url) => url,
+        Err(url::ParseError::RelativeUrlWithoutBase) => return Some(without_scheme()),
+        Err(error) => return Some(format!("'{value}' is no URL: {error}")),
+    };
+    if !matches!(url.scheme(), "http" | "https") {
+        return Some(match value.contains("://") {
+            true => format!("'{value}' is neither https:// nor http://"),
+            false => without_scheme(),
+        });
+    }
+    let whole = url.query().is_none() && url.fragment().is_none() && !value.contains([' ', '\\']);
+    (!whole).then(|| format!("'{value}' has more than a host and a path"))
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Result<AmazonS3Builder, OriginError> {
+        let origin = OriginUri::parse("s3://bucket/x").unwrap();
+        let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
+        let settings = Settings::of(&origin, "AWS_", variables)?;
+        settings.apply(AmazonS3Builder::new(), AmazonS3Builder::with_config)
+    }
+
+    #[test]
+    fn values_are_trimmed_and_empty_ones_are_not_set() {
+        let builder = of(&[
+            ("AWS_ACCESS_KEY_ID", " key\n"),
+            ("AWS_ENDPOINT_URL", "http://127.0.0.1:9000\r\n"),
+            ("AWS_SESSION_TOKEN", " \n"),
+            ("AWS_SECRET_ACCESS_KEY", ""),
+            ("OTHER", "\n"),
+        ]);
+        let builder = builder.unwrap();
+        let value = |key| builder.get_config_value(&key);
+        assert_eq!(value(AmazonS3ConfigKey::AccessKeyId).as_deref(), Some("key"));
+        assert_eq!(value(AmazonS3ConfigKey::Endpoint).as_deref(), Some("http://127.0.0.1:9000"));
+        assert_eq!(value(AmazonS3ConfigKey::Token), None);
+        assert_eq!(value(AmazonS3ConfigKey::SecretAccessKey), None);
+    }
+
+    #[test]
+    fn a_value_that_no_request_can_have_is_refused_by_its_name() {
+        for (name, value, why) in [
+            ("AWS_ACCESS_KEY_ID", "a\nb", "line break"),
+            ("AWS_SECRET_ACCESS_KEY", "se\u{e9}cret", "character"),
+            ("AWS_REGION", "us east", "no region"),
+            ("AWS_ENDPOINT_URL", "localhost:9000", "write https://localhost:9000 or http://"),
+            ("AWS_ENDPOINT_URL", "s3.example.com", "no scheme"),
+            ("AWS_ENDPOINT_URL_S3", "ftp://host", "neither"),
+            ("AWS_ENDPOINT_URL", "http://", "no URL"),
+            ("AWS_ENDPOINT_URL", "http://host/?a=b", "more than"),
+        ] {
+            let error = of(&[(name, value)]).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(why), "{error}");
+            assert!(!error.contains("cret"), "{error}");
+        }
+    }
+}
