@@ -31,8 +31,13 @@ mod shared;
 #[cfg(test)]
 mod testing;
 
+use std::sync::atomic::AtomicU64;
+
 use larder_base::{Error, ErrorKind};
 use tokio::task;
+
+/// The log lines that this program could not write. Nodes show them among their metrics.
+pub static LOG_LINES_DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// The one place where the node reads the clock. Other code receives `now` as an argument.
 mod clock {

@@ -41,7 +41,7 @@ use tower_layer::Layer;
 use super::Context;
 use super::control::Service;
 use super::control::admin::Admin;
-use super::metrics;
+use super::{event, io_error, metrics};
 use crate::catalog::Requester;
 use crate::cluster::Cluster;
 use crate::on_thread;
@@ -219,12 +219,17 @@ async fn show_metrics(State(context): State<Arc<Context>>) -> impl IntoResponse 
     ([(header::CONTENT_TYPE, text)], metrics::render(&context))
 }
 
-/// Healthy while it accepts connections: a draining node must get no more.
+/// Healthy while it accepts connections and can open a dataset, which takes a thread and a
+/// descriptor. A draining node must get no more connections.
 async fn show_health(State(context): State<Arc<Context>>) -> impl IntoResponse {
     if context.stop.is_given() || context.shared.stopping.is_cancelled() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned());
     }
-    (StatusCode::OK, "ok\n")
+    let what = "no dataset can be opened (raise LimitNOFILE or ulimit -n)";
+    match on_thread(move || event().map_err(io_error(what))).await {
+        Ok(_) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
 }
 
 /// What all connections share.

@@ -6,11 +6,13 @@
 //! Thread rule: any thread. Non-goal: history, which Prometheus keeps.
 
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use super::{Activity, Context};
+use crate::LOG_LINES_DROPPED;
 use crate::cache::{Counters, MemoryUsage};
 use crate::clock;
 use crate::cluster::Standing;
@@ -27,6 +29,9 @@ const SERVED: &[Metric<Activity>] = &[
     ("larder_recalls_total", "times a client was asked to drop a map", |a| a.recalls.get()),
     ("larder_reaped_total", "clients whose leases ended with their process", |a| a.reaped.get()),
     ("larder_refused_total", "connections refused in their handshake", |a| a.refused.get()),
+    ("larder_log_lines_dropped_total", "log lines that could not be written", |_| {
+        LOG_LINES_DROPPED.load(Relaxed)
+    }),
 ];
 
 const FILLED: &[Metric<Counters>] = &[

@@ -13,12 +13,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getsid, pipe};
 use tempfile::TempDir;
 
-const WORDS: &str = "s3://data/words";
+pub(crate) const WORDS: &str = "s3://data/words";
 /// The contents of the bucket by `words::write`: the samples, and the bytes of each.
 const SAMPLES: u64 = 4 * 64;
 
 /// A host of one user: a folder for the user's nodes, and an S3 server.
-struct Host {
+pub(crate) struct Host {
     run: TempDir,
     server: S3Server,
     _buckets: TempDir,
@@ -26,13 +26,13 @@ struct Host {
 
 /// A process's message about the node it uses.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-struct Node {
-    pid: i32,
-    started: bool,
+pub(crate) struct Node {
+    pub(crate) pid: i32,
+    pub(crate) started: bool,
 }
 
 impl Host {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (run, buckets) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir());
         fs::set_permissions(run.path(), fs::Permissions::from_mode(0o700)).expect("ours");
         let buckets = buckets.expect("a folder");
@@ -43,6 +43,11 @@ impl Host {
         host
     }
 
+    /// The user's folder for what runs.
+    pub(crate) fn folder(&self) -> &Path {
+        self.run.path()
+    }
+
     fn index(&self, uri: &str) {
         let mut index = Command::new(binary("larder"));
         let index = index.args(["dataset", "index", uri, "-q"]).stdout(Stdio::null());
@@ -51,7 +56,7 @@ impl Host {
         self.server.reset_counts();
     }
 
-    fn env(&self, linger: &str) -> Vec<(String, String)> {
+    pub(crate) fn env(&self, linger: &str) -> Vec<(String, String)> {
         let run = self.run.path().display().to_string();
         let own = [("XDG_RUNTIME_DIR", run.as_str()), ("LARDER_MEMORY", "128MiB")];
         let own = own.into_iter().chain([("LARDER_HOST_NODE_LINGER", linger)]);
@@ -79,7 +84,7 @@ impl Host {
         Self::start(uri, epochs, self.env(linger), &[], wrapper)
     }
 
-    fn start(
+    pub(crate) fn start(
         uri: &str,
         epochs: u64,
         env: Vec<(String, String)>,
@@ -100,7 +105,7 @@ impl Host {
     }
 
     /// Returns the nodes that run or start in this host's folder.
-    fn nodes(&self) -> Vec<i32> {
+    pub(crate) fn nodes(&self) -> Vec<i32> {
         let mark = self.run.path().display().to_string();
         let processes = fs::read_dir("/proc").expect("/proc").flatten();
         let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -120,7 +125,7 @@ impl Host {
     }
 
     /// Waits until no node runs, and checks that no folder is left.
-    fn assert_left_clean(&self) {
+    pub(crate) fn assert_left_clean(&self) {
         until("the node has ended", || self.nodes().is_empty());
         assert_eq!(self.folders(), Vec::<PathBuf>::new());
     }
@@ -146,7 +151,7 @@ impl Drop for Host {
 }
 
 /// Returns the node that a process prints as the one it uses.
-fn node_of(process: &mut TrainingProcess) -> Node {
+pub(crate) fn node_of(process: &mut TrainingProcess) -> Node {
     let line = process.wait_for("node ");
     let mut words = line.split(' ').skip(1);
     let pid = words.next().and_then(|pid| pid.parse().ok()).expect("a process id");
@@ -154,7 +159,7 @@ fn node_of(process: &mut TrainingProcess) -> Node {
 }
 
 /// Reads to the end, which must be a success: every sample once, no wrong byte.
-fn finish(process: &mut TrainingProcess) {
+pub(crate) fn finish(process: &mut TrainingProcess) {
     let (status, lines) = process.finish();
     assert!(status.success(), "{status}, {:?}", lines.last());
 }

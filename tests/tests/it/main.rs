@@ -17,6 +17,7 @@ mod faults;
 mod first_cluster;
 mod first_light;
 mod garage;
+mod host_faults;
 mod host_node;
 mod membership;
 mod node_deaths;

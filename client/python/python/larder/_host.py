@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -27,7 +28,9 @@ def announce(dataset: _larder.Dataset) -> None:
         return
     pid, memory, log = started
     said = f"larder: started a cache of {memory} on this host (pid {pid}, log {log})"
-    print(said, file=sys.stderr)
+    # The line is no reason to fail, if standard error is closed or on a full disk.
+    with suppress(OSError, ValueError):
+        print(said, file=sys.stderr)
 
 
 class Node:

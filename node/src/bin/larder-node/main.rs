@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use clap::Parser;
 use larder_base::limits;
 use larder_base::{Error, ErrorKind, printable_line};
+use larder_node::LOG_LINES_DROPPED;
 use larder_node::config::{Args, Config};
 use larder_node::node::Node;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -49,7 +51,8 @@ fn main() -> ExitCode {
     match run(Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Refused(code, why)) => {
-            eprintln!("larder-node: {why}");
+            // The exit code tells it too, if standard error takes nothing.
+            let _ = writeln!(io::stderr(), "larder-node: {why}");
             ExitCode::from(code)
         }
     }
@@ -113,6 +116,9 @@ fn start_logging() {
 }
 
 /// Writes each event on one line, even if names and messages from outside contain line breaks.
+///
+/// A line that can't be written is dropped and counted. The reader of the log may have ended, or
+/// its disk may be full. An error would make the subscriber print to standard error, which panics.
 struct OneLine<W>(W);
 
 impl<W: Write> Write for OneLine<W> {
@@ -120,7 +126,9 @@ impl<W: Write> Write for OneLine<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = printable_line(text.trim_end_matches('\n'));
-        self.0.write_all(format!("{line}\n").as_bytes())?;
+        if self.0.write_all(format!("{line}\n").as_bytes()).is_err() {
+            LOG_LINES_DROPPED.fetch_add(1, Relaxed);
+        }
         Ok(event.len())
     }
 
