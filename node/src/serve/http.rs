@@ -13,8 +13,9 @@ use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::body::to_bytes;
 use axum::extract::{self, DefaultBodyLimit, State};
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Version, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -50,7 +51,7 @@ use answers::LargeAnswers;
 use greeting::Greeted;
 use usage::PendingWork;
 use users::Users;
-use web_pages::Names;
+use web_pages::{Names, is_grpc};
 
 /// Most bytes of an operator's request to a node, plans excepted: the names of all members, twice.
 pub(super) const ADMIN_REQUEST_BYTES_MAX: usize =
@@ -75,6 +76,9 @@ const CALLS: &str = "/larder.";
 /// The paths of operators' calls, and of the call that sends a plan in pieces.
 const ADMIN_CALLS: &str = "/larder.v1.Admin/";
 const PLAN_CALL: &str = "/larder.v1.Admin/ApplyPlan";
+
+/// Most bytes of the reason of a refusal.
+const REFUSAL_BYTES_MAX: usize = 4 << 10;
 
 /// How long requests in flight may take when the node stops.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -157,7 +161,26 @@ fn router(context: &Arc<Context>) -> Router {
         let (names, users) = (Arc::clone(&names), users.clone());
         bound_request(caller, names, users, Arc::clone(&answers), request, next)
     };
-    calls.merge(pages).fallback(unknown).layer(middleware::from_fn(bound))
+    let bounded = calls.merge(pages).fallback(unknown).layer(middleware::from_fn(bound));
+    bounded.layer(middleware::from_fn(refuse_in_grpc))
+}
+
+/// Turns a refusal of a gRPC call into an answer in gRPC, of which clients read the reason.
+/// Browsers can't send such calls: they are HTTP/2 without TLS.
+async fn refuse_in_grpc(request: extract::Request, next: middleware::Next) -> Response {
+    let is_call = request.version() == Version::HTTP_2 && is_grpc(request.headers());
+    let answer = next.run(request).await;
+    if !is_call || is_grpc(answer.headers()) {
+        return answer;
+    }
+    let kind = match answer.status() {
+        StatusCode::FORBIDDEN => ErrorKind::PermissionDenied,
+        StatusCode::NOT_FOUND => ErrorKind::VersionMismatch,
+        StatusCode::SERVICE_UNAVAILABLE => ErrorKind::ResourceExhausted,
+        _ => ErrorKind::Unavailable,
+    };
+    let why = to_bytes(answer.into_body(), REFUSAL_BYTES_MAX).await.unwrap_or_default();
+    to_status(Error::new(kind, String::from_utf8_lossy(&why).trim_end())).into_http()
 }
 
 /// Answers a request unless a web page or another user sent it, within the bounds of all

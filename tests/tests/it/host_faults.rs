@@ -1,9 +1,10 @@
-//! Faults of a node's own host: a log that can't be written, and no descriptors left.
+//! Faults of a node's own host: a log that can't be written, no descriptors left, and names.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use larder_tests::{NodeOptions, NodeProcess, node::binary, tool, words};
@@ -77,4 +78,37 @@ fn health_says_why_no_dataset_can_be_opened() {
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("LimitNOFILE"), "{refused}");
     limit_files(256);
     assert!(health(&mut connection).starts_with("HTTP/1.1 200"));
+}
+
+/// What a program runs under to find this name of the host in its `/etc/hosts`, and the short one.
+fn under_name(folder: &Path, name: &str) -> Vec<String> {
+    let hosts = folder.join(name);
+    let short = nix::unistd::gethostname().expect("a name").into_string().expect("UTF-8");
+    fs::write(&hosts, format!("127.0.0.1 localhost\n127.0.1.1 {name} {short}\n")).expect("ours");
+    let mount = format!("mount --bind {} /etc/hosts && exec \"$0\" \"$@\"", hosts.display());
+    ["unshare", "--mount", "sh", "-c", &mount].map(str::to_owned).to_vec()
+}
+
+#[test]
+fn full_name_of_its_host_reaches_a_node_and_others_read_why_not() {
+    const FULL_NAME: &str = "gpu01.corp.example";
+    let (folder, origin) = folder();
+    let mut options = NodeOptions::new("a", &origin);
+    // All of 127.0.0.0/8, in which the name is.
+    options.host = "0.0.0.0".to_owned();
+    options.wrapper = under_name(folder.path(), FULL_NAME);
+    let node = NodeProcess::start(&options);
+    let address = node.address();
+    let (_, port) = address.rsplit_once(':').expect("a port");
+    let list = |name: &str| {
+        let under = under_name(folder.path(), name);
+        let mut larder = Command::new(&under[0]);
+        larder.args(&under[1..]).arg(binary("larder")).args(["node", "ls", "--cluster"]);
+        larder.arg(format!("http://{name}:{port}")).output().expect("larder runs")
+    };
+    let known = list(FULL_NAME);
+    assert!(known.status.success(), "{}", tool::said(&known));
+    let refused = tool::said(&list("evil.example"));
+    assert!(refused.contains("this node is not called 'evil.example:"), "{refused}");
+    assert!(!refused.contains("compression"), "{refused}");
 }

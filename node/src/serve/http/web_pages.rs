@@ -4,6 +4,7 @@
 //! own host. Browsers mark them: with an `Origin`, and with content types of forms. If the name of
 //! a site was made to point at loopback, the request shows that name as `Host`.
 
+use std::fs;
 use std::net::IpAddr;
 
 use axum::http::uri::Authority;
@@ -11,6 +12,9 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 
 use super::CALLS;
 use crate::config::Config;
+
+/// Names that are taken from `/etc/hosts`. Lists of blocked sites name very many.
+const HOSTS_NAMES_MAX: usize = 1_024;
 
 /// The names by which processes of this host may call a node.
 #[derive(Debug, Clone)]
@@ -20,7 +24,10 @@ impl Names {
     pub(super) fn of(config: &Config) -> Self {
         let advertised = [&config.advertise, &config.data_advertise].into_iter().flatten();
         let names = advertised.map(|address| without_port(address)).chain([&*config.host]);
-        Self(names.chain(["localhost"]).map(str::to_lowercase).collect())
+        // Without the file, the other names remain.
+        let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
+        let names = names.chain(["localhost"]).chain(loopback_names(&hosts));
+        Self(names.map(str::to_lowercase).collect())
     }
 
     /// Whether this is an address or one of the names. Nobody else can own a name below
@@ -60,6 +67,18 @@ impl Names {
     }
 }
 
+/// The names that `/etc/hosts` gives to loopback addresses, such as the full name of the host. No
+/// site can have one of them here, because the file takes precedence over its servers.
+fn loopback_names(hosts: &str) -> impl Iterator<Item = &str> {
+    let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let names = lines.filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let address: IpAddr = words.next()?.parse().ok()?;
+        address.is_loopback().then_some(words)
+    });
+    names.flatten().take(HOSTS_NAMES_MAX)
+}
+
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -67,7 +86,8 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-fn is_grpc(headers: &HeaderMap) -> bool {
+/// Whether these are the headers of a gRPC message.
+pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
     kind.strip_prefix(b"application/grpc").is_some_and(|rest| {
         rest.is_empty() || rest.starts_with(b"+proto") || rest.starts_with(b";")
@@ -90,6 +110,14 @@ mod tests {
 
     const CALL: &str = "/larder.v1.Node/Describe";
     const GRPC: (&str, &str) = ("content-type", "application/grpc");
+
+    #[test]
+    fn names_in_the_hosts_file_count_only_with_loopback_addresses() {
+        let hosts = "127.0.0.1 localhost # a\n#::1 b\n127.0.1.1\tgpu01.corp gpu01\n::1 six\n\
+                     10.0.0.1 other\nno 127.0.0.1 c";
+        let names: Vec<&str> = loopback_names(hosts).collect();
+        assert_eq!(names, ["localhost", "gpu01.corp", "gpu01", "six"]);
+    }
 
     #[test]
     fn requests_of_browsers_are_refused() {
