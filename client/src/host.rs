@@ -31,7 +31,10 @@ mod settings;
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
     thread,
     time::Duration,
 };
@@ -67,10 +70,11 @@ pub struct HostOptions {
 /// A lease on the node of this host. The node may stop some time after the last lease is dropped.
 pub struct HostNode {
     /// Open while this process uses the node.
-    _lease: Lease,
+    lease: Mutex<Lease>,
     admitted: Admitted,
     log: PathBuf,
-    started: bool,
+    /// This process started it, and has not announced it.
+    is_unannounced: AtomicBool,
 }
 
 /// The reason why there is no lease yet.
@@ -96,7 +100,7 @@ impl HostNode {
         loop {
             match Self::try_attach(&folder, prefixes) {
                 Ok(node) => {
-                    node.warn_of_other_memory(options);
+                    warn_of_other_memory(&node.admitted, options);
                     return Ok(node.announced(started));
                 }
                 Err(NotYet::Refused(error)) => return Err(error),
@@ -115,6 +119,14 @@ impl HostNode {
         }
     }
 
+    /// The path of the socket of this host's node.
+    ///
+    /// # Errors
+    /// `PermissionDenied` if other users have access to its folder.
+    pub(crate) fn socket(options: &HostOptions) -> Result<PathBuf, Error> {
+        Ok(Folder::make(options)?.socket())
+    }
+
     /// Attaches to the node of this host, to inspect it. `None` if it does not run.
     ///
     /// # Errors
@@ -130,15 +142,30 @@ impl HostNode {
 
     fn try_attach(folder: &Folder, prefixes: &[&str]) -> Result<Self, NotYet> {
         let mut lease = Lease::take(&folder.socket())?;
-        let mut admitted = lease.admit(prefixes.first().unwrap_or(&""))?;
-        for prefix in prefixes.iter().skip(1) {
-            admitted = lease.admit(prefix)?;
+        let admitted = lease.admit_all(prefixes)?;
+        let (lease, log) = (Mutex::new(lease), folder.log());
+        Ok(Self { lease, admitted, log, is_unannounced: AtomicBool::new(false) })
+    }
+
+    /// Lets the node read more prefixes, for another dataset of this process. False if the node has
+    /// ended, or does not answer.
+    ///
+    /// # Errors
+    /// The node's error if it refuses a prefix.
+    pub(crate) fn admit(&self, options: &HostOptions, prefixes: &[&str]) -> Result<bool, Error> {
+        let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        match lease.admit_all(prefixes).map_err(NotYet::from) {
+            Ok(admitted) => {
+                warn_of_other_memory(&admitted, options);
+                Ok(true)
+            }
+            Err(NotYet::Nobody) => Ok(false),
+            Err(NotYet::Refused(error)) => Err(error),
         }
-        Ok(Self { _lease: lease, admitted, log: folder.log(), started: false })
     }
 
     fn announced(mut self, started: bool) -> Self {
-        self.started = started;
+        self.is_unannounced = AtomicBool::new(started);
         if started {
             tracing::info!(
                 memory_bytes = self.memory_bytes(),
@@ -148,20 +175,6 @@ impl HostNode {
             );
         }
         self
-    }
-
-    /// Warns if the node runs with other memory than this process asks for. Once for each node: a
-    /// process may open many datasets.
-    fn warn_of_other_memory(&self, options: &HostOptions) {
-        static TOLD_OF: AtomicU32 = AtomicU32::new(0);
-        let variable = launch::setting("LARDER_MEMORY").map(|size| format!("LARDER_MEMORY={size}"));
-        let option = options.memory.as_ref().map(|size| format!("HostOptions.memory {size}"));
-        let Some(asked) = option.or(variable) else { return };
-        if let Some(text) = other_memory(&self.admitted, &asked)
-            && TOLD_OF.swap(self.pid(), Relaxed) != self.pid()
-        {
-            tracing::warn!("{text}");
-        }
     }
 
     /// Its control address, `http://host:port`. Calls need its ticket.
@@ -184,9 +197,9 @@ impl HostNode {
         &self.log
     }
 
-    /// Whether this call started it, so that only one process announces it.
-    pub fn started(&self) -> bool {
-        self.started
+    /// Returns true once, in the process that started it, so that it is announced once.
+    pub fn claim_announcement(&self) -> bool {
+        self.is_unannounced.swap(false, Relaxed)
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
@@ -204,17 +217,24 @@ impl From<Failure> for NotYet {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Broken(_) | Failure::Silent => Self::Nobody,
-            // It is stopping, or full at the moment.
-            Failure::Answer(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::Unavailable | ErrorKind::ResourceExhausted
-                ) =>
-            {
-                Self::Nobody
-            }
+            // It is stopping.
+            Failure::Answer(error) if error.kind() == ErrorKind::Unavailable => Self::Nobody,
             refused => Self::Refused(refused.to_error("of this host")),
         }
+    }
+}
+
+/// Warns if the node runs with other memory than this process asks for. Once for each node: a
+/// process may open many datasets.
+fn warn_of_other_memory(node: &Admitted, options: &HostOptions) {
+    static TOLD_OF: AtomicU32 = AtomicU32::new(0);
+    let variable = launch::setting("LARDER_MEMORY").map(|size| format!("LARDER_MEMORY={size}"));
+    let option = options.memory.as_ref().map(|size| format!("HostOptions.memory {size}"));
+    let Some(asked) = option.or(variable) else { return };
+    if let Some(text) = other_memory(node, &asked)
+        && TOLD_OF.swap(node.pid, Relaxed) != node.pid
+    {
+        tracing::warn!("{text}");
     }
 }
 

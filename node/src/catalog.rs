@@ -150,20 +150,31 @@ impl Catalog {
     }
 
     /// Adds a prefix. Only for the owner of a private node: that user could start it with any
-    /// prefix.
+    /// prefix. If there are too many, the one that was admitted first leaves, of those without an
+    /// open dataset and not `given` at the start.
     ///
     /// # Errors
-    /// `ResourceExhausted` if the node has the most prefixes it may have.
-    pub(crate) fn admit(&self, prefix: &OriginUri) -> Result<(), Error> {
+    /// `ResourceExhausted` if all prefixes have open datasets.
+    pub(crate) fn admit(&self, prefix: &OriginUri, given: &[OriginUri]) -> Result<(), Error> {
+        let open = self.list();
         let mut prefixes = self.lock_prefixes();
         if prefixes.iter().any(|known| prefix.starts_with(known)) {
             return Ok(());
         }
         if prefixes.len() >= PREFIXES_ADMITTED_MAX {
-            let max = PREFIXES_ADMITTED_MAX;
-            let message =
-                format!("the node was told {max} prefixes, the most it takes; restart it");
-            return Err(Error::new(ErrorKind::ResourceExhausted, message));
+            let is_needed = |prefix: &OriginUri| {
+                let mut read = open.iter().flat_map(|one| [one.uri(), one.manifest_uri()]);
+                given.contains(prefix) || read.any(|uri| uri.starts_with(prefix))
+            };
+            let Some(unneeded) = prefixes.iter().position(|prefix| !is_needed(prefix)) else {
+                let max = PREFIXES_ADMITTED_MAX;
+                let message = format!(
+                    "datasets under {max} prefixes are open on the node, the most it takes; end \
+                     processes that read them"
+                );
+                return Err(Error::new(ErrorKind::ResourceExhausted, message));
+            };
+            prefixes.remove(unneeded);
         }
         prefixes.push(prefix.clone());
         Ok(())

@@ -17,9 +17,9 @@ use crate::{
 /// A started node: its process id, its memory as shown to people, its log.
 pub(crate) type StartedNode = (u32, String, PathBuf);
 
-/// Facts of the node of this host, if this process has just started it.
+/// Facts of the node of this host, once, if this process started it.
 pub(crate) fn started(node: &HostNode) -> Option<StartedNode> {
-    node.started()
+    node.claim_announcement()
         .then(|| (node.pid(), Bytes(node.memory_bytes()).to_string(), node.log().to_owned()))
 }
 

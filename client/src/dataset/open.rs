@@ -172,7 +172,9 @@ fn through_cluster(
     name: &DatasetName,
     local: bool,
 ) -> Result<Option<OpenedSnapshot>, Error> {
-    let opened = cluster.open_dataset(name).map_err(|error| cluster.hint_at_credentials(error));
+    let uri = name.reference.uri();
+    let hinted = |error| cluster.hint_at_credentials(error, uri);
+    let opened = cluster.open_dataset(name).map_err(hinted);
     let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
         let indexed_by_node = opened.indexed_now.then_some(opened);
@@ -181,13 +183,10 @@ fn through_cluster(
     match opened {
         Ok(opened) => Ok(Some(opened)),
         Err(error) if error.advice() == Advice::TryNextNode => {
-            cluster.report_outage(name.reference.uri(), Some(&error));
+            cluster.report_outage(uri, Some(&error));
             Ok(None)
         }
-        Err(error) => {
-            let uri = name.reference.uri();
-            Err(error.context(format!("cannot open {uri}")).hint_at_opening(uri))
-        }
+        Err(error) => Err(error.context(format!("cannot open {uri}")).hint_at_opening(uri)),
     }
 }
 

@@ -377,10 +377,11 @@ impl<'a, 'b> Gathering<'a, 'b> {
         let error = failure.to_error(&node.member.id);
         match self.policy[index].judge(failure, used) {
             Verdict::Fatal => {
-                let cluster = self.means.target.cluster.iter();
-                return Err(
-                    cluster.fold(error, |error, cluster| cluster.hint_at_credentials(error))
-                );
+                let target = self.means.target;
+                return Err(match &target.cluster {
+                    Some(cluster) => cluster.hint_at_credentials(error, target.manifest.uri()),
+                    None => error,
+                });
             }
             Verdict::Reconnect => node.pool.clear(),
             Verdict::Reopen => node.forget(),

@@ -95,7 +95,7 @@ fn attach(
 ) -> Result<Attached, Failure> {
     let mut frame = Vec::new();
     wanted.encode(1, &mut frame);
-    session.call(&frame, Kind::Attached, "ATTACHED")?;
+    session.call(1, &frame, Kind::Attached, "ATTACHED")?;
     let attached = Attached::shared(session.take_fd()?, id);
     attached.map_err(|error| Failure::Broken(error.to_string()))
 }

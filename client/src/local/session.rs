@@ -75,21 +75,27 @@ impl Session {
         set.map_err(|error| Failure::from_io(&error))?;
         let mut frame = Vec::new();
         hello.encode(0, &mut frame);
-        let ok = HelloOk::decode(&self.call(&frame, Kind::HelloOk, "HELLO_OK")?)?;
+        let ok = HelloOk::decode(&self.call(0, &frame, Kind::HelloOk, "HELLO_OK")?)?;
         ok.check(hello)?;
         Ok(ok)
     }
 
-    /// Sends a frame, and returns the body of the answer. The answer must be of kind `wanted`,
-    /// named `name`.
+    /// Sends the frame of a request, and returns the body of the answer. The answer must be of kind
+    /// `wanted`, named `name`.
     pub(super) fn call(
         &mut self,
+        request: u64,
         frame: &[u8],
         wanted: Kind,
         name: &'static str,
     ) -> Result<Vec<u8>, Failure> {
         self.stream.write_all(frame).map_err(|error| Failure::from_io(&error))?;
-        let Incoming { kind, body, .. } = self.next()?;
+        let mut incoming = self.next()?;
+        // An earlier request may be answered after its caller gave up.
+        while incoming.request != 0 && incoming.request != request {
+            incoming = self.next()?;
+        }
+        let Incoming { kind, body, .. } = incoming;
         match kind {
             _ if kind == wanted => Ok(body),
             Kind::Error => Err(ErrorReply::decode(&body)?.error.into()),
@@ -148,20 +154,32 @@ impl Session {
 /// process ends, even if forked children live on.
 pub(crate) struct Lease {
     session: Session,
+    /// The number of requests.
+    asked: u64,
 }
 
 impl Lease {
     /// Connects to the node that listens at `path`.
     pub(crate) fn take(path: &Path) -> Result<Self, Failure> {
-        Ok(Self { session: Session::connect_any(path)?.0 })
+        Ok(Self { session: Session::connect_any(path)?.0, asked: 0 })
     }
 
     /// Lets the node read `prefix`, and learns its addresses. With an empty prefix it only learns
     /// these.
     pub(crate) fn admit(&mut self, prefix: &str) -> Result<Admitted, Failure> {
+        self.asked += 1;
         let mut frame = Vec::new();
-        Admit { prefix: prefix.to_owned() }.encode(1, &mut frame);
-        let answer = self.session.call(&frame, Kind::Admitted, "ADMITTED")?;
+        Admit { prefix: prefix.to_owned() }.encode(self.asked, &mut frame);
+        let answer = self.session.call(self.asked, &frame, Kind::Admitted, "ADMITTED")?;
         Ok(Admitted::decode(&answer)?)
+    }
+
+    /// Lets the node read each of these prefixes, as [`admit`](Self::admit).
+    pub(crate) fn admit_all(&mut self, prefixes: &[&str]) -> Result<Admitted, Failure> {
+        let mut admitted = self.admit(prefixes.first().unwrap_or(&""))?;
+        for prefix in prefixes.iter().skip(1) {
+            admitted = self.admit(prefix)?;
+        }
+        Ok(admitted)
     }
 }

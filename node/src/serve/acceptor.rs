@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use larder_base::limits;
+use larder_base::{ErrorKind, limits};
 
 use super::peer::{Peer, Socket};
 use super::{Stop, wait_any};
@@ -58,11 +58,18 @@ impl Listener {
 }
 
 /// Why a client is only told to go elsewhere.
-pub(super) type Refusal = &'static str;
-const NO_PLACE: Refusal = "the node has all the connections it takes; ask again, or another node";
-const NO_DESCRIPTORS: Refusal = "the node has all files open that it may, but for its operators'; \
-                                 its operator may raise LimitNOFILE or ulimit -n; ask again, or \
-                                 another node";
+pub(super) type Refusal = (ErrorKind, &'static str);
+pub(super) const STOPPING: Refusal =
+    (ErrorKind::Unavailable, "the node is stopping; ask the next one");
+const NO_PLACE: Refusal = (
+    ErrorKind::ResourceExhausted,
+    "the node has all the connections it takes; ask again, or another node",
+);
+const NO_DESCRIPTORS: Refusal = (
+    ErrorKind::ResourceExhausted,
+    "the node has all files open that it may, but for its operators'; its operator may raise \
+     LimitNOFILE or ulimit -n; ask again, or another node",
+);
 
 /// Limits on connections.
 #[derive(Debug, Clone, Copy)]
@@ -223,7 +230,10 @@ impl Connections {
             return Err(NO_DESCRIPTORS);
         }
         let mut state = self.lock();
-        if state.closed || state.open.len() >= self.bounds.connections {
+        if state.closed {
+            return Err(STOPPING);
+        }
+        if state.open.len() >= self.bounds.connections {
             return Err(NO_PLACE);
         }
         let number = state.next;

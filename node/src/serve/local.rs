@@ -66,7 +66,7 @@ fn admit(context: &Context, peer: &Peer, wanted: &Admit) -> Result<Admitted, Err
     if !wanted.prefix.is_empty() {
         let prefix = OriginUri::parse(&wanted.prefix)
             .map_err(|why| Error::new(ErrorKind::InvalidArgument, why.to_string()))?;
-        context.shared.catalog.admit(&prefix)?;
+        context.shared.catalog.admit(&prefix, &context.shared.config.origins)?;
         tracing::info!(%prefix, "admitted");
     }
     let config = &context.shared.config;

@@ -12,7 +12,7 @@ use larder_wire::data::{
 };
 
 use super::Context;
-use super::acceptor::{HandshakeSlot, Refusal, frame_deadline};
+use super::acceptor::{HandshakeSlot, Refusal, STOPPING, frame_deadline};
 use super::gather::{self, Agreed, GatherFailure};
 use super::peer::Peer;
 use super::staging::{HeldBytes, Scratch};
@@ -272,12 +272,9 @@ fn welcome(
     hello: Hello,
     check: impl FnOnce(&Hello) -> Result<(), Error>,
 ) -> Result<(Hello, HelloOk), Error> {
-    if let Some(refusal) = refusal {
-        return Err(Error::new(ErrorKind::ResourceExhausted, refusal));
-    }
-    if context.stop.is_given() {
-        let message = "the node is stopping; ask the next one";
-        return Err(Error::new(ErrorKind::Unavailable, message));
+    let stopping = context.stop.is_given().then_some(STOPPING);
+    if let Some((kind, why)) = refusal.or(stopping) {
+        return Err(Error::new(kind, why));
     }
     let ok = HelloOk::answer(&hello, context.boot_id(), &context.shared.config.node_id)?;
     check(&hello)?;

@@ -104,7 +104,8 @@ fn train(arguments: &Arguments) -> Result<bool, Error> {
     let options = if arguments.impatient { options.patience(PATIENCE_SHORT) } else { options };
     let dataset = options.open(&arguments.uri)?;
     if let Some(node) = dataset.cluster().and_then(|cluster| cluster.host()) {
-        say(&format!("node {} {}", node.pid(), if node.started() { "started" } else { "found" }));
+        let how = if node.claim_announcement() { "started" } else { "found" };
+        say(&format!("node {} {how}", node.pid()));
     }
     let mut loader =
         dataset.loader().batch_size(arguments.batch_size).seed(arguments.seed).build()?;

@@ -1,12 +1,11 @@
 //! The clients on this host and their leases, to find the holders of a shard that is recalled.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use larder_base::{ShardId, SnapshotId, limits};
+use larder_base::{Error, ErrorKind, ShardId, SnapshotId, limits};
 use larder_wire::data::Recall;
 use nix::sys::eventfd::EventFd;
 
@@ -29,7 +28,8 @@ pub(super) struct Client {
     pub(super) holder: HolderId,
     leases: Mutex<Leases>,
     recalls: Mutex<VecDeque<Recall>>,
-    wake: EventFd,
+    /// Made with the first lease: most connections only show that a dataset is in use.
+    wake: OnceLock<EventFd>,
 }
 
 /// A shard as clients name it.
@@ -44,15 +44,15 @@ struct Leases {
 
 impl Clients {
     /// Adds a client.
-    pub(super) fn join(&self) -> io::Result<Arc<Client>> {
+    pub(super) fn join(&self) -> Arc<Client> {
         let client = Arc::new(Client {
             holder: HolderId(self.next.fetch_add(1, Ordering::Relaxed)),
             leases: Mutex::default(),
             recalls: Mutex::default(),
-            wake: event()?,
+            wake: OnceLock::new(),
         });
         self.lock().insert(client.holder, Arc::clone(&client));
-        Ok(client)
+        client
     }
 
     /// Removes a client after its leases have ended.
@@ -77,16 +77,26 @@ impl Clients {
 }
 
 impl Client {
-    /// Notes a lease, before the cache grants it, so that no recall is missed. Returns false if the
-    /// client has the most leases it may have.
-    pub(super) fn note(&self, name: Name, id: ShardId) -> bool {
+    /// Notes a lease, before the cache grants it, so that no recall is missed.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` if the client has the most leases it may have, or the system has no
+    /// descriptor.
+    pub(super) fn note(&self, name: Name, id: ShardId) -> Result<(), Error> {
+        let refused = |why: &str| Err(Error::new(ErrorKind::ResourceExhausted, why));
+        if self.wake.get().is_none() {
+            let Ok(wake) = event() else {
+                return refused("the node has no descriptor for a lease; ask again");
+            };
+            let _ = self.wake.set(wake);
+        }
         let mut leases = lock(&self.leases);
         if leases.count >= limits::MAPPED_EXTENTS_MAX {
-            return false;
+            return refused("the client has as many leases as one may; release some first");
         }
         leases.count += 1;
         leases.by_name.entry(name).or_insert((id, 0)).1 += 1;
-        true
+        Ok(())
     }
 
     /// Removes one lease. Returns the shard, if there was one.
@@ -115,21 +125,21 @@ impl Client {
                 recalls.push_back(recall);
             }
         }
-        if !recalls.is_empty() {
+        if let Some(wake) = self.wake.get().filter(|_| !recalls.is_empty()) {
             // Refused only when the counter is full, and then the thread is being woken already.
-            let _ = self.wake.write(1);
+            let _ = wake.write(1);
         }
     }
 
     /// Takes the recalls to send, after a wake-up.
     pub(super) fn take_recalls(&self) -> Vec<Recall> {
-        let _ = self.wake.read();
+        let _ = self.wake.get().map(EventFd::read);
         lock(&self.recalls).drain(..).collect()
     }
 
-    /// Returns a descriptor that is readable when there are recalls.
-    pub(super) fn woken(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+    /// Returns a descriptor that is readable when there are recalls, if the client has leases.
+    pub(super) fn woken(&self) -> Option<BorrowedFd<'_>> {
+        self.wake.get().map(AsFd::as_fd)
     }
 }
 
@@ -147,9 +157,9 @@ mod tests {
     #[test]
     fn only_holders_of_a_shard_are_recalled_and_only_once() {
         let clients = Clients::default();
-        let (with, without) = (clients.join().expect("joined"), clients.join().expect("joined"));
-        assert!(with.note(NAME, ID));
-        assert!(with.note(NAME, ID));
+        let (with, without) = (clients.join(), clients.join());
+        with.note(NAME, ID).unwrap();
+        with.note(NAME, ID).unwrap();
         clients.recall(ID);
         clients.recall(ID);
         assert_eq!(with.take_recalls(), [Recall { snapshot: NAME.0, shard: NAME.1 }]);
@@ -159,9 +169,9 @@ mod tests {
     #[test]
     fn leases_are_counted_and_end_one_by_one() {
         let clients = Clients::default();
-        let client = clients.join().expect("joined");
-        assert!(client.note(NAME, ID));
-        assert!(client.note(NAME, ID));
+        let client = clients.join();
+        client.note(NAME, ID).unwrap();
+        client.note(NAME, ID).unwrap();
         assert_eq!(clients.leases(), 2);
         assert_eq!(client.strike(NAME), Some(ID));
         assert_eq!(client.strike(NAME), Some(ID));
@@ -172,8 +182,8 @@ mod tests {
     #[test]
     fn a_client_has_no_more_leases_than_it_can_map() {
         let clients = Clients::default();
-        let client = clients.join().expect("joined");
-        assert!((0..limits::MAPPED_EXTENTS_MAX).all(|_| client.note(NAME, ID)));
-        assert!(!client.note(NAME, ID));
+        let client = clients.join();
+        (0..limits::MAPPED_EXTENTS_MAX).for_each(|_| client.note(NAME, ID).unwrap());
+        client.note(NAME, ID).unwrap_err();
     }
 }

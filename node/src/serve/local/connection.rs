@@ -24,8 +24,7 @@ use crate::shared::Shared;
 pub(super) fn serve(context: &Context, peer: &Peer, slot: HandshakeSlot) {
     // The mode of the socket file controls access, so no ticket is required.
     let Some(session) = Session::open(context, peer, slot, |_| Ok(())) else { return };
-    let Ok(client) = context.clients.join() else { return };
-    let stay = Stay { context, peer, client };
+    let stay = Stay { context, peer, client: context.clients.join() };
     let mut connection = LocalConnection { stay, session };
     let closing = loop {
         match connection.turn() {
@@ -64,8 +63,7 @@ impl LocalConnection<'_> {
     /// Waits for the next event and handles it.
     fn turn(&mut self) -> Result<(), Closing> {
         let Stay { context, peer, client } = &self.stay;
-        let waited_for =
-            [peer.process(), Some(context.stop.fd()), Some(client.woken()), Some(peer.fd())];
+        let waited_for = [peer.process(), Some(context.stop.fd()), client.woken(), Some(peer.fd())];
         let [exited, stopping, woken, came] = wait_any(waited_for, self.session.wait_max())?;
         if exited || stopping {
             return Err(Closing::Silent);
@@ -121,9 +119,8 @@ impl LocalConnection<'_> {
             Err(error) => return self.session.refuse(request, &error),
         };
         let Stay { context, client, .. } = &self.stay;
-        if !client.note((snapshot, shard), dataset.manifest().shard(shard).id) {
-            let message = "the client has as many leases as one may; release some first";
-            let error = Error::new(ErrorKind::ResourceExhausted, message);
+        let id = dataset.manifest().shard(shard).id;
+        if let Err(error) = client.note((snapshot, shard), id) {
             return self.session.refuse(request, &error);
         }
         let leased = lease(&context.shared, &dataset, shard, client.holder);

@@ -69,6 +69,24 @@ fn owner_can_add_prefixes_and_gets_the_control_address() {
 }
 
 #[test]
+fn prefixes_without_an_open_dataset_make_room_for_others() {
+    let folder = Folder::new(40, 1000, 10_000, false);
+    let node = private(&folder);
+    let mut owner = node.local();
+    let used = folder.uri().to_string();
+    let ticket = Some(*owner.admit(&used).unwrap().ticket.as_bytes());
+    open(&node, &folder, ticket).unwrap();
+    // More than a node takes.
+    for number in 0..1_100 {
+        owner.admit(&format!("{used}-{number}")).unwrap();
+    }
+    let prefixes = node.shared.catalog.prefixes();
+    let last: Vec<String> = prefixes.iter().rev().map(ToString::to_string).collect();
+    assert_eq!(last[0], format!("{used}-1099"));
+    assert!(prefixes.len() <= 1_024 && last.contains(&used), "that of an open dataset stays");
+}
+
+#[test]
 fn control_calls_need_the_ticket_from_the_socket() {
     let folder = Folder::new(40, 1000, 10_000, false);
     let node = private(&folder);
@@ -116,7 +134,7 @@ fn node_is_unused_only_after_the_whole_time_without_clients() {
     // It is closing: a client that connects now is refused, and starts another node.
     let mut late = Client::new(UnixStream::connect(node.socket_path()).unwrap());
     let refused = late.hello(larder_base::Ticket::from_bytes([0; 16])).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ResourceExhausted);
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
 }
 
 #[test]
