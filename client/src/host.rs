@@ -192,7 +192,7 @@ impl HostNode {
         self.admitted.pid
     }
 
-    /// The path of its log while it runs.
+    /// The path of its log. It stays when the node ends.
     pub fn log(&self) -> &Path {
         &self.log
     }
@@ -200,6 +200,12 @@ impl HostNode {
     /// Returns true once, in the process that started it, so that it is announced once.
     pub fn claim_announcement(&self) -> bool {
         self.is_unannounced.swap(false, Relaxed)
+    }
+
+    /// Whether it has ended, or is about to: the kernel closes the connections of a killed node.
+    pub(crate) fn has_ended(&self) -> bool {
+        // A lease that is in use tells its user. In a forked child, that user may be missing.
+        self.lease.try_lock().is_ok_and(|lease| lease.is_over())
     }
 
     pub(crate) fn ticket(&self) -> Ticket {

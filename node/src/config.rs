@@ -95,8 +95,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub exit_when_unused: Option<Duration>,
 
-    /// A file to remove when the node ends without an error, such as its log, and then its folder
-    /// if that is empty
+    /// A folder to remove when the node ends without an error, if it is empty, such as that of its
+    /// socket
     #[arg(long, value_name = "PATH")]
     pub remove_when_done: Option<PathBuf>,
 

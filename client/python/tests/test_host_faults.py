@@ -1,8 +1,9 @@
-"""Faults of the node of this host: full."""
+"""Faults of the node of this host: full, silent, killed."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import larder
-from test_host import nodes, wait_until_no_node_runs
+from test_host import nodes, told_of_the_cache, wait_until_no_node_runs
 
 #: Datasets that one process opens.
 DATASETS = 24
@@ -68,3 +69,35 @@ def test_full_host_node_tells_its_reason_at_once(
     other = subprocess.run(command, capture_output=True, text=True, check=False)
     for words in "ResourceExhausted", "raise LimitNOFILE":
         assert words in other.stderr, other.stderr
+
+
+@pytest.mark.usefixtures("wide")
+def test_silent_host_node_is_not_called_dead(caplog: pytest.LogCaptureFixture) -> None:
+    batches = iter(larder.open("s3://data/wide").loader(10, shuffle="none", output="numpy"))
+    next(batches)
+    (node,) = nodes()
+    os.kill(node, signal.SIGSTOP)
+    list(batches)
+    (told,) = told_of_the_cache(caplog)
+    said = re.match(r"the cache of this host \(pid (\d+), log (.+)\) does not answer: (.*)", told)
+    assert said, told
+    assert int(said[1]) == node
+    assert Path(said[2]).exists()
+    assert "memory" not in said[3]
+
+
+def test_logs_of_the_last_three_starts_stay(
+    small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LARDER_HOST_NODE", "logs")
+    monkeypatch.setenv("LARDER_HOST_NODE_LINGER", "10ms")
+    uris = small[:4]
+    for uri in uris:
+        ds = larder.open(uri)
+        del ds
+        wait_until_no_node_runs()
+    folder = Path(os.environ["XDG_RUNTIME_DIR"]) / "larder"
+    logs = sorted(folder.glob("host-logs-*"))
+    assert [log.suffix for log in logs] == [".log", ".1", ".2"]
+    told = [[uri for uri in uris if uri in log.read_text()] for log in logs]
+    assert told == [[uri] for uri in uris[:0:-1]]

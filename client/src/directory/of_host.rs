@@ -102,11 +102,12 @@ impl Cluster {
     ) -> Result<Arc<Self>, Error> {
         let control = Control::with_ticket(node.ticket());
         let addresses = vec![node.address().to_owned()];
+        let log = node.log().display().to_string();
         let (node, attaching) = (ArcSwap::from_pointee(node), PerProcess::new());
         let prefixes = ArcSwap::from_pointee(prefixes);
         let host = Some(OfHost { options, prefixes, node, attaching });
         let cluster = Self { host, ..Self::unknown(control, addresses) };
-        cluster.learn()?;
+        cluster.learn().map_err(|error| error.hint(format!("its log is {log}")))?;
         Ok(Arc::new(cluster))
     }
 

@@ -67,12 +67,20 @@ impl Cluster {
         }
         let why = why.map_or("all are down".to_owned(), ToString::to_string);
         match self.host() {
-            Some(node) => tracing::warn!(
-                why,
-                "the cache of this host (pid {}) does not answer: until it serves again, {what} is read from the \
-                 origin, which is slower; if it was killed for want of memory, set a smaller LARDER_MEMORY",
-                node.pid()
-            ),
+            Some(node) => {
+                let (mut state, mut advice) = ("does not answer", "");
+                if node.has_ended() {
+                    state = "has ended";
+                    advice = "; if it was killed for want of memory, set a smaller LARDER_MEMORY";
+                }
+                tracing::warn!(
+                    why,
+                    "the cache of this host (pid {}, log {}) {state}: until it serves again, {what} is read from \
+                     the origin, which is slower{advice}",
+                    node.pid(),
+                    node.log().display()
+                );
+            }
             None => tracing::warn!(
                 %what, why, "no node answers: it is read from the origin, which is slower"
             ),

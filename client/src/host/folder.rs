@@ -68,9 +68,9 @@ impl Folder {
         self.path.join("larder.sock")
     }
 
-    /// The path of the node's log.
+    /// The path of the node's log. It is beside the folder, and stays when the node ends.
     pub(super) fn log(&self) -> PathBuf {
-        self.path.join("larder-node.log")
+        self.path.with_extension("log")
     }
 
     /// Takes the lock if it is free. The lock is held until the last process with this file ends.

@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    fs::{self, File, OpenOptions},
+    fs::{self, DirEntry, File, OpenOptions},
     io::{self, Read as _},
     os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -32,6 +32,9 @@ const LINE_BYTES_MAX: usize = 4 << 10;
 /// Lines of the log in the error of a failed start.
 const LOG_LINES: usize = 5;
 
+/// Logs of a user's nodes that stay.
+const LOGS_MAX: usize = 32;
+
 const NAME: &str = "larder-node";
 
 /// Starts the node of this host, which takes over the lock. Waits until it listens.
@@ -53,7 +56,7 @@ pub(super) fn start_detached(
         .arg("--socket")
         .arg(folder.socket())
         .arg("--remove-when-done")
-        .arg(folder.log())
+        .arg(folder.path())
         .current_dir("/")
         .stdin(lock)
         .stdout(Stdio::piped())
@@ -148,13 +151,31 @@ pub(super) fn setting(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Creates the log of this start. Removes the log of an earlier failed start.
+/// Creates the log of this start. Keeps those of the two starts before.
 fn open_log(path: &Path) -> io::Result<File> {
-    match fs::remove_file(path) {
-        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
-        _ => {}
+    let [last, before_last] = ["log.1", "log.2"].map(|age| path.with_extension(age));
+    for (from, to) in [(&*last, &*before_last), (path, &*last)] {
+        match fs::rename(from, to) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+            _ => {}
+        }
     }
+    path.parent().map(forget_old_logs);
     OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Removes the oldest logs of a user's nodes if there are too many: other credentials make another
+/// node. A log that can't be removed stays.
+fn forget_old_logs(base: &Path) {
+    let files = fs::read_dir(base).into_iter().flatten().flatten();
+    let is_log = |file: &DirEntry| file.file_name().to_string_lossy().contains(".log");
+    let mut logs: Vec<_> = files
+        .filter(is_log)
+        .filter_map(|log| Some((log.metadata().ok()?.modified().ok()?, log.path())))
+        .collect();
+    logs.sort_unstable();
+    let surplus = logs.len().saturating_sub(LOGS_MAX - 1);
+    logs.iter().take(surplus).for_each(|(_, log)| drop(fs::remove_file(log)));
 }
 
 fn tail(log: &Path) -> String {

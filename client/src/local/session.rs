@@ -1,7 +1,13 @@
 //! Frames and descriptors on a node's unix socket, after HELLO.
 
 use std::{
-    collections::VecDeque, io::Write, os::fd::OwnedFd, os::unix::net::UnixStream, path::Path,
+    collections::VecDeque,
+    io::Write,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::Path,
     process,
 };
 
@@ -10,12 +16,16 @@ use larder_extent::socket::recv_with_fds;
 use larder_wire::data::{
     Admit, Admitted, ErrorReply, FRAME_HEADER_BYTES, Hello, HelloOk, Kind, WireError, split_frame,
 };
+use nix::poll::{PollFd, PollFlags, poll};
 
 use super::listener;
 use crate::remote::{self, Failure};
 
 /// The most received descriptors that wait to be taken. A node has no reason to send more.
 const FDS_WAITING_MAX: usize = 64;
+
+/// How long a node that was killed takes to close its connections.
+const ENDING_TIMEOUT_MILLIS: u16 = 300;
 
 /// Bytes received at a time. The frames of this socket have about 50.
 const RECEIVE_BYTES: usize = 4 << 10;
@@ -162,6 +172,14 @@ impl Lease {
     /// Connects to the node that listens at `path`.
     pub(crate) fn take(path: &Path) -> Result<Self, Failure> {
         Ok(Self { session: Session::connect_any(path)?.0, asked: 0 })
+    }
+
+    /// Whether the node closes it. Waits a moment: a killed node closes one connection after the
+    /// other.
+    pub(crate) fn is_over(&self) -> bool {
+        // Without flags, poll waits for the end alone.
+        let mut polled = [PollFd::new(self.session.stream.as_fd(), PollFlags::empty())];
+        matches!(poll(&mut polled, ENDING_TIMEOUT_MILLIS), Ok(1..))
     }
 
     /// Lets the node read `prefix`, and learns its addresses. With an empty prefix it only learns

@@ -287,7 +287,7 @@ fn files_of_a_killed_node_do_not_block_the_next() {
     finish(&mut job);
     kill(Pid::from_raw(node.pid), Signal::SIGKILL).expect("it runs");
     until("the node is gone", || host.nodes().is_empty());
-    assert_eq!(fs::read_dir(&host.folders()[0]).expect("a folder").count(), 2, "a socket, a log");
+    assert_eq!(fs::read_dir(&host.folders()[0]).expect("a folder").count(), 1, "its socket");
     let mut next = host.train(WORDS, 1, "300ms");
     assert!(node_of(&mut next).started);
     finish(&mut next);

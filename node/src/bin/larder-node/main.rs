@@ -90,11 +90,8 @@ fn run(args: Args) -> Result<(), Refused> {
     notify(&[sd_notify::NotifyState::Stopping]);
     tracing::info!("stopping: requests in flight have {} s", limits::DRAIN_TIMEOUT.as_secs());
     node.shutdown(limits::DRAIN_TIMEOUT);
-    // If they can't be removed, there is no remedy here.
-    if let Some(file) = remove_when_done {
-        let _ = std::fs::remove_file(&file);
-        let _ = file.parent().map(std::fs::remove_dir);
-    }
+    // If it can't be removed, there is no remedy here.
+    let _ = remove_when_done.map(std::fs::remove_dir);
     Ok(())
 }
 
