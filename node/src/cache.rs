@@ -80,8 +80,8 @@ pub(crate) type OnEvicted = Box<dyn Fn(ShardId) + Send + Sync>;
 /// The shards of this node.
 pub(crate) struct Cache {
     state: Mutex<CacheState>,
-    /// A permit for each fill in the queue.
-    queued: tokio::sync::Semaphore,
+    /// Wakes a worker, since it may find a fill.
+    ready: tokio::sync::Notify,
     reaper: Reaper,
     recall: OnceLock<Recall>,
     on_evicted: OnceLock<OnEvicted>,
@@ -107,7 +107,7 @@ impl Cache {
     ) -> std::io::Result<Arc<Self>> {
         let cache = Arc::new(Self {
             state: Mutex::new(CacheState::new(budget, policy)),
-            queued: tokio::sync::Semaphore::new(0),
+            ready: tokio::sync::Notify::new(),
             reaper: Reaper::default(),
             recall: OnceLock::new(),
             on_evicted: OnceLock::new(),

@@ -30,6 +30,7 @@ use larder_dataset::{
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time;
 
+use crate::bucket::Buckets;
 use crate::cache::Cache;
 use crate::dataset::{Dataset, SealedBytes};
 use crate::{clock, on_thread};
@@ -57,6 +58,7 @@ pub(crate) struct Catalog {
     state: Mutex<State>,
     /// Held while a manifest is put into memory, since two references may name one snapshot.
     keeping: tokio::sync::Mutex<()>,
+    buckets: Buckets,
 }
 
 #[derive(Debug, Default)]
@@ -135,7 +137,8 @@ impl Catalog {
         let fence = Some(PathAllowlist::new(&prefixes));
         let (prefixes, state) = (Mutex::new(prefixes), Mutex::default());
         let budget = NodeOpenBudget::new(&cache);
-        Self { prefixes, fence, cache, budget, state, keeping: tokio::sync::Mutex::default() }
+        let (keeping, buckets) = (tokio::sync::Mutex::default(), Buckets::default());
+        Self { prefixes, fence, cache, budget, state, keeping, buckets }
     }
 
     /// Follows links in local folders wherever they lead. For a private node: its user may read
@@ -386,7 +389,9 @@ impl Catalog {
         };
         let (manifest, extent) = on_thread(kept).await?;
         let (uri, now) = (location.uri().clone(), clock::now());
-        let dataset = Arc::new(Dataset::new(manifest, extent, uri, leaf_files, origin, now));
+        let bucket = self.buckets.of(&origin);
+        let dataset = Dataset::new(manifest, extent, uri, leaf_files, origin, bucket, now);
+        let dataset = Arc::new(dataset);
         let mut state = self.lock();
         state.shares.note(snapshot, requester);
         state.open.insert(snapshot, Arc::clone(&dataset));

@@ -9,6 +9,8 @@ use larder_dataset::{Leaf, LeafFiles, Manifest, Origin, OriginUri};
 use larder_extent::Sealed;
 use larder_store::NoRoom;
 
+use crate::bucket::Bucket;
+
 /// An open dataset: its manifest in shared memory, and the origin of its bytes.
 #[derive(Debug)]
 pub(crate) struct Dataset {
@@ -17,7 +19,7 @@ pub(crate) struct Dataset {
     manifest_uri: OriginUri,
     leaf_files: LeafFiles,
     origin: Origin,
-    health: OriginHealth,
+    bucket: Arc<Bucket>,
     /// One bit per shard, set once its leaf was read and its id holds.
     vouched: Box<[AtomicU64]>,
     /// One bit per leaf, set once the ids of its shards were checked.
@@ -36,6 +38,7 @@ impl Dataset {
         manifest_uri: OriginUri,
         leaf_files: LeafFiles,
         origin: Origin,
+        bucket: Arc<Bucket>,
         now: Instant,
     ) -> Self {
         let (vouched, checked) = (bits(manifest.shard_count()), bits(manifest.leaf_count()));
@@ -45,7 +48,7 @@ impl Dataset {
             manifest_uri,
             leaf_files,
             origin,
-            health: OriginHealth::default(),
+            bucket,
             vouched,
             checked,
             by_id: OnceLock::new(),
@@ -79,9 +82,9 @@ impl Dataset {
         &self.origin
     }
 
-    /// Returns the health of the origin.
-    pub(crate) fn health(&self) -> &OriginHealth {
-        &self.health
+    /// Returns the bucket, as all its datasets use it.
+    pub(crate) fn bucket(&self) -> &Arc<Bucket> {
+        &self.bucket
     }
 
     /// Returns the index of the shard with this id. The first call waits until all ids are sorted.
@@ -204,55 +207,5 @@ pub(super) struct SealedBytes(pub(super) Arc<Sealed>);
 impl AsRef<[u8]> for SealedBytes {
     fn as_ref(&self) -> &[u8] {
         self.0.region(0)
-    }
-}
-
-/// The known state of one origin.
-#[derive(Debug, Default)]
-pub(crate) struct OriginHealth {
-    answers: AtomicU64,
-    away: AtomicBool,
-}
-
-impl OriginHealth {
-    /// Returns the number of successful reads so far, for [`gave_up`](Self::gave_up).
-    pub(crate) fn answers(&self) -> u64 {
-        self.answers.load(Ordering::Relaxed)
-    }
-
-    /// Notes a successful read.
-    pub(crate) fn answered(&self) {
-        self.answers.fetch_add(1, Ordering::Relaxed);
-        self.away.store(false, Ordering::Relaxed);
-    }
-
-    /// Notes a failed read. `answers` is the number of successful reads when it began.
-    pub(crate) fn gave_up(&self, answers: u64) {
-        if self.answers() == answers {
-            self.away.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns true while no read gets an answer: try only once.
-    pub(crate) fn is_away(&self) -> bool {
-        self.away.load(Ordering::Relaxed)
-    }
-}
-
-#[cfg(test)]
-mod health_tests {
-    use super::*;
-
-    #[test]
-    fn origin_is_away_when_a_read_gives_up_without_any_answer() {
-        let health = OriginHealth::default();
-        let begun = health.answers();
-        health.answered();
-        health.gave_up(begun);
-        assert!(!health.is_away(), "another read succeeded meanwhile");
-        health.gave_up(health.answers());
-        assert!(health.is_away());
-        health.answered();
-        assert!(!health.is_away());
     }
 }

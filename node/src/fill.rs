@@ -8,7 +8,7 @@
 //! 3. seals the extent;
 //! 4. compares the checksum, if the snapshot of a waiting reader pins one.
 //!
-//! All GETs of all fills share one limit, and all their retries one budget. A fill that can't
+//! All GETs of the fills of a bucket share one limit, and all their retries one budget. A fill that can't
 //! succeed is given up: it is listed, and its readers are told the error. A worker that dies loses
 //! only its job. The next worker continues that job with the parts that are in.
 //!
@@ -23,7 +23,6 @@ mod peer_source;
 mod peers;
 mod read_through;
 mod reader;
-mod retry;
 mod throttle;
 mod worker;
 

@@ -17,6 +17,7 @@
 //! the data).
 
 mod background;
+mod bucket;
 mod cache;
 mod catalog;
 mod cluster;

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use larder_base::{SnapshotId, limits};
+use larder_base::SnapshotId;
 use larder_foresight::{Looked, SET_ASIDE};
 use larder_store::Foreseen;
 use tokio::task::{self, JoinSet};
@@ -34,9 +34,8 @@ use crate::fill::Brought;
 use crate::shared::Shared;
 use future::{Future, Situation};
 
-/// Shards that a node fetches ahead at once. Fewer than its fills, so that readers that wait find a
-/// worker.
-const PREFETCHES_MAX: usize = limits::FILLS_IN_FLIGHT_MAX / 2;
+/// Shards that are due, the soonest ones, among which one is looked for whose bucket may begin.
+const DUE_SEEN_MAX: usize = 1_024;
 
 /// How often the future is computed if nothing changes.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -169,12 +168,20 @@ impl Prefetcher {
 
     /// Begins as many fetches as may be under way.
     fn feed(&mut self) {
-        while !self.lacks_room && self.fetching.len() < PREFETCHES_MAX {
-            let Some(due) = self.due.pop_front() else { return };
+        while !self.lacks_room {
+            let begun = |(at, due): (usize, &Due)| {
+                due.dataset.bucket().begin_prefetch().map(|share| (at, share))
+            };
+            let Some((at, share)) = self.due.iter().take(DUE_SEEN_MAX).enumerate().find_map(begun)
+            else {
+                return;
+            };
+            let Some(due) = self.due.remove(at) else { return };
             let shared = Arc::clone(&self.shared);
             self.fetching.spawn_on(
                 async move {
                     let brought = shared.bring(&due.dataset, due.shard, Priority::Prefetch).await;
+                    drop(share);
                     (due, brought)
                 },
                 &self.shared.runtime,

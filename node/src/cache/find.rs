@@ -198,7 +198,7 @@ impl Cache {
     }
 
     fn put_away(&self, aside: AfterUnlock) {
-        self.queued.add_permits(aside.queued);
+        (0..aside.queued).for_each(|_| self.ready.notify_one());
         for evicted in aside.evicted {
             self.bury(evicted);
         }

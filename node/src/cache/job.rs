@@ -1,5 +1,6 @@
 //! One fill performed by a worker. It ends in the cache state even if the worker dies.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use larder_base::{Error, ErrorKind, ShardId};
@@ -8,6 +9,7 @@ use larder_store::{FillPermit, HandOver, StalePermit};
 
 use super::state::ResidentShard;
 use super::{Cache, Reclaimable};
+use crate::bucket::FillShare;
 use crate::cache::InFlightFill;
 use crate::cache::{FailedRead, Failure, Queued};
 use crate::clock;
@@ -24,6 +26,8 @@ pub(crate) struct FillJob {
     shard: u32,
     flight: Arc<InFlightFill>,
     permit: Option<FillPermit<ShardId>>,
+    /// Its part of the bucket's share of workers.
+    share: Option<FillShare>,
 }
 
 /// A fill that can't be completed: why, over which read, after how many tries.
@@ -44,12 +48,17 @@ impl Cache {
     /// Waits for the next fill, and takes it.
     pub(crate) async fn next_job(self: &Arc<Self>) -> FillJob {
         loop {
-            let one = self.queued.acquire().await;
-            one.expect("the semaphore is never closed").forget();
-            if let Some(Queued { dataset, shard, flight, permit }) = self.lock().queue.pop() {
-                let (cache, permit) = (Arc::clone(self), Some(permit));
-                return FillJob { cache, dataset, shard, flight, permit };
+            // Created before the look, so that no call between the two is missed.
+            let mut ready = pin!(self.ready.notified());
+            ready.as_mut().enable();
+            let popped = self.lock().queue.pop();
+            if let Some((Queued { dataset, shard, flight, permit }, share)) = popped {
+                // There may be more, and shares for them.
+                self.ready.notify_one();
+                let (cache, permit, share) = (Arc::clone(self), Some(permit), Some(share));
+                return FillJob { cache, dataset, shard, flight, permit, share };
             }
+            ready.await;
         }
     }
 
@@ -158,7 +167,7 @@ impl FillJob {
                 state.queue.push_again(Queued { dataset, shard, flight, permit });
                 drop(state);
                 cache.counters.fills_handed_over.add(1);
-                cache.queued.add_permits(1);
+                cache.ready.notify_one();
             }
             Ok(HandOver::Retry { permit, .. }) => {
                 drop(state);
@@ -180,5 +189,7 @@ impl Drop for FillJob {
         if let Some(permit) = self.permit.take() {
             self.hand_over(permit);
         }
+        drop(self.share.take());
+        self.cache.ready.notify_one();
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use larder_base::ShardId;
 use larder_store::FillPermit;
 
+use crate::bucket::FillShare;
 use crate::cache::InFlightFill;
 use crate::dataset::Dataset;
 
@@ -94,11 +95,15 @@ impl Queue {
         }
     }
 
-    /// Takes the most urgent fill.
-    pub(crate) fn pop(&mut self) -> Option<Queued> {
-        let (_, queued) = self.fills.pop_first()?;
+    /// Takes the most urgent fill of those whose buckets have a share of the workers left.
+    pub(crate) fn pop(&mut self) -> Option<(Queued, FillShare)> {
+        let begun = |(&place, queued): (&QueueKey, &Queued)| {
+            queued.dataset.bucket().begin_fill().map(|share| (place, share))
+        };
+        let (place, share) = self.fills.iter().find_map(begun)?;
+        let queued = self.fills.remove(&place)?;
         self.places.remove(&queued.flight.id());
-        Some(queued)
+        Some((queued, share))
     }
 
     /// Takes all fills.
@@ -153,7 +158,7 @@ mod tests {
     }
 
     fn numbers(queue: &mut Queue) -> Vec<u8> {
-        std::iter::from_fn(|| queue.pop()).map(|queued| number(&queued)).collect()
+        std::iter::from_fn(|| queue.pop()).map(|(queued, _)| number(&queued)).collect()
     }
 
     #[test]

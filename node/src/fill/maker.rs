@@ -8,7 +8,7 @@
 //! it.
 
 use std::sync::Arc;
-use std::{ops::Range, thread, time::Duration};
+use std::{ops::Range, time::Duration};
 
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use larder_base::{Error, ErrorKind, limits};
@@ -17,21 +17,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time;
 
 use super::{ObjectRange, Piece, Reader};
+use crate::bucket::Gate;
 use crate::cache::{Cache, FailedRead, GaveUp, ReservedBytes};
 use crate::dataset::Dataset;
 
-/// Blocks that are read while all cores make rows of others.
-const BLOCKS_AHEAD: usize = 2;
 /// Wait before memory for a block is asked for again, and the number of waits.
 const ROOM_WAIT: Duration = Duration::from_millis(50);
 const ROOM_WAITS_MAX: u32 = 600;
 
-/// Reads blocks, as many at once as there are cores, and two more.
+/// Reads blocks: of each bucket as many at once as there are cores, and two more.
 #[derive(Debug)]
 pub(crate) struct Maker {
     cache: Arc<Cache>,
     reader: Arc<Reader>,
-    turns: Arc<Semaphore>,
     /// The turn of the block that goes beyond the budget.
     beyond: Arc<Semaphore>,
 }
@@ -53,21 +51,19 @@ pub(crate) struct StoredBlocks {
 
 impl Maker {
     pub(crate) fn new(cache: &Arc<Cache>, reader: &Arc<Reader>) -> Arc<Self> {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let turns = Arc::new(Semaphore::new(cores + BLOCKS_AHEAD));
         let (cache, reader) = (Arc::clone(cache), Arc::clone(reader));
-        Arc::new(Self { cache, reader, turns, beyond: Arc::new(Semaphore::new(1)) })
+        Arc::new(Self { cache, reader, beyond: Arc::new(Semaphore::new(1)) })
     }
 
-    /// Reads the range of some blocks, in parts that each take a permit of `gets`.
+    /// Reads the range of some blocks, in parts that each take a turn at `gate`.
     pub(crate) async fn read(
         &self,
         dataset: &Dataset,
         leaf: &Leaf,
         read: &BlocksRead,
-        gets: &Semaphore,
+        gate: &Gate,
     ) -> Result<StoredBlocks, GaveUp> {
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let turn = Arc::clone(&dataset.bucket().blocks).acquire_owned().await;
         let turn = turn.expect("the semaphore is never closed");
         let room = self.take_room(read.scratch_bytes()).await?;
         let length = |range: &Range<u64>| usize::try_from(range.end - range.start);
@@ -78,7 +74,7 @@ impl Maker {
             rest = after;
             let part = async move {
                 let wanted = ObjectRange { leaf, object: read.object, range };
-                self.reader.read(dataset, &wanted, gets, &mut Piece::new(part)).await
+                self.reader.read(dataset, &wanted, gate, &mut Piece::new(part)).await
             };
             reads.push(part.boxed());
         }

@@ -16,12 +16,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::maker::{alone, cannot_be_made};
 use super::{Maker, Reader};
+use crate::bucket::RANGE_READS_MAX;
 use crate::cache::Counters;
 use crate::dataset::Dataset;
 use crate::fill::{ByteSink, ObjectRange, Piece};
-
-/// Reads by range (of rows that will not be kept) in flight at once on a node, and of one request.
-const RANGE_READS_MAX: usize = 64;
 
 /// Staging memory is counted in pages, so that a permit count fits 32 bits.
 const RESERVED_UNIT_BYTES: usize = 4096;
@@ -43,7 +41,6 @@ pub(crate) struct ReadThrough {
     runtime: Handle,
     reader: Arc<Reader>,
     maker: Arc<Maker>,
-    gets: Semaphore,
     staging: Arc<Semaphore>,
     counters: Arc<Counters>,
 }
@@ -59,7 +56,6 @@ impl ReadThrough {
             runtime,
             reader,
             maker,
-            gets: Semaphore::new(RANGE_READS_MAX),
             staging: Arc::new(Semaphore::new(units(limits::RANGE_STAGING_BYTES))),
             counters,
         }
@@ -107,7 +103,7 @@ impl ReadThrough {
             let leaf = places.leaf_of_number(read.leaf).expect("the leaf of the row is held");
             let wanted = ObjectRange { leaf, object, range };
             let mut target = RowPieces { at: read.range.start, read };
-            self.reader.read(dataset, &wanted, &self.gets, &mut target).await
+            self.reader.read(dataset, &wanted, &dataset.bucket().ranges, &mut target).await
         });
         let reading = stream::iter(reads).buffer_unordered(RANGE_READS_MAX);
         let read = self.runtime.block_on(reading.try_collect::<()>());
@@ -124,7 +120,7 @@ impl ReadThrough {
     ) -> Result<(), Error> {
         let leaf = places.leaf_of(wanted.shard).expect("the leaf of the row is held");
         let read = alone(wanted.block.clone());
-        let reading = self.maker.read(dataset, leaf, &read, &self.gets);
+        let reading = self.maker.read(dataset, leaf, &read, &dataset.bucket().ranges);
         let stored = self.runtime.block_on(reading).map_err(|gave_up| gave_up.why)?;
         wanted.rows.sort_unstable_by_key(|(place, _)| place.start);
         let (block, manifest) = (&wanted.block, places.manifest());
@@ -171,7 +167,7 @@ impl ReadThrough {
         let begin = whole.offset + offset;
         let wanted = ObjectRange { leaf, object: whole.object, range: begin..begin + bytes };
         let mut piece = Piece::new(target);
-        let reading = self.reader.read(dataset, &wanted, &self.gets, &mut piece);
+        let reading = self.reader.read(dataset, &wanted, &dataset.bucket().ranges, &mut piece);
         self.runtime.block_on(reading).map_err(|gave_up| gave_up.why)?;
         if offset + bytes == whole.bytes {
             self.counters.rows_by_range.add(1);

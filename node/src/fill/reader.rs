@@ -12,13 +12,12 @@ use std::time::Duration;
 
 use larder_base::{Error, ErrorKind, limits};
 use larder_dataset::{FetchError, OriginError};
-use tokio::sync::Semaphore;
 use tokio::time;
 
-use super::retry::{RetryBudget, wait_after};
+use crate::bucket::{Bucket, Gate, Turn, wait_after};
 use crate::cache::{Counters, FailedRead, GaveUp};
 use crate::clock;
-use crate::dataset::{Dataset, OriginHealth};
+use crate::dataset::Dataset;
 use crate::fill::{ByteSink, ObjectRange};
 
 /// Tries of one part before its fill gives up. With the waits below about 15 seconds, which
@@ -38,50 +37,52 @@ enum Failed {
 /// The state that all reads of a node share.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    budget: RetryBudget,
     counters: Arc<Counters>,
 }
 
 impl Reader {
     pub(crate) fn new(counters: Arc<Counters>) -> Self {
-        Self { budget: RetryBudget::new(clock::now()), counters }
+        Self { counters }
     }
 
-    /// Reads exactly the bytes of `read` into `target`, with retries. Each try holds a permit of
-    /// `gets`; a wait between two tries holds none.
+    /// Reads exactly the bytes of `read` into `target`, with retries. Each try takes a turn
+    /// at `gate`; a wait between two tries takes none.
     pub(crate) async fn read(
         &self,
         dataset: &Dataset,
         read: &ObjectRange<'_>,
-        gets: &Semaphore,
+        gate: &Gate,
         target: &mut impl ByteSink,
     ) -> Result<(), GaveUp> {
-        let health = dataset.health();
-        let (mut tries, answers) = (1, health.answers());
+        let bucket = dataset.bucket();
+        let (mut tries, answers) = (1, bucket.answers());
         let mut confirming = false;
-        self.budget.earn();
+        bucket.retries.earn();
         loop {
-            let tried = {
-                let _one = gets.acquire().await.expect("the semaphore is never closed");
-                self.try_once(dataset, read, target).await
-            };
+            let turn = gate.turn().await;
+            let tried = self.try_once(dataset, read, target, &turn).await;
+            match &tried {
+                Ok(()) => turn.succeeded(clock::now()),
+                Err(Failed::Fetch(error)) if error.is_retryable() => turn.was_too_much(),
+                Err(_) => drop(turn),
+            }
             let error = match tried {
                 Ok(()) => {
-                    health.answered();
+                    bucket.answered();
                     return Ok(());
                 }
                 Err(Failed::Target(why)) => return Err(GaveUp::from(why)),
                 Err(Failed::Fetch(error)) => error,
             };
             if error.is_retryable() {
-                if !self.pause(health, &mut tries).await {
-                    health.gave_up(answers);
+                if !self.pause(bucket, &mut tries).await {
+                    bucket.gave_up(answers);
                     return Err(gave_up(read, error, tries));
                 }
             } else {
-                health.answered();
+                bucket.answered();
                 let doubted = error.may_be_spurious() && !confirming;
-                if !doubted || !self.pause_to_confirm(&mut tries).await {
+                if !doubted || !self.pause_to_confirm(bucket, &mut tries).await {
                     return Err(gave_up(read, error, tries));
                 }
                 confirming = true;
@@ -93,14 +94,14 @@ impl Reader {
     /// Waits before the next try. Returns false if there is to be none. Without a retry in the
     /// budget it waits the longest time and counts that as a try. This bounds both the wait and the
     /// load on the origin.
-    async fn pause(&self, health: &OriginHealth, tries: &mut u32) -> bool {
-        while *tries < FILL_TRIES_MAX && !health.is_away() {
-            let may = self.budget.spend(clock::now());
+    async fn pause(&self, bucket: &Bucket, tries: &mut u32) -> bool {
+        while *tries < FILL_TRIES_MAX && !bucket.is_away() {
+            let may = bucket.retries.spend(clock::now());
             let exponent = if may { *tries } else { u32::MAX };
             time::sleep(wait_after(exponent, |most| fastrand::u64(0..=most))).await;
             *tries += 1;
             if may {
-                return !health.is_away();
+                return !bucket.is_away();
             }
         }
         false
@@ -108,8 +109,8 @@ impl Reader {
 
     /// Waits a moment before a final answer is confirmed. Returns false if the retry budget is
     /// empty.
-    async fn pause_to_confirm(&self, tries: &mut u32) -> bool {
-        let may = self.budget.spend(clock::now());
+    async fn pause_to_confirm(&self, bucket: &Bucket, tries: &mut u32) -> bool {
+        let may = bucket.retries.spend(clock::now());
         if may {
             time::sleep(limits::ORIGIN_CONFIRM_WAIT).await;
             *tries += 1;
@@ -122,6 +123,7 @@ impl Reader {
         dataset: &Dataset,
         read: &ObjectRange<'_>,
         target: &mut impl ByteSink,
+        turn: &Turn<'_>,
     ) -> Result<(), Failed> {
         let came = AtomicU64::new(0);
         let mut full = None;
@@ -132,13 +134,14 @@ impl Reader {
                 return ControlFlow::Break(());
             }
             came.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+            turn.came(chunk.len());
             ControlFlow::Continue(())
         };
         self.counters.origin_requests.add(1);
         let origin = dataset.origin();
         let ObjectRange { leaf, object, range } = read;
         let reading = origin.read_exact_range(leaf, *object, range, &mut sink);
-        let outcome = unless_stalled(reading, &came, read).await;
+        let outcome = unless_stalled(reading, &came, read, turn).await;
         self.counters.origin_bytes.add(came.load(Ordering::Relaxed));
         full.map_or(Ok(()), |why| Err(Failed::Target(why)))?;
         outcome.map_err(Failed::Fetch)
@@ -152,22 +155,24 @@ fn gave_up(read: &ObjectRange<'_>, error: FetchError, tries: u32) -> GaveUp {
     GaveUp { why, place: Some(place), attempts: tries }
 }
 
-/// Ends a read that receives no bytes for a while.
+/// Ends a read that receives no bytes, or next to none, while it is its turn.
 async fn unless_stalled(
     reading: impl Future<Output = Result<(), FetchError>>,
     came: &AtomicU64,
     read: &ObjectRange<'_>,
+    turn: &Turn<'_>,
 ) -> Result<(), FetchError> {
     let mut reading = std::pin::pin!(reading);
     let (mut seen, mut patience) = (0, limits::ORIGIN_FIRST_BYTE_TIMEOUT);
     loop {
+        let before = turn.came_to_all();
         if let Ok(outcome) = time::timeout(patience, &mut reading).await {
             return outcome;
         }
         let now = came.load(Ordering::Relaxed);
-        if now == seen {
-            let (seconds, wanted) = (patience.as_secs(), read.bytes());
-            let why = format!("nothing came for {seconds} s after {now} of {wanted} bytes");
+        if turn.is_stalled(now - seen, before, patience) {
+            let (seconds, wanted, came) = (patience.as_secs(), read.bytes(), now - seen);
+            let why = format!("{came} bytes came in {seconds} s, after {seen} of {wanted}");
             return Err(
                 OriginError::Failed { object: read.leaf.object_uri(read.object), why }.into()
             );

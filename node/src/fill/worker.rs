@@ -20,6 +20,10 @@ use crate::cache::{
 use crate::catalog::leaves::Leaves;
 use crate::fill::{ByteSink, GetParts, ObjectRange, Peers, TransferThrottle};
 
+/// Workers of all buckets. Each bucket has its own share of them, so that four that hang leave
+/// none to a fifth only while their first fills last.
+const FILL_WORKERS: usize = 4 * limits::FILLS_IN_FLIGHT_MAX;
+
 /// Fills that have their memory taken in huge pages at once. That is work for a core (0.1 s per
 /// GiB), and a fill reads nothing before it has its memory. Side by side they would all be ready
 /// late, and the origin idle until then.
@@ -40,8 +44,6 @@ pub(crate) struct Filler {
     /// Fills that take memory at once: in turn, so that the first can read while the next take
     /// theirs.
     memory: Semaphore,
-    /// Bounds the GETs of parts at once, over all fills.
-    gets: Semaphore,
     /// Bounds the parts with overlapping rows that are hashed at once, over all fills.
     hashing: Arc<Semaphore>,
 }
@@ -64,7 +66,6 @@ impl Filler {
             counters: Arc::clone(counters),
             throttle: Arc::clone(throttle),
             memory: Semaphore::new(FILLS_TAKING_MEMORY_MAX),
-            gets: Semaphore::new(limits::FILL_GETS_MAX),
             hashing: Arc::new(Semaphore::new(FILL_PARTS_HASHED_MAX)),
         })
     }
@@ -76,7 +77,7 @@ impl Filler {
         runtime: &Handle,
         stopping: &CancellationToken,
     ) {
-        for _ in 0..limits::FILLS_IN_FLIGHT_MAX {
+        for _ in 0..FILL_WORKERS {
             let work = Arc::clone(self).work(Arc::clone(cache));
             let stopping = stopping.clone();
             runtime.spawn(async move { stopping.run_until_cancelled_owned(work).await });
@@ -235,7 +236,7 @@ impl<'a> Fill<'a> {
         job.reads_from_origin(get.bytes());
         let mut sink = GetParts::new(job.dataset().manifest(), leaf, job.shard(), get, parts);
         let wanted = ObjectRange { leaf, object: get.object, range: get.range.clone() };
-        filler.reader.read(job.dataset(), &wanted, &filler.gets, &mut sink).await?;
+        filler.reader.read(job.dataset(), &wanted, &job.dataset().bucket().gets, &mut sink).await?;
         for part in sink.parts.into_iter().flatten() {
             filler.finish(job.flight(), part).await?;
         }
@@ -252,7 +253,8 @@ impl<'a> Fill<'a> {
             return Ok(());
         }
         job.reads_from_origin(read.range.end - read.range.start);
-        let stored = filler.maker.read(job.dataset(), leaf, read, &filler.gets).await?;
+        let stored =
+            filler.maker.read(job.dataset(), leaf, read, &job.dataset().bucket().gets).await?;
         let (manifest, shard) = (job.dataset().manifest().clone(), job.shard());
         let source = MakerInput { manifest, leaf: leaf.clone(), shard };
         let making = read.clone();
