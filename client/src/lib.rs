@@ -97,6 +97,7 @@ pub mod admin {
         RowLocator, Scheme, Shard, Snapshot, TokenSpec, UriError, Verdict, WindowSpec,
         added_warning, cache_home, count_added, find_with, index, index_warnings, is_key_tag,
         left_out_by_reason, open, open_with, resolve, shard_checksum, verdicts,
+        warning_of_run_folder,
     };
     pub use larder_extent::{
         MemoryLimit, PageSize, available_memory, memory_figure,

@@ -6,7 +6,7 @@ use larder_base::{limits, printable_line};
 use larder_dataset::{
     Addressed, DatasetError, IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation,
     NamedFiles, OpenedManifest, Origin, OriginError, OriginUri, Snapshot, find_with, index,
-    index_warnings, left_out_by_reason,
+    index_warnings, left_out_by_reason, warning_of_run_folder,
 };
 
 use super::address::{parse_prefix, resolved};
@@ -17,7 +17,7 @@ use crate::{CancelToken, DatasetName, Error, ErrorKind, OpenDataset, runtime};
 pub struct IndexedNow {
     /// How samples are formed of the files, as [`Snapshot::summary`].
     pub samples: String,
-    /// As [`index_warnings`].
+    /// As [`index_warnings`], and a warning of a manifest that does not last.
     pub warnings: Vec<String>,
     /// The address of the new manifest.
     pub manifest: String,
@@ -44,10 +44,11 @@ impl IndexedNow {
 
     fn new(snapshot: &Snapshot, location: &ManifestLocation, left_out: &[LeftOut]) -> Self {
         let left_out = left_out_by_reason(left_out);
+        let manifest = location.uri().to_string();
         Self {
             samples: snapshot.summary(),
-            warnings: index_warnings(snapshot),
-            manifest: location.uri().to_string(),
+            warnings: warnings(snapshot, &manifest),
+            manifest,
             left_out_count: left_out.len() as u64,
             left_out: first(left_out.iter().map(ToString::to_string)),
         }
@@ -57,12 +58,16 @@ impl IndexedNow {
     pub(super) fn by_node(snapshot: &Snapshot, opened: OpenDataset) -> Self {
         Self {
             samples: snapshot.summary(),
-            warnings: index_warnings(snapshot),
+            warnings: warnings(snapshot, &opened.manifest_uri),
             manifest: opened.manifest_uri,
             left_out: first(opened.left_out.into_iter()),
             left_out_count: opened.left_out_count,
         }
     }
+}
+
+fn warnings(snapshot: &Snapshot, manifest: &str) -> Vec<String> {
+    index_warnings(snapshot).into_iter().chain(warning_of_run_folder(manifest)).collect()
 }
 
 /// The entries to name, each on one line.
@@ -143,7 +148,7 @@ pub fn index_prefix(
         Box::pin(index(&origin, prefix, options, progress)).await
     }))??;
     let indexed = indexed.map_err(|error| index_error(prefix, error))?;
-    let warnings = index_warnings(&indexed.snapshot);
+    let warnings = warnings(&indexed.snapshot, &indexed.location.uri().to_string());
     warnings.iter().for_each(|warning| tracing::warn!("{prefix}: {warning}"));
     Ok(indexed)
 }

@@ -1,20 +1,17 @@
 //! The folder in which the processes of a user find their node, and its lock.
 //!
-//! The folder is in `$XDG_RUNTIME_DIR/larder`, or in `/tmp/larder-UID` if this user does not own
-//! the former. Another user may have made the folder first, or a link in its place. So it is opened
-//! once, without following links, and used only if this user owns it and no other user may write
-//! there.
+//! The folder is in that of this user's run ([`run_folder`]), and used only if this user owns it
+//! and no other user may write there.
 
 use std::{
     env,
-    fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError},
-    io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    fs::{File, Metadata, TryLockError},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use larder_base::ErrorKind;
-use nix::{fcntl::OFlag, unistd::geteuid};
+use larder_dataset::{WRITE_OF_OTHERS, make_private, open_private, run_folder};
 
 use super::{
     HostOptions,
@@ -25,8 +22,7 @@ use crate::Error;
 /// The most letters of a node's name. The path of its socket must fit an address of 108 bytes.
 const NAME_BYTES_MAX: usize = 32;
 
-/// The permission of other users to write, and to do anything.
-const WRITE_OF_OTHERS: u32 = 0o022;
+/// The permission of other users to do anything.
 const ANYTHING_OF_OTHERS: u32 = 0o077;
 
 /// The folder of one node.
@@ -48,7 +44,7 @@ impl Folder {
 
     /// The folder, if it exists.
     pub(super) fn find(options: &HostOptions) -> Result<Option<Self>, Error> {
-        let base = base();
+        let base = run_folder();
         if open_if_there(&base, WRITE_OF_OTHERS)?.is_none() {
             return Ok(None);
         }
@@ -94,18 +90,9 @@ impl Folder {
     }
 }
 
-/// The folder of all nodes of this user.
-pub(super) fn base() -> PathBuf {
-    let run = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let run = run.filter(|run| run.is_absolute() && open(run, WRITE_OF_OTHERS).is_ok());
-    run.map_or_else(
-        || PathBuf::from(format!("/tmp/larder-{}", geteuid())),
-        |run| run.join("larder"),
-    )
-}
-
+/// The folder of all nodes of this user, created if it is missing.
 pub(super) fn make_base() -> Result<PathBuf, Error> {
-    let base = base();
+    let base = run_folder();
     make(&base)?;
     open(&base, WRITE_OF_OTHERS)?;
     Ok(base)
@@ -127,10 +114,7 @@ fn folder_name(options: &HostOptions, salt: &Salt) -> Result<String, Error> {
 
 /// Makes a folder for this user only, unless it exists.
 fn make(path: &Path) -> Result<(), Error> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(why) if why.kind() != io::ErrorKind::AlreadyExists => Err(unusable(path, why)),
-        _ => Ok(()),
-    }
+    make_private(path).map_err(|why| unusable(path, why))
 }
 
 /// As [`open_if_there`], for a folder that must exist.
@@ -141,20 +125,7 @@ fn open(path: &Path, refused_mode: u32) -> Result<File, Error> {
 
 /// Opens a folder that this user owns and that gives other users none of these permissions.
 fn open_if_there(path: &Path, refused_mode: u32) -> Result<Option<File>, Error> {
-    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
-    let folder = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(|why| unusable(path, why))?,
-    };
-    let found = folder.metadata().map_err(|why| unusable(path, why))?;
-    let (owner, mode, us) = (found.uid(), found.mode() & 0o777, geteuid().as_raw());
-    if owner != us {
-        return Err(unusable(path, format!("it belongs to user {owner}, and we are user {us}")));
-    }
-    if mode & refused_mode != 0 {
-        return Err(unusable(path, format!("its mode {mode:03o} lets others in")));
-    }
-    Ok(Some(folder))
+    open_private(path, refused_mode).map_err(|why| unusable(path, why))
 }
 
 fn unusable(path: &Path, why: impl std::fmt::Display) -> Error {
@@ -167,6 +138,8 @@ fn unusable(path: &Path, why: impl std::fmt::Display) -> Error {
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
+
+    use nix::unistd::geteuid;
 
     use super::*;
 

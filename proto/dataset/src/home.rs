@@ -1,11 +1,22 @@
 //! Where the manifests, leaves, tags and checksum tables of a dataset lie.
 
-use std::{env, fmt::Write as _, path::PathBuf};
+use std::{
+    env,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
 use larder_base::SnapshotId;
+use nix::unistd::{AccessFlags, eaccess};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::{DatasetError, OriginUri};
+use crate::{
+    DatasetError, OriginUri, Scheme,
+    run_folder::{WRITE_OF_OTHERS, make_private, open_private, run_folder},
+};
+
+/// The folder of manifests in the folder of the run.
+const MANIFESTS_OF_RUN: &str = "manifests-of-run";
 
 /// The place of a dataset's manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,15 +51,54 @@ pub fn home_beside(prefix: &OriginUri) -> Result<OriginUri, DatasetError> {
     Ok(prefix.join(".larder")?)
 }
 
-/// Returns the home of manifests in the local cache, for prefixes that are not writable; `None` if
-/// this user has no cache.
+/// Returns the home of manifests in the local cache, for prefixes that are not writable. Without a
+/// cache folder that this user can use, it is in the folder of the run. `None` if neither exists.
 pub fn cache_home(prefix: &OriginUri) -> Option<OriginUri> {
+    cache_home_or(prefix, || {
+        let run = run_folder();
+        open_private(&run, WRITE_OF_OTHERS).ok()??;
+        Some(run)
+    })
+}
+
+/// As [`cache_home`], and makes the folder of the run if it is needed and missing.
+pub(crate) fn make_cache_home(prefix: &OriginUri) -> Option<OriginUri> {
+    cache_home_or(prefix, || {
+        let run = run_folder();
+        make_private(&run).ok()?;
+        open_private(&run, WRITE_OF_OTHERS).ok()??;
+        Some(run)
+    })
+}
+
+fn cache_home_or(prefix: &OriginUri, run: impl Fn() -> Option<PathBuf>) -> Option<OriginUri> {
     let named = |variable| env::var_os(variable).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let cache =
-        named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")))?;
+    let cache = named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")));
     let name = format!("{:032x}", xxh3_128(prefix.to_string().as_bytes()));
-    let folder = cache.join("larder").join(name);
+    let in_cache = cache.map(|cache| cache.join("larder").join(&name));
+    let folder = in_cache
+        .filter(|folder| is_usable(folder))
+        .or_else(|| Some(run()?.join(MANIFESTS_OF_RUN).join(&name)))?;
     OriginUri::parse(&format!("file://{}", folder.to_str()?)).ok()
+}
+
+/// Returns whether this user can read a folder or, if it does not exist, make it.
+fn is_usable(folder: &Path) -> bool {
+    let may = |path: &Path, access| eaccess(path, access | AccessFlags::X_OK).is_ok();
+    let ancestor = folder.ancestors().find(|path| path.exists());
+    may(folder, AccessFlags::R_OK) || ancestor.is_some_and(|path| may(path, AccessFlags::W_OK))
+}
+
+/// Returns a warning if a manifest lies in the folder of the run, which does not last.
+pub fn warning_of_run_folder(manifest: &str) -> Option<String> {
+    let uri = OriginUri::parse(manifest).ok().filter(|uri| uri.scheme() == Scheme::File)?;
+    uri.path().split('/').any(|part| part == MANIFESTS_OF_RUN).then(|| {
+        format!(
+            "the manifest is in a temporary folder ({manifest}), because this user can write \
+             neither the prefix nor a cache folder; to keep it, set XDG_CACHE_HOME to a folder \
+             that lasts, or index with an account that may write .larder/* (s3:PutObject)"
+        )
+    })
 }
 
 pub(crate) fn manifest_uri(

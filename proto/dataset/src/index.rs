@@ -29,7 +29,7 @@ use std::{
     mem, slice,
 };
 
-use crate::home::{cache_home, is_key_tag, key_tag};
+use crate::home::{is_key_tag, key_tag, make_cache_home};
 use crate::{
     DatasetError, Dtype, FetchError, ManifestBuilder, ManifestLocation, ObjectInfo, Origin,
     OriginError, OriginUri, Snapshot, checksums::TableWriter, origin::Target, uri::check_tag,
@@ -236,7 +236,7 @@ pub async fn index(
     drop(builder);
     if options.checksum {
         let home = options.manifest.as_ref();
-        let tables = TableWriter::new(origin, &snapshot, home, cache_home(uri));
+        let tables = TableWriter::new(origin, &snapshot, home, make_cache_home(uri));
         let mut tables = Box::pin(tables).await?;
         let sums = Box::pin(checksum::all(origin, &snapshot, &mut tables, progress)).await?;
         drop(tables);
@@ -249,7 +249,7 @@ pub async fn index(
     progress(IndexProgress::Publishing);
     let publish = |manifest, leaves, tag| {
         let home = options.manifest.as_ref();
-        Box::pin(publish::publish(origin, manifest, leaves, home, cache_home(uri), tag))
+        Box::pin(publish::publish(origin, manifest, leaves, home, make_cache_home(uri), tag))
     };
     // Before the tag, so that a process that opens it finds them. They share the leaves.
     let keys_tag = key_tag(snapshot.manifest.snapshot());

@@ -24,12 +24,15 @@ mod leaves;
 mod manifest;
 mod open;
 mod origin;
+mod run_folder;
 mod uri;
 
 pub use address::{Addressed, NamedFiles, resolve};
 pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use error::DatasetError;
-pub use home::{ManifestLocation, cache_home, home_beside, home_of, is_key_tag, key_tag};
+pub use home::{
+    ManifestLocation, cache_home, home_beside, home_of, is_key_tag, key_tag, warning_of_run_folder,
+};
 pub use index::{
     Bad, Format, IndexOptions, IndexProgress, Indexed, LeftOut, LeftOutGroup, Missing, TokenSpec,
     Verdict, WindowSpec, added_warning, columns_left_out, count_added, index, index_warnings,
@@ -45,4 +48,5 @@ pub use manifest::{
 };
 pub use open::{OpenBudget, OpenedManifest, find_with, open, open_in, open_with};
 pub use origin::{FetchError, ObjectInfo, Origin, OriginError, PathAllowlist, install_crypto};
+pub use run_folder::{WRITE_OF_OTHERS, make_private, open_private, run_folder};
 pub use uri::{DatasetRef, OriginUri, Scheme, UriError};

@@ -1,7 +1,8 @@
 //! The admin tool as a user or a script runs it, against a real S3 server and real nodes.
 
 use std::{
-    fs,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
     process::{Command, Output},
 };
 
@@ -180,6 +181,31 @@ fn prefix_indexed_into_the_user_cache_is_listed() {
     assert_eq!((&snapshot["snapshot"], &snapshot["lies"]), (&index["snapshot"], &"cache".into()));
     let page = larder(&["dataset", "ls", &uri], &env);
     assert!(String::from_utf8_lossy(&page.stdout).contains("in this user's cache"));
+}
+
+#[test]
+fn index_without_a_cache_folder_uses_that_of_the_run_and_warns() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let folder = dir.path().join("images");
+    assert_eq!(PythonDataset::images(&folder, 1, 8, &[4, 4, 3]).samples(), 8);
+    fs::write(folder.join(".larder"), "").expect("a file that refuses every user");
+    let uri = format!("file://{}", folder.display());
+    let run = dir.path().display().to_string();
+    let env = [("HOME", "/dev/null"), ("XDG_CACHE_HOME", ""), ("XDG_RUNTIME_DIR", &run)];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let shown = larder(&["dataset", "index", &uri], &env);
+    let said = String::from_utf8_lossy(&shown.stderr).into_owned();
+    assert!(shown.status.success(), "{said}");
+    assert!(said.contains("XDG_CACHE_HOME") && said.contains("s3:PutObject"), "{said}");
+    let listed = json(&larder(&["dataset", "ls", &uri, "-o", "json"], &env));
+    assert_eq!(listed["tags"][0]["lies"], "cache");
+    assert!(dir.path().join("larder/manifests-of-run").is_dir());
+    // A folder that others may write is not trusted.
+    fs::set_permissions(dir.path().join("larder"), Permissions::from_mode(0o777)).expect("chmod");
+    assert_eq!(larder(&["dataset", "ls", &uri], &env).status.code(), Some(3));
+    let refused = larder(&["dataset", "index", &uri, "--tag", "b"], &env);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("XDG_CACHE_HOME"), "{said}");
 }
 
 #[test]

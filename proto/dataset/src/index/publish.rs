@@ -27,6 +27,10 @@ const TAG_OBJECT_BYTES_MAX: u64 = 4096;
 /// Attempts to move a tag that another process moves at the same time.
 const TAG_ATTEMPTS: usize = 5;
 
+/// The remedy where a manifest can be written nowhere.
+const NO_CACHE: &str = "set XDG_CACHE_HOME to a folder that this user may write, or index with an \
+                        account that may write .larder/* (s3:PutObject)";
+
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Tag {
     snapshot: String,
@@ -79,10 +83,12 @@ pub(super) async fn publish(
     let beside = home_beside(manifest.uri())?;
     match write(origin, manifest, leaves, &beside, tag).await {
         Ok(uri) => Ok(ManifestLocation::Beside(uri)),
-        Err(DatasetError::Origin(denied @ OriginError::Denied { .. })) => {
+        Err(DatasetError::Origin(OriginError::Denied { object, why, remedy })) => {
             let Some(home) = cache else {
-                return Err(denied.into());
+                let remedy = remedy.or(Some(NO_CACHE));
+                return Err(OriginError::Denied { object, why, remedy }.into());
             };
+            let denied = OriginError::Denied { object, why, remedy };
             let local = Origin::connect(&home).await?;
             let uri = write(&local, manifest, leaves, &home, tag).await?;
             Ok(ManifestLocation::LocalCache { uri, why: denied.to_string() })

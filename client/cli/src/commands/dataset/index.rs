@@ -172,10 +172,15 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     drop(progress);
     let indexed = indexed?;
     if let ManifestLocation::LocalCache { why, .. } = &indexed.location {
-        context.output.warn(&format!(
-            "the prefix can't be written, so the manifest is in this user's cache and other hosts do \
-             not see it\nwhy: {why}\ngive a place all can read with --manifest URI"
-        ));
+        let temporary = admin::warning_of_run_folder(&indexed.location.uri().to_string());
+        let place = temporary.unwrap_or_else(|| {
+            "the prefix can't be written, so the manifest is in this user's cache and other hosts \
+             do not see it"
+                .to_owned()
+        });
+        context
+            .output
+            .warn(&format!("{place}\nwhy: {why}\ngive a place all can read with --manifest URI"));
     }
     for warning in admin::index_warnings(&indexed.snapshot) {
         context.output.warn(&warning);
