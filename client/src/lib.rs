@@ -87,7 +87,9 @@ pub use process::Owned;
 pub mod admin {
     pub use crate::directory::{MemberAnswer, NodeAnswers, Operator, PlannedChange, ShardCounts};
     pub use larder_base::{
-        Bytes, SizeError, check_secret_mode, limits::PLANNED_BYTES_MAX, parse_size,
+        Bytes, SizeError, check_secret_mode, data_address,
+        limits::{CONNECT_TIMEOUT, PLANNED_BYTES_MAX},
+        parse_size,
     };
     pub use larder_base::{RegionRef, ShardId, SnapshotId};
     pub use larder_dataset::{

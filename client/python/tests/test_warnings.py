@@ -18,7 +18,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import larder
-from harness import S3Server
+from harness import BINARIES, Node, S3Server
 
 URI = "s3://data/images"
 
@@ -53,6 +53,37 @@ def test_warning_is_shown_without_logging_setup(nobody: str) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "300\n"), done.stderr
     assert done.stderr.count("no node answers: it is read from the origin") == 1
+
+
+@pytest.mark.usefixtures("s3")
+def test_blocked_data_port_is_warned_of_once_and_found_by_doctor(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    larder.index(URI)
+    with closing(socket.socket()) as held:
+        held.bind(("127.0.0.1", 0))
+        port = "{}:{}".format(*held.getsockname())
+        node = Node(tmp_path, origin="s3://data", more=["--data-advertise", port])
+        try:
+            dataset = larder.open(URI, cluster=node.address, local=False)
+            deadline = time.monotonic() + 60
+            while not told(caplog, port) and time.monotonic() < deadline:
+                assert len(list(dataset.loader(100))) == 3
+            assert len(told(caplog, port)) == 1
+            assert f"its data port {port} can't be reached from here" in told(caplog, port)[0]
+            tool = [BINARIES / "larder", "doctor", "--cluster", node.address]
+            found = subprocess.run(tool, capture_output=True, text=True, timeout=60, check=False)
+            assert f"1 of 1 data port can't be reached from here: {tmp_path.name} at {port}" in (
+                found.stdout
+            )
+        finally:
+            node.stop()
+
+
+def told(caplog: pytest.LogCaptureFixture, port: str) -> list[str]:
+    """The warnings that name both ports."""
+    said = (record.getMessage() for record in caplog.records)
+    return [line for line in said if "answers at" in line and port in line]
 
 
 @pytest.mark.parametrize("cluster", [None, "none"])

@@ -45,9 +45,11 @@ impl FailurePolicy {
     pub(super) fn judge(&mut self, failure: &Failure, used: bool) -> Verdict {
         let verdict = match failure {
             Failure::Broken(_) if used && !self.broke => Verdict::Reconnect,
-            Failure::Broken(_) | Failure::Silent | Failure::Protocol(_) | Failure::Unwilling(_) => {
-                Verdict::Down
-            }
+            Failure::Broken(_)
+            | Failure::Unreachable(_)
+            | Failure::Silent
+            | Failure::Protocol(_)
+            | Failure::Unwilling(_) => Verdict::Down,
             Failure::Corrupt { .. } => Verdict::Recheck,
             Failure::Answer(answer) => match (answer.kind(), answer.advice()) {
                 (ErrorKind::Unauthenticated | ErrorKind::NotFound, _) if !self.reopened => {

@@ -399,7 +399,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
                     metrics::counter!("larder_client_nodes_passed_over").increment(1);
                     let cluster = self.means.target.cluster.as_ref();
                     // The node of this host is alone on its ring: `ask_origin` reports its loss.
-                    if cluster.and_then(|cluster| cluster.host()).is_none() {
+                    let of_host = cluster.and_then(|cluster| cluster.host());
+                    if of_host.is_none() && !node.is_blocked() {
                         tracing::warn!(%error, "the next node on the ring is asked");
                     }
                 }

@@ -4,7 +4,7 @@ use std::{
     net::{SocketAddr, ToSocketAddrs},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -30,6 +30,10 @@ pub(super) struct Node {
     socket: OnceLock<Socket>,
     /// The uptime in milliseconds before which the node is not opened again only to map its memory.
     lend_at: AtomicU64,
+    /// The last try to connect to its data port failed.
+    unreached: AtomicBool,
+    /// The warning that its data port is blocked was given.
+    blocked: AtomicBool,
 }
 
 /// How long to wait before a node is opened again only to map its memory.
@@ -40,12 +44,15 @@ struct Access {
     /// `host:port` of its data plane.
     address: String,
     ticket: Ticket,
+    /// The data port could not be reached before the control port gave this.
+    after_unreached: bool,
 }
 
 impl Node {
     pub(super) fn new(member: Arc<Member>) -> Self {
         let (pool, access, socket) = (Arc::default(), ArcSwapOption::empty(), OnceLock::new());
-        Self { member, pool, access, socket, lend_at: AtomicU64::new(0) }
+        let (unreached, blocked) = (AtomicBool::default(), AtomicBool::default());
+        Self { member, pool, access, socket, lend_at: AtomicU64::new(0), unreached, blocked }
     }
 
     /// Whether connections can be made. If not, call [`Node::open`] first.
@@ -117,7 +124,9 @@ impl Node {
             return Err(Error::new(ErrorKind::Internal, what));
         }
         let address = data_address(&node.data_address, &self.member.control);
-        self.access.store(Some(Arc::new(Access { address, ticket: open.ticket })));
+        let after_unreached = self.unreached.load(Relaxed);
+        let access = Access { address, ticket: open.ticket, after_unreached };
+        self.access.store(Some(Arc::new(access)));
         if target.options.maps(&self.member.id) && !node.socket_path.is_empty() {
             let (manifest, slots) = (target.manifest.clone(), Arc::clone(slots));
             self.socket.get_or_init(|| {
@@ -144,11 +153,34 @@ impl Node {
         let addresses: Vec<SocketAddr> = addresses
             .map_err(|error| Failure::Broken(format!("{}: {error}", access.address)))?
             .collect();
-        let (connection, ok) = Connection::open(&addresses, access.ticket, cancel)?;
+        let opened = Connection::open(&addresses, access.ticket, cancel);
+        self.unreached.store(matches!(opened, Err(Failure::Unreachable(_))), Relaxed);
+        let (connection, ok) =
+            opened.inspect_err(|failure| self.warn_if_blocked(&access, failure))?;
         if ok.node_id == self.member.id {
             return Ok(connection);
         }
         Err(Failure::Broken(format!("node {} answers at {}", ok.node_id, access.address)))
+    }
+
+    /// Whether the user was warned that its control port answers and its data port does not.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.load(Relaxed)
+    }
+
+    /// Warns once if the control port answered between two failures of the data port. A node that
+    /// restarts fails only once.
+    fn warn_if_blocked(&self, access: &Access, failure: &Failure) {
+        let Failure::Unreachable(why) = failure else { return };
+        if access.after_unreached && !self.blocked.swap(true, Relaxed) {
+            let Member { id, control, .. } = &*self.member;
+            tracing::warn!(
+                "node {id} answers at {control}, but its data port {} can't be reached from here \
+                 ({why}): its rows come from other nodes or the origin; let this host connect to \
+                 that port, or correct the node's --data-advertise",
+                access.address
+            );
+        }
     }
 }
 

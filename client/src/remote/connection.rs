@@ -288,7 +288,7 @@ fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, Failure> {
     for address in addresses {
         match TcpStream::connect_timeout(address, limits::CONNECT_TIMEOUT) {
             Ok(stream) => return Ok(stream),
-            Err(error) => failure = Failure::from_io(&error),
+            Err(error) => failure = Failure::Unreachable(format!("{address}: {error}")),
         }
     }
     Err(failure)

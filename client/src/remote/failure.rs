@@ -12,6 +12,8 @@ use crate::Error;
 pub(crate) enum Failure {
     /// The connection was refused, or broke. Ask the next node at once.
     Broken(String),
+    /// No connection to the node's data port. Ask the next node.
+    Unreachable(String),
     /// No data for too long. Ask the next node.
     Silent,
     /// A row arrived with a wrong checksum. Ask again on another connection, with VERIFY.
@@ -43,6 +45,9 @@ impl Failure {
         match self {
             Self::Broken(why) => {
                 unavailable(format!("the connection to node {node} failed")).because(why)
+            }
+            Self::Unreachable(why) => {
+                unavailable(format!("the data port of node {node} can't be reached")).because(why)
             }
             Self::Silent => unavailable(format!("node {node} is silent")),
             Self::Corrupt { slot, row } => Error::new(

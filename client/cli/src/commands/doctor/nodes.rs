@@ -2,16 +2,18 @@
 
 use std::{
     fs,
-    io::ErrorKind,
+    io::{self, ErrorKind},
+    net::{TcpStream, ToSocketAddrs},
     os::unix::{
         fs::{FileTypeExt, MetadataExt},
         net::UnixStream,
     },
     path::{Path, PathBuf},
+    thread,
 };
 
 use larder_client::{
-    admin::{MemberAnswer, NodeDescription},
+    admin::{CONNECT_TIMEOUT, MemberAnswer, NodeDescription, data_address},
     host,
 };
 
@@ -24,6 +26,11 @@ const SOCKET_WHY: &str = "clients on a node's host map its memory through this s
 const CLUSTER: &str = "cluster";
 const CLUSTER_WHY: &str =
     "rows of a node that is away are read from the next one, at last from the origin";
+
+const DATA: &str = "data ports";
+const DATA_WHY: &str = "rows come through a node's data port; without it they come from the origin";
+/// Data ports that are tried side by side.
+const TRIED_AT_ONCE: usize = 64;
 
 const HINT: &str = "check the address and that larder-node runs";
 
@@ -46,6 +53,7 @@ pub(super) fn checks(nodes: Result<Option<Nodes>, Failure>, socket: Option<&Path
     };
     let answers = cluster.describe();
     let mut checks = vec![members(&answers)];
+    checks.extend(data_ports(&answers));
     let here = hostname();
     let mut sockets: Vec<PathBuf> = answers
         .iter()
@@ -97,6 +105,48 @@ fn members(answers: &[MemberAnswer<NodeDescription>]) -> Check {
         return Check::warn(CLUSTER, found, CLUSTER_WHY, "wait until it is back");
     }
     Check::ok(CLUSTER, format!("{members}, all up and of one mind"), CLUSTER_WHY)
+}
+
+/// Whether the data ports of the nodes that answer can be reached from this host.
+fn data_ports(answers: &[MemberAnswer<NodeDescription>]) -> Option<Check> {
+    let well = answers.iter().filter_map(|one| Some((&one.member, one.answer.as_ref().ok()?)));
+    let ports: Vec<_> = well
+        .map(|(member, node)| (&member.id, data_address(&node.data_address, &member.control)))
+        .collect();
+    let mut blocked = Vec::new();
+    for some in ports.chunks(TRIED_AT_ONCE) {
+        let tried = thread::scope(|scope| {
+            let tries: Vec<_> =
+                some.iter().map(|(_, address)| scope.spawn(|| reach(address))).collect();
+            tries.into_iter().map(|one| one.join().expect("it does not panic")).collect::<Vec<_>>()
+        });
+        let named = some.iter().zip(tried);
+        blocked.extend(named.filter_map(|((id, address), reached)| {
+            Some(format!("{id} at {address} ({})", reached.err()?))
+        }));
+    }
+    let count = units::counted(ports.len() as u64, "data port");
+    match (ports.len(), blocked.len()) {
+        (0, _) => None,
+        (_, 0) => Some(Check::ok(DATA, format!("{count}, reached from here"), DATA_WHY)),
+        (_, some) => Some(Check::fail(
+            DATA,
+            format!("{some} of {count} can't be reached from here: {}", blocked.join(", ")),
+            DATA_WHY,
+            "let this host connect to that port, or correct the node's --data-advertise",
+        )),
+    }
+}
+
+fn reach(address: &str) -> io::Result<()> {
+    let mut last = io::Error::other("it is no address");
+    for one in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&one, CONNECT_TIMEOUT) {
+            Ok(_) => return Ok(()),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 fn try_socket(path: &Path, expected: bool) -> Check {
