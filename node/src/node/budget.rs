@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
-use larder_base::Bytes;
+use larder_base::{Bytes, Error, ErrorKind, limits};
 use larder_extent::{MemoryLimit, MemoryLimitError, available_memory};
 use larder_store::Budget;
+use nix::sys::resource::{Resource, getrlimit};
 
 use crate::config::MemorySetting;
 
@@ -106,6 +107,27 @@ pub(super) fn budget(
             Ok(Budget::new(most.min(limit.bytes() / UNTOLD_SHARE_OF_MACHINE)))
         }
         None => Ok(Budget::new(most)),
+    }
+}
+
+/// Checks that the largest shard fits the limit on the size of files, which counts for shared
+/// memory too.
+///
+/// # Errors
+/// `InvalidArgument` if it does not fit.
+pub(super) fn check_file_size(budget_bytes: u64) -> Result<(), Error> {
+    let needed = budget_bytes.min(limits::SHARD_BYTES_MAX);
+    match getrlimit(Resource::RLIMIT_FSIZE) {
+        Ok((limit, _)) if limit < needed => {
+            let what = format!(
+                "files of this process may have {} (ulimit -f), and a shard in shared memory may \
+                 take {}; start the node with ulimit -f unlimited, or LimitFSIZE=infinity in its unit",
+                Bytes(limit),
+                Bytes(needed)
+            );
+            Err(Error::new(ErrorKind::InvalidArgument, what))
+        }
+        _ => Ok(()),
     }
 }
 

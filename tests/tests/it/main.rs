@@ -25,6 +25,7 @@ mod operating;
 mod operator;
 mod partitions;
 mod plans;
+mod process_limits;
 mod replicas;
 #[cfg(feature = "schema")]
 mod schema;

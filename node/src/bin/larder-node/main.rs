@@ -134,9 +134,10 @@ impl<W: Write> Write for OneLine<W> {
     }
 }
 
-/// Raises the limits on open files and locked memory: each shard is a file in locked memory.
+/// Raises the limits on open files, locked memory and the size of files: each shard is a file in
+/// locked memory.
 fn raise_limits() {
-    for resource in [Resource::RLIMIT_NOFILE, Resource::RLIMIT_MEMLOCK] {
+    for resource in [Resource::RLIMIT_NOFILE, Resource::RLIMIT_MEMLOCK, Resource::RLIMIT_FSIZE] {
         let raised = getrlimit(resource).and_then(|(_, most)| setrlimit(resource, most, most));
         if let Err(why) = raised {
             tracing::warn!("{resource:?} stays as it is: {why}");
@@ -202,10 +203,12 @@ struct Stop {
 
 /// Waits for signals on a thread of its own. The first that asks for an end starts a drain, the
 /// second ends the process at once. Signals that other programs reload by, or report by, are
-/// ignored: the default is to end the process, and its memory with it.
+/// ignored: the default is to end the process, and its memory with it. So is SIGXFSZ: the write
+/// beyond a limit on the size of files then fails.
 fn signals() -> io::Result<Stop> {
     let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT]);
-    let ignored = SigSet::from_iter([Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2]);
+    let ignored = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGXFSZ];
+    let ignored = SigSet::from_iter(ignored);
     let awaited = ends | ignored;
     awaited.thread_block()?;
     let (send, word) = sync_channel(1);
