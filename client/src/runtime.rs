@@ -18,10 +18,17 @@ static RUNTIME: PerProcess<Runtime> = PerProcess::new();
 /// Drives sockets and timers. The futures themselves run on the callers' threads.
 const WORKERS: usize = 1;
 
+/// Threads that a process must be able to start: the worker, and some for calls that block.
+const THREADS_MIN: usize = 4;
+
 fn runtime() -> Result<Arc<Owned<Runtime>>, Error> {
     RUNTIME.try_get(|_| {
         // Tokio panics if it finds no file descriptor for its signals.
         process::check_files()?;
+        larder_dataset::check_threads(THREADS_MIN).map_err(|why| {
+            let what = "this process can't start the threads that reads need";
+            Error::new(ErrorKind::ResourceExhausted, what).because(why)
+        })?;
         larder_dataset::install_crypto();
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(WORKERS).thread_name("larder-control").enable_all();
@@ -35,7 +42,7 @@ fn runtime() -> Result<Arc<Owned<Runtime>>, Error> {
 /// Makes the runtime now, so that its absence is not taken for a failed node.
 ///
 /// # Errors
-/// `ResourceExhausted` if this process has too few file descriptors left.
+/// `ResourceExhausted` if this process has too few file descriptors or threads left.
 pub(crate) fn start() -> Result<(), Error> {
     runtime().map(drop)
 }

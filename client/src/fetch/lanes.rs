@@ -3,9 +3,10 @@
 
 use std::{
     collections::VecDeque,
+    io,
     os::fd::AsFd,
     sync::Arc,
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
@@ -272,14 +273,22 @@ impl<'a> Lanes<'a> {
 }
 
 /// Connects lanes. Uses a thread for each of several, so that dead hosts cost one timeout together.
+/// A lane whose thread can't be started counts as broken.
 fn connect_all(lanes: &mut [Lane], cancel: &CancelToken) -> Vec<Result<(), Failure>> {
     if lanes.iter().filter(|lane| !lane.slot.is_connected()).count() < 2 {
         return lanes.iter_mut().map(|lane| lane.connect(cancel)).collect();
     }
     thread::scope(|scope| {
-        let threads: Vec<_> =
-            lanes.iter_mut().map(|lane| scope.spawn(move || lane.connect(cancel))).collect();
+        let start = |lane| {
+            let connect = move || Lane::connect(lane, cancel);
+            thread::Builder::new().spawn_scoped(scope, connect)
+        };
+        let threads: Vec<_> = lanes.iter_mut().map(start).collect();
         let panicked = |_| Err(Failure::Broken("connecting panicked".to_owned()));
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+        let refused = |why| Failure::Broken(format!("no thread to connect: {why}"));
+        let join = |thread: io::Result<ScopedJoinHandle<'_, _>>| {
+            thread.map_err(refused)?.join().unwrap_or_else(panicked)
+        };
+        threads.into_iter().map(join).collect()
     })
 }

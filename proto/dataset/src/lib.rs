@@ -25,6 +25,7 @@ mod manifest;
 mod open;
 mod origin;
 mod run_folder;
+mod threads;
 mod uri;
 
 pub use address::{Addressed, NamedFiles, resolve};
@@ -49,4 +50,5 @@ pub use manifest::{
 pub use open::{OpenBudget, OpenedManifest, find_with, open, open_in, open_with};
 pub use origin::{FetchError, ObjectInfo, Origin, OriginError, PathAllowlist, install_crypto};
 pub use run_folder::{WRITE_OF_OTHERS, make_private, open_private, run_folder};
+pub use threads::check_threads;
 pub use uri::{DatasetRef, OriginUri, Scheme, UriError};

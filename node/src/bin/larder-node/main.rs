@@ -34,6 +34,9 @@ const EXPOSED_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// Target of log lines about operators' requests, done or refused.
 const AUDIT: &str = "larder::audit";
 
+/// Threads for the servers, the fills and some connections, beside one a core.
+const THREADS_SPARE: usize = 32;
+
 const EXIT_FAILED: u8 = 1;
 const EXIT_SETTINGS: u8 = 2;
 const EXIT_CUT_SHORT: i32 = 130;
@@ -70,6 +73,7 @@ fn run(args: Args) -> Result<(), Refused> {
     let remove_when_done = args.remove_when_done.clone();
     let config = Config::try_from(args).map_err(|why| Refused(EXIT_SETTINGS, why.to_string()))?;
     raise_limits();
+    check_threads()?;
     // Before any thread is started, so that the signals reach the thread that waits for them.
     let stop = signals()?;
     let (node_id, exposed) = (config.node_id.clone(), config.beyond_loopback);
@@ -143,6 +147,12 @@ fn raise_limits() {
             tracing::warn!("{resource:?} stays as it is: {why}");
         }
     }
+}
+
+/// Refuses a host on which requests would wait for threads for ever.
+fn check_threads() -> Result<(), Refused> {
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    larder_dataset::check_threads(workers + THREADS_SPARE).map_err(Refused::from)
 }
 
 /// Prints one line with the addresses of the node, and notifies the service manager.
