@@ -141,7 +141,7 @@ pub(crate) struct Standing {
     pub(crate) record: Option<Arc<Record>>,
     /// The announced nodes, by node id.
     pub(crate) alive: BTreeMap<String, Announcement>,
-    /// Why the coordinator is away, if it is.
+    /// Why the coordinator changes nothing, if so.
     pub(crate) away: Option<Arc<str>>,
     /// The ring version in use on this node.
     pub(crate) installed: u64,

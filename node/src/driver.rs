@@ -324,7 +324,7 @@ impl Driver {
         let standing = Standing {
             record,
             alive: self.announced.nodes().clone(),
-            away: self.watch.away().filter(|_| self.seen.away),
+            away: self.away(),
             installed: self.agent.installed(),
             braked: self.agent.braked(),
             progress: self.agent.progress(),
@@ -332,6 +332,30 @@ impl Driver {
         if *shown != standing {
             self.inbox.standing.send_replace(Arc::new(standing));
         }
+    }
+
+    /// Why the coordinator changes nothing, if so: it does not answer, keeps another cluster's
+    /// record, or can't write.
+    fn away(&mut self) -> Option<Arc<str>> {
+        let silent = self.watch.away().filter(|_| self.seen.away);
+        silent.or_else(|| self.other_cluster()).or_else(|| {
+            let cluster = self.shared.cluster.as_ref()?;
+            cluster.seat()?.disk_fault()
+        })
+    }
+
+    fn other_cluster(&mut self) -> Option<Arc<str>> {
+        let view = self.watch.view();
+        let theirs = Record::cluster_of(&view.record.as_ref()?.record)?;
+        let why = || {
+            let theirs = u128::from_be_bytes(theirs);
+            format!(
+                "it keeps the record of another cluster, {theirs:032x}: a coordinator that lost \
+                 its --state folder founds one; stop it, and start it with the old folder, or \
+                 order a takeover with larder ring takeover"
+            )
+        };
+        (theirs != self.agent.record()?.cluster).then(|| why().into())
     }
 
     /// Runs work in a task of its own and reports its result.

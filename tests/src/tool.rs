@@ -21,6 +21,12 @@ pub fn larder(cluster: &str, folder: &Path, token: Option<&str>, args: &[&str]) 
     command.output().expect("larder starts")
 }
 
+/// Its standard output.
+#[must_use]
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// Its standard error.
 #[must_use]
 pub fn said(output: &Output) -> String {

@@ -164,6 +164,12 @@ impl EmbeddedCoordinator {
         !kept.coordinates && kept.generation == 0 && kept.coordinator.is_empty()
     }
 
+    /// Returns why the disk of this coordinator refused the last write, if it did. `None` if this
+    /// node is not the coordinator.
+    pub fn disk_fault(&self) -> Option<Arc<str>> {
+        self.durable.disk_fault().filter(|_| self.serves())
+    }
+
     /// Ends its tasks and the watches of other nodes, even if it is still referenced.
     pub fn stop(&self) {
         self.role().end();

@@ -80,7 +80,7 @@ const GAUGES: &[Metric<Context>] = &[
 /// The gauges of a node in a cluster.
 const AGREED: &[Metric<Standing>] = &[
     ("larder_cluster_nodes_announced", "nodes that say that they live", |s| s.alive.len() as u64),
-    ("larder_cluster_coordinator_away", "1 while the coordinator does not answer", |s| {
+    ("larder_cluster_coordinator_away", "1 while the coordinator does not answer or write", |s| {
         s.away.is_some().into()
     }),
     ("larder_cluster_braked", "1 while members are removed only by an operator", |s| {

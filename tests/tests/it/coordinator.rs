@@ -1,6 +1,6 @@
 //! The coordinator of real nodes: started by flags, served on the control port, ended by a signal.
 
-use larder_tests::{NodeOptions, NodeProcess, until};
+use larder_tests::{NodeOptions, NodeProcess, tool, until};
 use larder_wire::control::{
     ClusterView, JOIN_TOKEN_METADATA, LocateRequest, LocateResponse, ReadClusterRequest,
     coordinator_client::CoordinatorClient,
@@ -89,4 +89,47 @@ fn first_node_leads_second_follows_and_restart_resumes() {
     assert_eq!(second.stop(), Some(0));
     assert_eq!(announced(&again), ["a"]);
     assert_eq!(again.stop(), Some(0));
+}
+
+#[test]
+fn coordinators_full_disk_is_in_status_and_metric() {
+    let home = tempfile::tempdir().expect("a folder");
+    let first = node(home.path(), "a", 0, None);
+    let second = node(home.path(), "b", 0, Some(&first));
+    until("both say that they live", || announced(&first) == ["a", "b"]);
+    let larder = |args: &[&str]| tool::larder(&second.address(), home.path(), Some(TOKEN), args);
+    until("both are in the ring", || {
+        let status = larder(&["ring", "status", "-o", "json"]);
+        status.status.success() && tool::json(&status)["nodes"][1]["state"] == "active"
+    });
+    let away = || first.metric("larder_cluster_coordinator_away");
+    assert_eq!(away(), 0);
+    // A folder in the place of the next file refuses each write.
+    let in_the_way = home.path().join("a/state.tmp");
+    std::fs::create_dir(&in_the_way).expect("a folder");
+    assert!(!larder(&["node", "drain", "b", "--yes"]).status.success());
+    until("the metric says it", || away() == 1);
+    let told = tool::said(&larder(&["ring", "status"]));
+    assert!(told.contains("its disk takes nothing"), "{told}");
+    std::fs::remove_dir(&in_the_way).expect("it is empty");
+    until("the disk is tried again", || away() == 0);
+    assert_eq!(tool::said(&larder(&["ring", "status"])), "");
+}
+
+#[test]
+fn coordinator_that_founded_anew_is_shown_as_elsewhere() {
+    let home = tempfile::tempdir().expect("a folder");
+    let mut first = node(home.path(), "a", 0, None);
+    let second = node(home.path(), "b", 0, Some(&first));
+    let status = || tool::larder(&second.address(), home.path(), Some(TOKEN), &["ring", "status"]);
+    until("both are in the ring", || tool::stdout(&status()).contains("UA  b"));
+    let port = first.address().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    first.kill_now();
+    std::fs::remove_dir_all(home.path().join("a")).expect("its folder is lost");
+    let _again = node(home.path(), "a", port.expect("a port"), None);
+    until("the row and the warning say it", || {
+        let shown = status();
+        tool::stdout(&shown).contains("DE  a     elsewhere")
+            && tool::said(&shown).contains("it keeps the record of another cluster")
+    });
 }

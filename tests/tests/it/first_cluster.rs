@@ -8,7 +8,7 @@ use larder_origin::{Options, S3Server};
 use larder_tests::living::{LivingCluster, TOKEN};
 use larder_tests::node::binary;
 use larder_tests::scripted::{Script, ScriptedNode};
-use larder_tests::tool::{self, said};
+use larder_tests::tool::{self, said, stdout};
 use larder_tests::{Keeper, NodeOptions, NodeProcess, until};
 use larder_wire::control::ClusterStatus;
 
@@ -51,10 +51,6 @@ fn join(home: &Path, name: &str, token: &str, address: &str, divisor: &str) -> O
 
 fn larder(cluster: &str, args: &[&str]) -> Output {
     tool::larder(cluster, &std::env::temp_dir(), Some(TOKEN), args)
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn until_it_has_a_ring(node: &NodeProcess) {

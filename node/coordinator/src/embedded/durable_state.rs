@@ -25,6 +25,8 @@ pub(crate) struct DurableState {
     turn: Arc<Semaphore>,
     /// Set when a disk error leaves the contents of the disk unknown.
     failed: OnceLock<Error>,
+    /// Why the disk refused the last write, if it did.
+    refused: Mutex<Option<Arc<str>>>,
     /// True if the folder was used before.
     used: bool,
 }
@@ -40,6 +42,7 @@ impl DurableState {
             kept: Mutex::new(kept.unwrap_or_default()),
             turn: Arc::new(Semaphore::new(1)),
             failed: OnceLock::new(),
+            refused: Mutex::default(),
         })
     }
 
@@ -60,6 +63,30 @@ impl DurableState {
     /// Returns the disk error after which nothing can be saved, if there was one.
     pub(super) fn check(&self) -> Result<(), CoordinatorError> {
         self.failed.get().map_or(Ok(()), |why| Err(CoordinatorError::Unknown(why.clone())))
+    }
+
+    /// Returns why the disk refused the last write, if it did.
+    pub(super) fn disk_fault(&self) -> Option<Arc<str>> {
+        self.refused().clone()
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Saves the same state again after a refused write, to find out whether the disk takes it now.
+    pub(super) async fn retry_disk(self: &Arc<Self>) {
+        if self.disk_fault().is_some() {
+            let again = |durable: &Self, kept: &mut PersistedState| durable.save(kept);
+            // The fault is kept until a write succeeds.
+            let _ = self.change(again, |_| ()).await;
+        }
+    }
+
+    fn save(&self, kept: &PersistedState) -> Result<(), CoordinatorError> {
+        self.folder.save(kept).map_err(|why| self.not_saved(why))?;
+        *self.refused() = None;
+        Ok(())
     }
 
     /// Runs `step` on a copy of the state, and saves the result. `then` sees the result before any
@@ -94,7 +121,7 @@ impl DurableState {
         let mut after = before.clone();
         let done = step(self, &mut after)?;
         if after != before {
-            self.folder.save(&after).map_err(|why| self.not_saved(why))?;
+            self.save(&after)?;
             *self.kept() = after.clone();
         }
         then(&after);
@@ -107,6 +134,7 @@ impl DurableState {
         match why {
             WriteError::Unchanged(why) => {
                 let why = format!("its disk takes nothing: {why}; make room, or mend it");
+                *self.refused() = Some(why.as_str().into());
                 CoordinatorError::refused(ErrorKind::ResourceExhausted, why)
             }
             WriteError::InDoubt(why) => {

@@ -8,6 +8,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use larder_base::{BootId, ErrorKind, limits};
@@ -184,7 +185,7 @@ impl Core {
         let generation = {
             let kept = durable.kept();
             for node in kept.announcements.iter().flat_map(|all| &all.nodes) {
-                let ttl = std::time::Duration::from_millis(node.ttl_ms);
+                let ttl = Duration::from_millis(node.ttl_ms);
                 leases.renew(&node.node_id, now, ttl);
             }
             kept.generation
@@ -270,7 +271,11 @@ impl Core {
     }
 }
 
+/// Time between two looks at a disk that refused a write.
+const DISK_RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
 async fn look_at_leases(core: Arc<Core>) {
+    let mut retried = now();
     let mut ticks = tokio::time::interval(LEASE_CHECK_INTERVAL);
     // After a pause run one check, not one for each missed tick.
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -278,6 +283,10 @@ async fn look_at_leases(core: Arc<Core>) {
         ticks.tick().await;
         if let Err(why) = core.expire().await {
             tracing::warn!("announcements that are over could not be ended: {why}");
+        }
+        if retried.elapsed() >= DISK_RETRY_INTERVAL {
+            retried = now();
+            core.durable.retry_disk().await;
         }
     }
 }
@@ -317,8 +326,6 @@ fn unreadable(why: std::io::Error) -> CoordinatorError {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// Starts a coordinator that checks its leases only when the test asks for it.

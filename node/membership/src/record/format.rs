@@ -31,7 +31,7 @@ impl Record {
 
     /// Returns the cluster that a record names, without decoding the rest; none when the bytes are
     /// too few.
-    pub(crate) fn cluster_of(bytes: &[u8]) -> Option<[u8; 16]> {
+    pub fn cluster_of(bytes: &[u8]) -> Option<[u8; 16]> {
         bytes.get(CLUSTER_AT..)?.first_chunk().copied()
     }
 

@@ -46,7 +46,7 @@ struct Coordinator {
     kind: &'static str,
     address: String,
     generation: u64,
-    /// Why it does not answer the node in `asked`.
+    /// Why it changes nothing, by the node in `asked` or by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     away: Option<String>,
     /// Nodes that answer and do not reach it.
@@ -56,7 +56,8 @@ struct Coordinator {
 #[derive(Debug, Serialize)]
 struct NodeRow {
     node: String,
-    /// `joining`, `active`, `draining`, `down`, `held` or `condemned`.
+    /// `joining`, `active`, `draining`, `down`, `held`, `condemned`, or `elsewhere` (it is a node
+    /// of another cluster).
     state: &'static str,
     /// Two letters: U announced or D silent, then the letter of its state.
     letters: String,
@@ -168,7 +169,13 @@ fn report(status: ClusterStatus, seen: &[NodeAnswers]) -> StatusReport {
     let pair = |said: &ClusterNode| {
         let id = said.member.as_ref().map(|member| &member.id);
         let seen = seen.iter().find(|seen| Some(&seen.id) == id);
-        node(said, share(said), seen, status.change.as_ref())
+        let standing = seen.and_then(|seen| seen.standing.as_ref().ok());
+        let cluster = standing.map_or(&status.cluster, |standing| &standing.cluster);
+        let row = node(said, share(said), seen, status.change.as_ref());
+        if cluster.is_empty() || *cluster == status.cluster {
+            return row;
+        }
+        NodeRow { state: "elsewhere", letters: "DE".to_owned(), ring_version: 0, ..row }
     };
     let nodes: Vec<NodeRow> = status.nodes.iter().map(pair).collect();
     let change = status.change.map(|said| change(said, &nodes));
@@ -192,9 +199,11 @@ fn report(status: ClusterStatus, seen: &[NodeAnswers]) -> StatusReport {
 
 fn coordinator(status: &ClusterStatus, seen: &[NodeAnswers]) -> Coordinator {
     let given = |text: &String| (!text.is_empty()).then(|| text.clone());
-    let unreached = seen
-        .iter()
-        .filter(|seen| seen.standing.as_ref().is_ok_and(|standing| !standing.away.is_empty()));
+    let why_away = |seen: &NodeAnswers| given(&seen.standing.as_ref().ok()?.away);
+    let mut members = status.nodes.iter().filter_map(|node| node.member.as_ref());
+    let its_member = members.find(|member| member.control == status.coordinator_address);
+    let itself = |seen: &&NodeAnswers| its_member.is_some_and(|member| member.id == seen.id);
+    let unreached = seen.iter().filter(|seen| !itself(seen) && why_away(seen).is_some());
     Coordinator {
         kind: match status.coordinator() {
             CoordinatorKind::Node => "node",
@@ -203,7 +212,7 @@ fn coordinator(status: &ClusterStatus, seen: &[NodeAnswers]) -> Coordinator {
         },
         address: status.coordinator_address.clone(),
         generation: status.generation,
-        away: given(&status.away),
+        away: given(&status.away).or_else(|| seen.iter().find(itself).and_then(why_away)),
         unreached_by: unreached.map(|seen| seen.id.clone()).collect(),
     }
 }
@@ -327,7 +336,9 @@ impl StatusReport {
             );
         }
         if let Some(why) = &self.coordinator.away {
-            warnings.push(format!("the coordinator does not answer ({why}): nothing changes until it does; reads go on"));
+            warnings.push(format!(
+                "the coordinator changes nothing ({why}): members stay as they are until it does; reads go on"
+            ));
         } else if !self.coordinator.unreached_by.is_empty() {
             let nodes = self.coordinator.unreached_by.join(", ");
             warnings.push(format!("the coordinator is not reached by {nodes}"));

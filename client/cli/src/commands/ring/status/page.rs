@@ -6,8 +6,8 @@ use super::{
 };
 use crate::output::{Ink, Page, Report, TextTable, units};
 
-const LEGEND: &str =
-    "U up, D silent; A active, J joining, L leaving, O out until it is back, H held, C condemned";
+const LEGEND: &str = "U up, D silent; A active, J joining, L leaving, O out until it is back, H held, C condemned, \
+     E in another cluster";
 
 impl Report for StatusReport {
     fn show(&self, page: &mut Page) {
