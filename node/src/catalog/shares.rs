@@ -73,7 +73,11 @@ impl fmt::Display for Full {
             Self::Share(requester) => write!(f, "{SHARE} datasets are open for {requester}")?,
         }
         write!(f, ", the most there may be, and each was used within {minutes} minutes; ")?;
-        write!(f, "wait, or ask another node")
+        write!(
+            f,
+            "end a program that reads one and wait {minutes} minutes, open several folders as one \
+             dataset, or ask another node"
+        )
     }
 }
 
@@ -107,7 +111,9 @@ mod tests {
         }
         let full = Full::Share(greedy);
         assert_eq!(shares.check(greedy), Err(full));
-        assert!(full.to_string().starts_with("256 datasets are open for user 7, "), "{full}");
+        let told = full.to_string();
+        assert!(told.starts_with("256 datasets are open for user 7, "), "{told}");
+        assert!(told.contains("open several folders as one dataset"), "{told}");
         for number in SHARE..limits::OPEN_DATASETS_MAX {
             shares.check(Requester::Node).unwrap();
             shares.note(snapshot(number), Requester::Node);
