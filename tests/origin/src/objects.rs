@@ -1,10 +1,11 @@
 //! Objects: `s3s-fs` with this crate's own reads, conditions and ETags.
 //!
-//! `s3s-fs` has four weaknesses:
+//! `s3s-fs` has five weaknesses:
 //!
 //! * It hashes a file that was put into its directory by other means on every GET.
 //! * It reads that file in 4 KiB pieces, each through a thread pool.
 //! * It lists objects without ETags.
+//! * It answers `encoding-type=url` and encodes no key.
 //! * It checks the condition of a PUT and then writes, without a lock around both.
 //!
 //! So this module does reads, HEAD, the ETags of lists, and conditions. `s3s-fs` does the rest.
@@ -21,6 +22,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 use s3s_fs::FileSystem;
@@ -32,6 +34,10 @@ use read::{Opened, body, open};
 
 /// Locks that make a condition and its write atomic. Keys share locks by hash.
 const KEY_LOCKS: usize = 64;
+
+/// The characters that `encoding-type=url` escapes.
+const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 /// The S3 operations over one directory of buckets.
 pub(crate) struct Objects {
@@ -196,7 +202,38 @@ impl Objects {
                 object.e_tag = Some(ETag::Strong(opened.etag));
             }
         }
+        if response.output.encoding_type.is_some() {
+            let output = &mut response.output;
+            encode_keys(&mut output.contents, &mut output.common_prefixes);
+            encode([&mut output.prefix, &mut output.delimiter, &mut output.start_after]);
+        }
         Ok(response)
+    }
+
+    async fn list_objects(
+        &self,
+        req: S3Request<ListObjectsInput>,
+    ) -> S3Result<S3Response<ListObjectsOutput>> {
+        let mut response = self.files.list_objects(req).await?;
+        if response.output.encoding_type.is_some() {
+            let output = &mut response.output;
+            encode_keys(&mut output.contents, &mut output.common_prefixes);
+            encode([&mut output.prefix, &mut output.delimiter]);
+            encode([&mut output.marker, &mut output.next_marker]);
+        }
+        Ok(response)
+    }
+}
+
+fn encode_keys(objects: &mut Option<Vec<Object>>, prefixes: &mut Option<Vec<CommonPrefix>>) {
+    encode(objects.iter_mut().flatten().map(|object| &mut object.key));
+    encode(prefixes.iter_mut().flatten().map(|common| &mut common.prefix));
+}
+
+/// Encodes texts of a listing as `encoding-type=url` asks.
+fn encode<'a>(texts: impl IntoIterator<Item = &'a mut Option<String>>) {
+    for text in texts.into_iter().flatten() {
+        *text = utf8_percent_encode(text, ENCODED).to_string();
     }
 }
 
@@ -291,7 +328,7 @@ methods! {
     head_bucket(HeadBucketInput) -> HeadBucketOutput => files;
     head_object(HeadObjectInput) -> HeadObjectOutput => here;
     list_buckets(ListBucketsInput) -> ListBucketsOutput => files;
-    list_objects(ListObjectsInput) -> ListObjectsOutput => files;
+    list_objects(ListObjectsInput) -> ListObjectsOutput => here;
     list_objects_v2(ListObjectsV2Input) -> ListObjectsV2Output => here;
     list_parts(ListPartsInput) -> ListPartsOutput => files;
     put_object(PutObjectInput) -> PutObjectOutput => here;

@@ -9,7 +9,7 @@ use object_store::{
     Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
 };
 
-use crate::support::{PATIENCE, Site, client, pattern};
+use crate::support::{PATIENCE, Site, client, listing, pattern};
 use larder_origin::{Options, S3Server};
 
 #[tokio::test]
@@ -63,6 +63,20 @@ async fn lists_of_over_1000_keys_are_paged_with_etags() {
     assert_eq!(listed.len(), 2300);
     assert!(listed.iter().all(|object| object.e_tag.is_some()));
     assert_eq!(site.server.counts().get_requests, 3);
+}
+
+#[test]
+fn keys_are_encoded_if_a_listing_asks_for_it() {
+    let site = Site::new();
+    site.file("a b/50% \u{fc}+.npy", b"");
+    let plain = listing(&site.server, "list-type=2");
+    assert!(plain.contains("<Key>a b/50% \u{fc}+.npy</Key>"), "{plain}");
+    for version in ["list-type=2&", ""] {
+        let listed = listing(&site.server, &format!("{version}encoding-type=url&prefix=a%20b"));
+        assert!(listed.contains("<Key>a%20b/50%25%20%C3%BC%2B.npy</Key>"), "{listed}");
+        assert!(listed.contains("<Prefix>a%20b</Prefix>"), "{listed}");
+        assert!(listed.contains("<EncodingType>url</EncodingType>"), "{listed}");
+    }
 }
 
 #[tokio::test]

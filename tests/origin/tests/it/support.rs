@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use hyper::Method;
 use larder_origin::{ACCESS_KEY, Options, REGION, S3Server, SECRET_KEY};
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer, AwsCredential};
+use object_store::client::HttpRequestBody;
 use object_store::path::Path;
 use object_store::signer::Signer;
 use object_store::{ClientOptions, RetryConfig};
@@ -153,4 +154,22 @@ pub(crate) fn get(
         "GET {path_and_query} HTTP/1.1\r\nhost: {address}\r\nrange: {range}\r\nconnection: close\r\n\r\n"
     );
     talk(&address, request.as_bytes(), patience)
+}
+
+/// The document of a signed GET of the bucket with this query.
+pub(crate) fn listing(server: &S3Server, query: &str) -> String {
+    let uri = format!("{}/bucket?{query}", server.endpoint());
+    let mut request = hyper::Request::builder().uri(uri).body(HttpRequestBody::empty()).unwrap();
+    let (key_id, secret_key) = (ACCESS_KEY.to_owned(), SECRET_KEY.to_owned());
+    let credential = AwsCredential { key_id, secret_key, token: None };
+    AwsAuthorizer::new(&credential, "s3", REGION).try_authorize(&mut request, None).unwrap();
+    let address = server.address().to_string();
+    let mut raw =
+        format!("GET /bucket?{query} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    for (name, value) in request.headers() {
+        raw.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap()));
+    }
+    let answer = talk(&address, format!("{raw}\r\n").as_bytes(), PATIENCE);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    String::from_utf8(answer.body).unwrap()
 }
