@@ -97,8 +97,8 @@ pub mod admin {
         IndexOptions, IndexProgress, Indexed, Layout, Leaf, LeafFiles, LeftOut, LeftOutGroup,
         Manifest, ManifestLocation, Missing, OpenedManifest, Origin, OriginError, OriginUri,
         RowLocator, Scheme, Shard, Snapshot, TokenSpec, UriError, Verdict, WindowSpec,
-        added_warning, cache_home, count_added, find_with, index, index_warnings, is_key_tag,
-        left_out_by_reason, open, open_with, resolve, shard_checksum, verdicts,
+        added_warning, cache_home, check_threads, count_added, find_with, index, index_warnings,
+        is_key_tag, left_out_by_reason, open, open_with, resolve, shard_checksum, verdicts,
         warning_of_run_folder,
     };
     pub use larder_extent::{

@@ -2,7 +2,9 @@
 
 use std::{fmt, future::Future, sync::Arc, time::Instant};
 
-use larder_client::{Cluster, Dataset, HostNode, HostOptions, OpenOptions, host};
+use larder_client::{
+    Cluster, Dataset, HostNode, HostOptions, OpenOptions, admin::check_threads, host,
+};
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
@@ -101,8 +103,11 @@ impl Context {
 }
 
 fn runtime() -> Result<Runtime, Failure> {
+    let failed = || Failure::new(Exit::Failed, "no runtime could be started");
+    // Tokio panics if it can't start a thread for calls that block.
+    check_threads(1).map_err(|why| failed().why(why))?;
     let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Failure::new(Exit::Failed, "no runtime could be started").why(error))
+    runtime.map_err(|error| failed().why(error))
 }
 
 /// Nodes to read through.
