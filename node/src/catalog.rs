@@ -30,8 +30,8 @@ use larder_dataset::{
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time;
 
-use crate::bucket::Buckets;
 use crate::cache::Cache;
+use crate::dataset::bucket::Buckets;
 use crate::dataset::{Dataset, SealedBytes};
 use crate::{clock, on_thread};
 use open_budget::{NodeOpenBudget, OpenRequest};

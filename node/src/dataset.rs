@@ -1,5 +1,7 @@
 //! One open dataset.
 
+pub(crate) mod bucket;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -9,7 +11,7 @@ use larder_dataset::{Leaf, LeafFiles, Manifest, Origin, OriginUri};
 use larder_extent::Sealed;
 use larder_store::NoRoom;
 
-use crate::bucket::Bucket;
+use bucket::Bucket;
 
 /// An open dataset: its manifest in shared memory, and the origin of its bytes.
 #[derive(Debug)]

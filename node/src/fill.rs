@@ -8,9 +8,9 @@
 //! 3. seals the extent;
 //! 4. compares the checksum, if the snapshot of a waiting reader pins one.
 //!
-//! All GETs of the fills of a bucket share one limit, and all their retries one budget. A fill that can't
-//! succeed is given up: it is listed, and its readers are told the error. A worker that dies loses
-//! only its job. The next worker continues that job with the parts that are in.
+//! All GETs of the fills of a bucket share one limit, and all their retries one budget. A fill that
+//! can't succeed is given up: it is listed, and its readers are told the error. A worker that dies
+//! loses only its job. The next worker continues that job with the parts that are in.
 //!
 //! Thread rule: fills are tokio tasks. Blocking threads allocate memory (in huge pages where
 //! available), seal extents, and hash rows that overlap. Non-goals: deciding which shards to fill

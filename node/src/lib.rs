@@ -17,7 +17,6 @@
 //! the data).
 
 mod background;
-mod bucket;
 mod cache;
 mod catalog;
 mod cluster;

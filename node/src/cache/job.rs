@@ -9,11 +9,11 @@ use larder_store::{FillPermit, HandOver, StalePermit};
 
 use super::state::ResidentShard;
 use super::{Cache, Reclaimable};
-use crate::bucket::FillShare;
 use crate::cache::InFlightFill;
 use crate::cache::{FailedRead, Failure, Queued};
 use crate::clock;
 use crate::dataset::Dataset;
+use crate::dataset::bucket::FillShare;
 
 /// How many workers one shard may kill. After that the shard is assumed to be the cause.
 const WORKERS_MAX: u32 = 3;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use larder_base::ShardId;
 use larder_store::FillPermit;
 
-use crate::bucket::FillShare;
 use crate::cache::InFlightFill;
 use crate::dataset::Dataset;
+use crate::dataset::bucket::FillShare;
 
 /// How urgent a fill is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

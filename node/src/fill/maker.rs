@@ -17,9 +17,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time;
 
 use super::{ObjectRange, Piece, Reader};
-use crate::bucket::Gate;
 use crate::cache::{Cache, FailedRead, GaveUp, ReservedBytes};
 use crate::dataset::Dataset;
+use crate::dataset::bucket::Gate;
 
 /// Wait before memory for a block is asked for again, and the number of waits.
 const ROOM_WAIT: Duration = Duration::from_millis(50);

@@ -16,9 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::maker::{alone, cannot_be_made};
 use super::{Maker, Reader};
-use crate::bucket::RANGE_READS_MAX;
 use crate::cache::Counters;
 use crate::dataset::Dataset;
+use crate::dataset::bucket::RANGE_READS_MAX;
 use crate::fill::{ByteSink, ObjectRange, Piece};
 
 /// Staging memory is counted in pages, so that a permit count fits 32 bits.

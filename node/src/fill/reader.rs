@@ -14,10 +14,10 @@ use larder_base::{Error, ErrorKind, limits};
 use larder_dataset::{FetchError, OriginError};
 use tokio::time;
 
-use crate::bucket::{Bucket, Gate, Turn, wait_after};
 use crate::cache::{Counters, FailedRead, GaveUp};
 use crate::clock;
 use crate::dataset::Dataset;
+use crate::dataset::bucket::{Bucket, Gate, Turn, wait_after};
 use crate::fill::{ByteSink, ObjectRange};
 
 /// Tries of one part before its fill gives up. With the waits below about 15 seconds, which
