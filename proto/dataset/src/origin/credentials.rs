@@ -90,13 +90,10 @@ fn named(settings: &Settings) -> Result<Option<Identity>, OriginError> {
 
 /// Returns the value of `name`, if both variables are set.
 fn both(settings: &Settings, name: &str, other: &str) -> Result<Option<String>, OriginError> {
-    let half = |set: &str, unset: &str| {
-        settings.refused(format!("{set} is set and {unset} is not: set both, or none"))
-    };
     match (settings.get(name), settings.get(other)) {
         (Some(value), Some(_)) => Ok(Some(value.to_owned())),
-        (Some(_), None) => Err(half(name, other)),
-        (None, Some(_)) => Err(half(other, name)),
+        (Some(_), None) => Err(settings.incomplete(name, other)),
+        (None, Some(_)) => Err(settings.incomplete(other, name)),
         (None, None) => Ok(None),
     }
 }
@@ -130,9 +127,7 @@ fn container(settings: &Settings) -> Result<Option<Identity>, OriginError> {
 /// Returns the text of the file that a variable names.
 fn readable(settings: &Settings, name: &str) -> Result<String, OriginError> {
     let Some(path) = settings.get(name) else {
-        return Err(
-            settings.refused(format!("{CONTAINER} is set and {name} is not: set both, or none"))
-        );
+        return Err(settings.incomplete(CONTAINER, name));
     };
     fs::read_to_string(path)
         .map_err(|error| settings.refused(format!("{name} '{path}' can't be read: {error}")))

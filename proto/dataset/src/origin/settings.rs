@@ -80,6 +80,15 @@ impl Settings {
         OriginError::Settings { origin: self.origin.clone(), why }
     }
 
+    /// Makes the error for credentials of which a part is missing.
+    pub(super) fn incomplete(&self, set: &str, unset: &str) -> OriginError {
+        OriginError::Credentials {
+            origin: self.origin.clone(),
+            why: format!("{unset} is not set, and {set} is"),
+            remedy: "set both, or none".into(),
+        }
+    }
+
     /// As [`refused`](Self::refused), for an error of the library. It repeats the value and does
     /// not name the variable.
     pub(super) fn refused_by_library(&self, why: String) -> OriginError {
