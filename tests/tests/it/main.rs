@@ -6,6 +6,7 @@
 
 mod answers;
 mod bad_stores;
+mod buckets;
 mod cli;
 mod client_deaths;
 mod coordinator;

@@ -16,7 +16,7 @@ pub struct FaultPlan {
     seed: u64,
     odds: Vec<(Fault, f64)>,
     kinds: Vec<RequestKind>,
-    keys: String,
+    keys: Vec<String>,
     injections_left: u64,
     stall: Duration,
     reads: u64,
@@ -39,7 +39,7 @@ impl FaultPlan {
             seed,
             odds: Vec::new(),
             kinds: vec![RequestKind::Get],
-            keys: String::new(),
+            keys: Vec::new(),
             injections_left: u64::MAX,
             stall: STALL,
             reads: 0,
@@ -87,10 +87,10 @@ impl FaultPlan {
         self
     }
 
-    /// Limits the plan to objects with a `bucket/key` that contains `part`.
+    /// Limits the plan to objects with a `bucket/key` that contains `part`, and those of earlier calls.
     #[must_use]
     pub fn keys_containing(mut self, part: &str) -> Self {
-        part.clone_into(&mut self.keys);
+        self.keys.push(part.to_owned());
         self
     }
 
@@ -110,7 +110,8 @@ impl FaultPlan {
 
     /// Returns the fault for the next request, which is for `object`.
     pub(crate) fn next(&mut self, kind: RequestKind, object: &str) -> Option<Injection> {
-        let applies = self.kinds.contains(&kind) && object.contains(&self.keys);
+        let applies =
+            self.kinds.contains(&kind) && self.keys.iter().all(|part| object.contains(part));
         if self.injections_left == 0 || !applies {
             return None;
         }
