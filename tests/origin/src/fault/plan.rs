@@ -87,7 +87,7 @@ impl FaultPlan {
         self
     }
 
-    /// Limits the plan to objects with a `bucket/key` that contains `part`, and those of earlier calls.
+    /// Limits the plan to objects with a `bucket/key` that contains `part`. Adds to earlier calls.
     #[must_use]
     pub fn keys_containing(mut self, part: &str) -> Self {
         self.keys.push(part.to_owned());
