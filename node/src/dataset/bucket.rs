@@ -1,8 +1,9 @@
 //! What the datasets of one bucket share on this node: the health of the bucket, its retries, and
 //! its share of workers and requests.
 //!
-//! Nothing here is shared among buckets. So a bucket that hangs, drips or refuses keeps its own
-//! readers waiting and no others.
+//! Nothing here is shared among buckets. So the fills and reads of a bucket that hangs, drips or
+//! refuses keep its own readers waiting. All buckets still share the turns to index a prefix, and
+//! the memory of rows that are read by range.
 //!
 //! Thread rule: cheap to share; all threads use it at once.
 

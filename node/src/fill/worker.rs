@@ -20,8 +20,7 @@ use crate::cache::{
 use crate::catalog::leaves::Leaves;
 use crate::fill::{ByteSink, GetParts, ObjectRange, Peers, TransferThrottle};
 
-/// Workers of all buckets. Each bucket has its own share of them, so that four that hang leave
-/// none to a fifth only while their first fills last.
+/// Workers of all buckets together. A bucket has its own share of them, at most a quarter.
 const FILL_WORKERS: usize = 4 * limits::FILLS_IN_FLIGHT_MAX;
 
 /// Fills that have their memory taken in huge pages at once. That is work for a core (0.1 s per
