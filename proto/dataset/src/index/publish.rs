@@ -148,20 +148,10 @@ async fn write_file(origin: &Origin, object: &OriginUri, bytes: Bytes) -> Result
             }
         }
         // Stores without conditional writes get the same bytes unconditionally.
-        Err(error) if refuses_conditions(&error) => {}
+        Err(OriginError::Unsupported { .. }) => {}
         Err(error) => return Err(error.into()),
     }
     Ok(origin.put(object, bytes, Put::Always).await?)
-}
-
-/// Returns whether a store may have refused a write for its condition. Some answer 400 to a header
-/// that they do not know. If the reason is another, the write without a condition fails too.
-fn refuses_conditions(error: &OriginError) -> bool {
-    match error {
-        OriginError::Unsupported { .. } => true,
-        OriginError::Failed { why, .. } => why.starts_with("the store answered 400 "),
-        _ => false,
-    }
 }
 
 /// Points a tag to a snapshot. Creates an absent tag; replaces an existing one on the condition
@@ -188,7 +178,7 @@ async fn move_tag(
         match origin.put(object, tag.clone(), put).await {
             Ok(()) => return Ok(()),
             Err(OriginError::Conflict { .. }) => {}
-            Err(error) if refuses_conditions(&error) => {
+            Err(OriginError::Unsupported { .. }) => {
                 return Ok(origin.put(object, tag, Put::Always).await?);
             }
             Err(error) => return Err(error.into()),

@@ -9,10 +9,9 @@ use larder_base::limits;
 use object_store::{
     GetOptions, GetResultPayload, ObjectMeta, ObjectStoreExt, PutMode, PutOptions, UpdateVersion,
 };
-
 use tokio::time;
 
-use super::{Origin, OriginError, listing::marked_name, store_path};
+use super::{Origin, OriginError, listing::marked_name, messages, store_path};
 use crate::{OriginUri, Scheme};
 
 /// Objects of a listing processed together: as many as the library looks at in one call.
@@ -252,12 +251,15 @@ impl Origin {
     }
 
     /// Writes an object under a condition. [`OriginError::Conflict`] means that it did not hold.
+    /// Some stores answer 400 to a condition, since they do not know its header. That counts as
+    /// [`OriginError::Unsupported`]: if the reason is another, a write without one fails too.
     pub(crate) async fn put(
         &self,
         object: &OriginUri,
         bytes: Bytes,
         put: Put,
     ) -> Result<(), OriginError> {
+        let is_conditional = put != Put::Always;
         let mode = match put {
             Put::Absent => PutMode::Create,
             Put::Over { etag, version } => PutMode::Update(UpdateVersion { e_tag: etag, version }),
@@ -271,7 +273,18 @@ impl Origin {
             drop(folder);
             result.map(|_| ())
         };
-        self.ask(object, put).await.map_err(failed(object))
+        self.ask(object, put).await.map_err(|error| {
+            let is_refused = messages::status(&error) == Some(400)
+                && !messages::refuses_token(&error)
+                && is_conditional;
+            match is_refused {
+                true => OriginError::Unsupported {
+                    object: object.clone(),
+                    why: messages::plain(&error),
+                },
+                false => failed(object)(error),
+            }
+        })
     }
 }
 
