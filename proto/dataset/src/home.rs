@@ -3,6 +3,7 @@
 use std::{
     env,
     fmt::Write as _,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -54,24 +55,24 @@ pub fn home_beside(prefix: &OriginUri) -> Result<OriginUri, DatasetError> {
 /// Returns the home of manifests in the local cache, for prefixes that are not writable. Without a
 /// cache folder that this user can use, it is in the folder of the run. `None` if neither exists.
 pub fn cache_home(prefix: &OriginUri) -> Option<OriginUri> {
-    cache_home_or(prefix, || {
-        let run = run_folder();
-        open_private(&run, WRITE_OF_OTHERS).ok()??;
-        Some(run)
-    })
+    cache_home_in(prefix, |_| Ok(()))
 }
 
 /// As [`cache_home`], and makes the folder of the run if it is needed and missing.
 pub(crate) fn make_cache_home(prefix: &OriginUri) -> Option<OriginUri> {
-    cache_home_or(prefix, || {
-        let run = run_folder();
-        make_private(&run).ok()?;
-        open_private(&run, WRITE_OF_OTHERS).ok()??;
-        Some(run)
-    })
+    cache_home_in(prefix, make_private)
 }
 
-fn cache_home_or(prefix: &OriginUri, run: impl Fn() -> Option<PathBuf>) -> Option<OriginUri> {
+fn cache_home_in(
+    prefix: &OriginUri,
+    prepare: impl Fn(&Path) -> io::Result<()>,
+) -> Option<OriginUri> {
+    let run = || {
+        let run = run_folder();
+        prepare(&run).ok()?;
+        open_private(&run, WRITE_OF_OTHERS).ok()??;
+        Some(run)
+    };
     let named = |variable| env::var_os(variable).filter(|v| !v.is_empty()).map(PathBuf::from);
     let cache = named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")));
     let name = format!("{:032x}", xxh3_128(prefix.to_string().as_bytes()));

@@ -58,7 +58,7 @@ pub(super) struct TokenService {
 
 /// Connects to a store.
 #[derive(Debug, Clone)]
-pub(super) struct Checked {
+pub(super) struct CheckedConnector {
     services: Arc<[TokenService]>,
     contact: Arc<Contact>,
 }
@@ -72,23 +72,23 @@ struct Contact {
     bare_pages: AtomicU32,
 }
 
-impl Checked {
+impl CheckedConnector {
     pub(super) fn new(services: Vec<TokenService>) -> Self {
         Self { services: services.into(), contact: Arc::default() }
     }
 }
 
-impl HttpConnector for Checked {
+impl HttpConnector for CheckedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Connection { client, checked: self.clone() }))
+        Ok(HttpClient::new(Connection { client, connector: self.clone() }))
     }
 }
 
 #[derive(Debug)]
 struct Connection {
     client: HttpClient,
-    checked: Checked,
+    connector: CheckedConnector,
 }
 
 impl HttpService for Connection {
@@ -101,11 +101,11 @@ impl HttpService for Connection {
     {
         Box::pin(async move {
             let authority = request.uri().authority().map_or("", |authority| authority.as_str());
-            let services = &self.checked.services;
+            let services = &self.connector.services;
             if let Some(service) = services.iter().find(|one| one.authority == authority) {
                 return self.ask_service(service.name, request).await;
             }
-            let contact = &self.checked.contact;
+            let contact = &self.connector.contact;
             let Some(asked) = listing::Asked::by(&request) else {
                 return contact.note(self.client.execute(request).await);
             };
@@ -176,7 +176,7 @@ impl Contact {
             HttpErrorKind::Unknown => HttpErrorKind::Interrupted,
             kind => kind,
         };
-        Err(HttpError::new(kind, Transport::of(error)))
+        Err(HttpError::new(kind, Transport(error)))
     }
 
     /// Decides whether a page is taken, and whether one that is no listing is asked for again.
@@ -196,8 +196,14 @@ impl Contact {
             Err(fault) => fault,
         };
         let seen = self.bad_pages.fetch_add(1, Ordering::Relaxed) + 1;
-        let may_pass = fault.may_pass() && seen < BAD_PAGES_MAX;
-        let kind = if may_pass { HttpErrorKind::Interrupted } else { HttpErrorKind::Unknown };
+        let kind = if fault.may_pass() && seen < BAD_PAGES_MAX {
+            HttpErrorKind::Interrupted
+        } else {
+            // The next listing has all its tries again.
+            self.bad_pages.store(0, Ordering::Relaxed);
+            self.bare_pages.store(0, Ordering::Relaxed);
+            HttpErrorKind::Unknown
+        };
         let why = fault.to_string();
         Err(HttpError::new(kind, Explained { why, is_refusal: false }))
     }
@@ -207,7 +213,7 @@ impl Contact {
 async fn whole(body: HttpResponseBody) -> Result<Bytes, HttpError> {
     let mut page = Vec::new();
     let mut stream = body.bytes_stream();
-    let broken = |error| HttpError::new(HttpErrorKind::Interrupted, Transport::of(error));
+    let broken = |error| HttpError::new(HttpErrorKind::Interrupted, Transport(error));
     while let Some(piece) = stream.try_next().await.map_err(broken)? {
         if page.len() + piece.len() > PAGE_BYTES_MAX {
             let why = format!("a page of the listing has more than {PAGE_BYTES_MAX} bytes");

@@ -12,7 +12,7 @@ use object_store::{
 
 use super::{
     Etags, Origin, OriginError,
-    checked::{Checked, TokenService},
+    checked::{CheckedConnector, TokenService},
     credentials,
     local::LocalCalls,
     messages,
@@ -65,17 +65,19 @@ impl Origin {
                 let settings = Settings::of(uri, "AWS_", variables)?;
                 let builder = s3_builder(&settings, uri.bucket())?;
                 identity = Some(credentials::decide(uri, &settings).await?);
-                let builder = builder.with_http_connector(Checked::new(aws_services(&settings)));
+                let builder =
+                    builder.with_http_connector(CheckedConnector::new(aws_services(&settings)));
                 built(&settings, |retry| builder.clone().with_retry(retry).build())?
             }
             Scheme::Gs => {
                 let (settings, builder) = gcs_builder(uri, variables)?;
-                let builder = builder.with_http_connector(Checked::new(gcs_services()));
+                let builder = builder.with_http_connector(CheckedConnector::new(gcs_services()));
                 built(&settings, |retry| builder.clone().with_retry(retry).build())?
             }
             Scheme::Az => {
                 let (settings, builder) = azure_builder(uri, variables)?;
-                let builder = builder.with_http_connector(Checked::new(azure_services(&settings)));
+                let builder =
+                    builder.with_http_connector(CheckedConnector::new(azure_services(&settings)));
                 built(&settings, |retry| builder.clone().with_retry(retry).build())?
             }
         };
@@ -106,43 +108,37 @@ fn aws_services(settings: &Settings) -> Vec<TokenService> {
     let container = settings.get("AWS_CONTAINER_CREDENTIALS_FULL_URI");
     let region = settings.get("AWS_REGION").or_else(|| settings.get("AWS_DEFAULT_REGION"));
     let sts = format!("https://sts.{}.amazonaws.com", region.unwrap_or("us-east-1"));
-    [
+    services(&[
         (settings.get("AWS_ENDPOINT_URL_STS").unwrap_or(&sts), "the security token service (STS)"),
         (metadata, "the metadata service of this machine"),
         (container.unwrap_or("http://169.254.170.2"), "the credentials service of the container"),
-    ]
-    .into_iter()
-    .filter_map(|(address, name)| service(address, name))
-    .collect()
+    ])
 }
 
 fn gcs_services() -> Vec<TokenService> {
-    [
+    services(&[
         ("https://oauth2.googleapis.com", "Google's token service"),
         ("http://metadata.google.internal", "the metadata service of this machine"),
         ("http://169.254.169.254", "the metadata service of this machine"),
-    ]
-    .into_iter()
-    .filter_map(|(address, name)| service(address, name))
-    .collect()
+    ])
 }
 
 fn azure_services(settings: &Settings) -> Vec<TokenService> {
     let named = settings.get("AZURE_AUTHORITY_HOST");
-    [
+    services(&[
         (named.unwrap_or("https://login.microsoftonline.com"), "Azure's token service"),
         ("http://169.254.169.254", "the metadata service of this machine"),
-    ]
-    .into_iter()
-    .filter_map(|(address, name)| service(address, name))
-    .collect()
+    ])
 }
 
-fn service(address: &str, name: &'static str) -> Option<TokenService> {
-    let uri: url::Url = address.parse().ok()?;
-    let host = uri.host_str()?;
-    let authority = uri.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-    Some(TokenService { authority, name })
+fn services(named: &[(&str, &'static str)]) -> Vec<TokenService> {
+    let service = |&(address, name): &(&str, _)| {
+        let uri: url::Url = address.parse().ok()?;
+        let host = uri.host_str()?;
+        let authority = uri.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+        Some(TokenService { authority, name })
+    };
+    named.iter().filter_map(service).collect()
 }
 
 /// Lists the timeouts that the environment does not set (`AWS_TIMEOUT`, `AWS_READ_TIMEOUT` and so

@@ -79,19 +79,24 @@ fn named(settings: &Settings) -> Result<Option<Identity>, OriginError> {
         return Ok(Some(Identity::Unsigned));
     }
     if let Some(id) = both(settings, KEY_ID, SECRET)? {
-        return Ok(Some(Identity::Keys { id }));
+        return Ok(Some(Identity::Keys { id: id.to_owned() }));
     }
-    if let Some(role) = both(settings, ROLE, TOKEN_FILE)? {
-        readable(settings, TOKEN_FILE)?;
+    if let Some(path) = both(settings, TOKEN_FILE, ROLE)? {
+        read(settings, TOKEN_FILE, path)?;
+        let role = settings.get(ROLE).unwrap_or_default().to_owned();
         return Ok(Some(Identity::Web { role }));
     }
     container(settings)
 }
 
 /// Returns the value of `name`, if both variables are set.
-fn both(settings: &Settings, name: &str, other: &str) -> Result<Option<String>, OriginError> {
+fn both<'a>(
+    settings: &'a Settings,
+    name: &str,
+    other: &str,
+) -> Result<Option<&'a str>, OriginError> {
     match (settings.get(name), settings.get(other)) {
-        (Some(value), Some(_)) => Ok(Some(value.to_owned())),
+        (Some(value), Some(_)) => Ok(Some(value)),
         (Some(_), None) => Err(settings.incomplete(name, other)),
         (None, Some(_)) => Err(settings.incomplete(other, name)),
         (None, None) => Ok(None),
@@ -113,7 +118,8 @@ fn container(settings: &Settings) -> Result<Option<Identity>, OriginError> {
         }
         return Ok(Some(Identity::Container { address: CONTAINER_PATH.to_owned() }));
     }
-    let token = readable(settings, CONTAINER_TOKEN_FILE)?;
+    let file = both(settings, CONTAINER_TOKEN_FILE, CONTAINER)?.unwrap_or_default();
+    let token = read(settings, CONTAINER_TOKEN_FILE, file)?;
     if !token.chars().all(|c| matches!(c, ' '..='~')) {
         let why = format!(
             "the file of {CONTAINER_TOKEN_FILE} has a line break, or another character that no \
@@ -124,11 +130,8 @@ fn container(settings: &Settings) -> Result<Option<Identity>, OriginError> {
     Ok(Some(Identity::Container { address: CONTAINER.to_owned() }))
 }
 
-/// Returns the text of the file that a variable names.
-fn readable(settings: &Settings, name: &str) -> Result<String, OriginError> {
-    let Some(path) = settings.get(name) else {
-        return Err(settings.incomplete(CONTAINER, name));
-    };
+/// Reads the file at `path`, which the variable `name` gives.
+fn read(settings: &Settings, name: &str, path: &str) -> Result<String, OriginError> {
     fs::read_to_string(path)
         .map_err(|error| settings.refused(format!("{name} '{path}' can't be read: {error}")))
 }

@@ -21,6 +21,7 @@ use super::messages;
 
 /// Begins a marked key. A character of the private use area, which no writer puts into keys.
 const MARK: char = '\u{e0ad}';
+
 /// Returns the name of an object whose key was marked, as it is in the store.
 pub(super) fn marked_name(key: &str) -> Option<String> {
     let encoded = key.strip_prefix(MARK)?;

@@ -24,26 +24,17 @@ pub(super) struct Explained {
 
 /// An error of the transport, before it was decided whether a retry may help.
 #[derive(Debug)]
-pub(super) struct Transport {
-    kind: HttpErrorKind,
-    error: HttpError,
-}
-
-impl Transport {
-    pub(super) fn of(error: HttpError) -> Self {
-        Self { kind: error.kind(), error }
-    }
-}
+pub(super) struct Transport(pub(super) HttpError);
 
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
+        self.0.fmt(f)
     }
 }
 
 impl Error for Transport {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.error)
+        Some(&self.0)
     }
 }
 
@@ -64,8 +55,8 @@ pub(super) fn plain(error: &object_store::Error) -> String {
             .to_owned();
     }
     let root = root_cause(error);
-    let kind = cause::<Transport>(error).map(|transport| transport.kind);
-    match kind.or_else(|| cause::<HttpError>(error).map(HttpError::kind)) {
+    let http = cause(error).map(|Transport(error)| error).or_else(|| cause(error));
+    match http.map(HttpError::kind) {
         Some(HttpErrorKind::Connect) => match endpoint(&text) {
             Some(endpoint) => format!("no connection to {endpoint}: {root}"),
             None => format!("no connection to the store: {root}"),

@@ -150,7 +150,7 @@ impl Origin {
         self.read_exact(&self.strict, &target, range.start, bytes, sink).await.map(|_| ())
     }
 
-    /// Reads as [`Origin::read_exact_range`], with a few retries, into memory.
+    /// Reads as [`Origin::read_exact_range`], with retries, into memory.
     pub(crate) async fn read_range(
         &self,
         leaf: &Leaf,
@@ -161,7 +161,7 @@ impl Origin {
         Ok(self.read_header(&target, range.start, bytes).await?.0)
     }
 
-    /// Reads a header as [`Origin::read_exact_range`], with a few retries, into memory. Also
+    /// Reads a header as [`Origin::read_exact_range`], with retries, into memory. Also
     /// returns the version that the store names in its answer.
     pub(crate) async fn read_header(
         &self,
@@ -178,7 +178,7 @@ impl Origin {
         Ok((read, version))
     }
 
-    /// Reads a whole object, with a few retries, as [`Origin::read_exact_range`].
+    /// Reads a whole object, with retries, as [`Origin::read_exact_range`].
     pub(crate) async fn read_whole(
         &self,
         target: &Target,

@@ -7,7 +7,7 @@
 //!
 //! Thread rule: plain values. Non-goals: files that variables name; the library reads them.
 
-use std::{collections::BTreeMap, ffi::OsString, str::FromStr};
+use std::{ffi::OsString, str::FromStr};
 
 use super::OriginError;
 use crate::OriginUri;
@@ -15,11 +15,17 @@ use crate::OriginUri;
 /// Words that mean yes, as the library has them.
 const YES: [&str; 5] = ["1", "true", "on", "yes", "y"];
 
+/// Variables of other names that the library reads too: that of Azure's own services, and an old
+/// one for Google Cloud. Those of the family take precedence.
+const OTHER_NAMES: [(&str, &str); 2] =
+    [("AZURE_", "IDENTITY_ENDPOINT"), ("GOOGLE_", "SERVICE_ACCOUNT")];
+
 /// The variables of one family.
 #[derive(Debug)]
 pub(super) struct Settings {
     origin: OriginUri,
-    values: BTreeMap<String, String>,
+    /// Names and values. A later one takes precedence.
+    values: Vec<(String, String)>,
 }
 
 impl Settings {
@@ -29,24 +35,26 @@ impl Settings {
         family: &str,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, OriginError> {
-        let mut settings = Self { origin: origin.clone(), values: BTreeMap::new() };
+        let mut settings = Self { origin: origin.clone(), values: Vec::new() };
         for (name, value) in variables {
-            let Some(name) = name.to_str().filter(|name| name.starts_with(family)) else {
-                continue;
-            };
+            let is_ours =
+                |name: &&str| name.starts_with(family) || OTHER_NAMES.contains(&(family, *name));
+            let Some(name) = name.to_str().filter(is_ours) else { continue };
             let Some(value) = value.to_str() else {
                 return Err(settings.refused(format!("{name} is not UTF-8: set it again")));
             };
             if !value.trim().is_empty() {
-                settings.values.insert(name.to_owned(), value.trim().to_owned());
+                settings.values.push((name.to_owned(), value.trim().to_owned()));
             }
         }
+        settings.values.sort_by_key(|(name, _)| (name.starts_with(family), name.clone()));
         Ok(settings)
     }
 
     /// Returns a variable that is set.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.values.get(name).map(String::as_str)
+        let mut values = self.values.iter();
+        values.find(|(set, _)| set == name).map(|(_, value)| value.as_str())
     }
 
     /// Returns whether a variable says yes.
@@ -92,9 +100,8 @@ impl Settings {
     /// As [`refused`](Self::refused), for an error of the library. It repeats the value and does
     /// not name the variable.
     pub(super) fn refused_by_library(&self, why: String) -> OriginError {
-        let mut quoting =
-            self.values.iter().filter(|(_, value)| why.contains(&format!("\"{value}\"")));
-        match quoting.next() {
+        let is_quoted = |(_, value): &&(String, String)| why.contains(&format!("\"{value}\""));
+        match self.values.iter().find(is_quoted) {
             Some((name, _)) => self.refused(format!("{name}: {why}")),
             None => self.refused(why),
         }
@@ -150,7 +157,10 @@ fn not_an_address(value: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+    use object_store::{
+        aws::{AmazonS3Builder, AmazonS3ConfigKey},
+        gcp::GoogleConfigKey,
+    };
 
     use super::*;
 
@@ -176,6 +186,21 @@ mod tests {
         assert_eq!(value(AmazonS3ConfigKey::Endpoint).as_deref(), Some("http://127.0.0.1:9000"));
         assert_eq!(value(AmazonS3ConfigKey::Token), None);
         assert_eq!(value(AmazonS3ConfigKey::SecretAccessKey), None);
+    }
+
+    #[test]
+    fn variables_of_other_names_are_read_and_give_way_to_the_family() {
+        let origin = OriginUri::parse("gs://bucket/x").unwrap();
+        let path = |variables: &[(&str, &str)]| {
+            let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
+            let settings = Settings::of(&origin, "GOOGLE_", variables).unwrap();
+            let apply = |_, key: GoogleConfigKey, value| Some((key, value));
+            settings.apply(None, apply).unwrap().map(|(_, value)| value)
+        };
+        let other = ("SERVICE_ACCOUNT", "/other");
+        assert_eq!(path(&[other]).as_deref(), Some("/other"));
+        assert_eq!(path(&[("GOOGLE_SERVICE_ACCOUNT", "/own"), other]).as_deref(), Some("/own"));
+        assert_eq!(path(&[("IDENTITY_ENDPOINT", "http://h")]), None);
     }
 
     #[test]
