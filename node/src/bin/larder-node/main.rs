@@ -7,32 +7,28 @@
 //! - 2 for settings that can't be used;
 //! - 130 when a second signal cut the drain short.
 
+mod log;
+
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::process::{Command, ExitCode};
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
 use larder_base::limits;
-use larder_base::{Error, ErrorKind, printable_line};
-use larder_node::LOG_LINES_DROPPED;
+use larder_base::{Error, ErrorKind};
 use larder_node::config::{Args, Config};
 use larder_node::node::Node;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
-use tracing_subscriber::EnvFilter;
 
 /// How often a node that other hosts can reach warns of it.
 const EXPOSED_WARNING_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Target of log lines about operators' requests, done or refused.
-const AUDIT: &str = "larder::audit";
 
 /// Threads for the servers, the fills and some connections, beside one a core.
 const THREADS_SPARE: usize = 32;
@@ -68,7 +64,7 @@ fn run(args: Args) -> Result<(), Refused> {
     if args.detached {
         leave_session().map_err(|why| format!("no session of its own: {why}"))?;
     }
-    start_logging();
+    log::start();
     let (as_json, exit_with_stdin) = (args.output == "json", args.exit_with_stdin);
     let remove_when_done = args.remove_when_done.clone();
     let config = Config::try_from(args).map_err(|why| Refused(EXIT_SETTINGS, why.to_string()))?;
@@ -97,45 +93,6 @@ fn run(args: Args) -> Result<(), Refused> {
     // If it can't be removed, there is no remedy here.
     let _ = remove_when_done.map(std::fs::remove_dir);
     Ok(())
-}
-
-/// Logs to standard error, at the level of `RUST_LOG`. The audit log is off only if `RUST_LOG`
-/// names it.
-fn start_logging() {
-    let asked = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
-    let filter = EnvFilter::try_new(if asked.is_empty() { "info" } else { &asked });
-    let mut filter = filter.unwrap_or_else(|_| EnvFilter::new("info"));
-    if !asked.contains(AUDIT) {
-        filter = filter.add_directive(format!("{AUDIT}=info").parse().expect("a directive"));
-    }
-    let colours = io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(colours)
-        .with_writer(|| OneLine(io::stderr()))
-        .init();
-}
-
-/// Writes each event on one line, even if names and messages from outside contain line breaks.
-///
-/// A line that can't be written is dropped and counted. The reader of the log may have ended, or
-/// its disk may be full. An error would make the subscriber print to standard error, which panics.
-struct OneLine<W>(W);
-
-impl<W: Write> Write for OneLine<W> {
-    /// Takes one whole event, with the end of its line.
-    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(event);
-        let line = printable_line(text.trim_end_matches('\n'));
-        if self.0.write_all(format!("{line}\n").as_bytes()).is_err() {
-            LOG_LINES_DROPPED.fetch_add(1, Relaxed);
-        }
-        Ok(event.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
 }
 
 /// Raises the limits on open files, locked memory and the size of files: each shard is a file in
