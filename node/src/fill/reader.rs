@@ -63,7 +63,7 @@ impl Reader {
             let tried = self.try_once(dataset, read, target, &turn).await;
             match &tried {
                 Ok(()) => turn.succeeded(clock::now()),
-                Err(Failed::Fetch(error)) if error.is_retryable() => turn.was_too_much(),
+                Err(Failed::Fetch(error)) if error.is_overload() => turn.was_too_much(),
                 Err(_) => drop(turn),
             }
             let error = match tried {
@@ -76,7 +76,9 @@ impl Reader {
             };
             if error.is_retryable() {
                 if !self.pause(bucket, &mut tries).await {
-                    bucket.gave_up(answers);
+                    if !error.is_of_this_process() {
+                        bucket.gave_up(answers);
+                    }
                     return Err(gave_up(read, error, tries));
                 }
             } else {
@@ -173,9 +175,7 @@ async fn unless_stalled(
         if turn.is_stalled(now - seen, before, patience) {
             let (seconds, wanted, came) = (patience.as_secs(), read.bytes(), now - seen);
             let why = format!("{came} bytes came in {seconds} s, after {seen} of {wanted}");
-            return Err(
-                OriginError::Failed { object: read.leaf.object_uri(read.object), why }.into()
-            );
+            return Err(OriginError::Busy { object: read.leaf.object_uri(read.object), why }.into());
         }
         (seen, patience) = (now, ORIGIN_STALL_TIMEOUT);
     }

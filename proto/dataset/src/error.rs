@@ -156,8 +156,12 @@ impl From<&OriginError> for ErrorKind {
             | OriginError::TooLarge { .. }
             | OriginError::TooMany { .. }
             | OriginError::Unsupported { .. } => Self::InvalidArgument,
-            OriginError::NoRoom { .. } => Self::ResourceExhausted,
-            OriginError::Conflict { .. } | OriginError::Failed { .. } => Self::OriginUnavailable,
+            OriginError::NoRoom { .. } | OriginError::NoDescriptor { .. } => {
+                Self::ResourceExhausted
+            }
+            OriginError::Conflict { .. }
+            | OriginError::Busy { .. }
+            | OriginError::Failed { .. } => Self::OriginUnavailable,
         }
     }
 }
@@ -172,6 +176,7 @@ impl From<&FetchError> for ErrorKind {
             }
             FetchError::Damaged { .. } => Self::DataLoss,
             FetchError::Origin(OriginError::Denied { .. }) => Self::PermissionDenied,
+            FetchError::Origin(OriginError::NoDescriptor { .. }) => Self::ResourceExhausted,
             FetchError::Stopped { .. } => Self::Internal,
             FetchError::Truncated { .. }
             | FetchError::Overlong { .. }

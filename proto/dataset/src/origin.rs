@@ -23,7 +23,7 @@ mod walk;
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
-use object_store::{GetOptions, GetResult, ObjectStore, path::Path};
+use object_store::{GetOptions, GetResult, ObjectStore, client::HttpErrorKind, path::Path};
 
 use crate::{OriginUri, Scheme};
 
@@ -128,6 +128,22 @@ pub enum OriginError {
         /// The prefix.
         prefix: OriginUri,
         /// The link.
+        why: String,
+    },
+    /// The store asks for fewer requests, or serves a request so slowly that it was given up.
+    #[error("the request for {object} failed: {why}")]
+    Busy {
+        /// The object.
+        object: OriginUri,
+        /// The answer of the store, or how slow it is.
+        why: String,
+    },
+    /// This process has no file descriptor left for the request. The store was not asked.
+    #[error("the request for {object} could not be made: {why}")]
+    NoDescriptor {
+        /// The object.
+        object: OriginUri,
+        /// The limit, and the remedy.
         why: String,
     },
     /// Any other failure: the network, the store, a name the store cannot have.
@@ -287,6 +303,9 @@ impl OriginError {
         if let Some(why) = messages::link_loop(error) {
             return Self::Loop { prefix: object, why };
         }
+        if let Some(why) = messages::lacks_descriptor(error) {
+            return Self::NoDescriptor { object, why };
+        }
         let why = messages::plain(error);
         if messages::cause::<Explained>(error).is_some_and(|explained| explained.is_refusal) {
             return Self::Credentials { origin: object, why, remedy: REFUSED_REMEDY.into() };
@@ -306,6 +325,10 @@ impl OriginError {
                     Self::Denied { object, why, remedy: None }
                 }
                 Some(404) => Self::NotFound { object, why },
+                Some(429 | 503) => Self::Busy { object, why },
+                _ if messages::transport(error) == Some(HttpErrorKind::Timeout) => {
+                    Self::Busy { object, why }
+                }
                 // Old S3 servers answer a conditional write like this.
                 Some(501) => Self::Unsupported { object, why },
                 _ if is_unwritable(error) => Self::Denied { object, why, remedy: None },

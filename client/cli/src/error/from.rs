@@ -63,7 +63,9 @@ impl From<OriginError> for Failure {
                 remedy.unwrap_or("larder doctor URI shows which rights are missing")
             }
             E::Conflict { .. } => "try again",
-            E::Failed { .. } => "larder doctor URI checks whether the origin can be reached",
+            E::Busy { .. } | E::Failed { .. } => {
+                "larder doctor URI checks whether the origin can be reached"
+            }
             _ => return Self::new(exit, error.to_string()),
         };
         Self::new(exit, error.to_string()).hint(hint)

@@ -1,7 +1,7 @@
 //! The number of requests that may be in flight at a bucket, which follows what the bucket bears.
 //!
 //! It begins small and doubles while more requests bring more bytes a second. It halves when a
-//! request fails in a way that fewer requests may mend: a stall, "slow down", a reset.
+//! request fails in a way that fewer requests may mend: a stall, a timeout, "slow down".
 //!
 //! A gate also tells a stall from a turn. Some stores, and full lines, serve one request after the
 //! other, so that the last of many waits long for its first byte. So a silent request is stalled

@@ -4,8 +4,9 @@
 //! and whole XML documents. The useful parts are the status, the store's own code and message, and
 //! for a failed connection its address and the reason.
 
-use std::{error::Error, fmt};
+use std::{error::Error, fmt, io};
 
+use nix::errno::Errno;
 use object_store::client::{HttpError, HttpErrorKind};
 
 use larder_base::root_cause;
@@ -55,8 +56,7 @@ pub(super) fn plain(error: &object_store::Error) -> String {
             .to_owned();
     }
     let root = root_cause(error);
-    let http = cause(error).map(|Transport(error)| error).or_else(|| cause(error));
-    match http.map(HttpError::kind) {
+    match transport(error) {
         Some(HttpErrorKind::Connect) => match endpoint(&text) {
             Some(endpoint) => format!("no connection to {endpoint}: {root}"),
             None => format!("no connection to the store: {root}"),
@@ -70,6 +70,12 @@ pub(super) fn plain(error: &object_store::Error) -> String {
     }
 }
 
+/// Returns how the transport of a request failed, if it did.
+pub(super) fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
+    let http = cause(error).map(|Transport(error)| error).or_else(|| cause(error));
+    http.map(HttpError::kind)
+}
+
 /// Returns the first cause of this type, the error itself included.
 pub(super) fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
@@ -78,6 +84,35 @@ pub(super) fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) ->
             return Some(found);
         }
         next = error.source();
+    }
+    None
+}
+
+/// Returns the limit that left no descriptor for a request, if that is why it failed.
+pub(super) fn lacks_descriptor(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let io = error.downcast_ref::<io::Error>();
+        match io.and_then(io::Error::raw_os_error).map(Errno::from_raw) {
+            Some(Errno::EMFILE) => {
+                return Some(
+                    "this process has all the files open that it may; raise LimitNOFILE (ulimit -n)"
+                        .to_owned(),
+                );
+            }
+            Some(Errno::ENFILE) => {
+                return Some(
+                    "this host has all the files open that it may; raise fs.file-max".to_owned(),
+                );
+            }
+            // The source of such an error is not the error within, but that one's source.
+            _ => {
+                next = match io.and_then(io::Error::get_ref) {
+                    Some(within) => Some(within),
+                    None => error.source(),
+                }
+            }
+        }
     }
     None
 }
@@ -185,7 +220,7 @@ mod tests {
     use super::*;
 
     fn generic(text: &str) -> object_store::Error {
-        let source = std::io::Error::other(text.to_owned());
+        let source = io::Error::other(text.to_owned());
         object_store::Error::Generic { store: "S3", source: Box::new(source) }
     }
 
@@ -206,6 +241,15 @@ mod tests {
         assert_eq!(plain(&bare), "the store answered 504 Gateway Timeout");
         let page = generic("status code: 502 Bad Gateway: <html>oh no</html>");
         assert_eq!(plain(&page), "the store answered 502 Bad Gateway");
+    }
+
+    #[test]
+    fn lack_of_descriptors_is_found_below_the_errors_of_the_library() {
+        let lacking = io::Error::from_raw_os_error(24);
+        let within = io::Error::other(lacking);
+        let error = object_store::Error::Generic { store: "S3", source: Box::new(within) };
+        assert!(lacks_descriptor(&error).is_some_and(|why| why.contains("LimitNOFILE")));
+        assert_eq!(lacks_descriptor(&generic("os error 24")), None);
     }
 
     #[test]
@@ -235,7 +279,7 @@ mod tests {
 
     #[test]
     fn connection_error_names_the_endpoint() {
-        let refused = std::io::Error::from_raw_os_error(111);
+        let refused = io::Error::from_raw_os_error(111);
         let error = object_store::Error::Generic {
             store: "S3",
             source: Box::new(HttpError::new(HttpErrorKind::Connect, refused)),

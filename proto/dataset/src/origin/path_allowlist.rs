@@ -25,7 +25,7 @@ use std::{
 use nix::fcntl::OFlag;
 use object_store::path::Path;
 
-use super::{Origin, OriginError, is_unwritable, local::LocalCalls, store_path};
+use super::{Origin, OriginError, is_unwritable, local::LocalCalls, messages, store_path};
 use crate::{OriginUri, Scheme};
 
 /// The folders that local files must lie in.
@@ -207,6 +207,9 @@ impl Refused {
                 OriginError::Denied { object, why, remedy: None }
             }
             Self::Io(error) => {
+                if let Some(why) = messages::lacks_descriptor(&error) {
+                    return OriginError::NoDescriptor { object, why };
+                }
                 let why = error.to_string();
                 match error.kind() {
                     io::ErrorKind::NotFound => OriginError::NotFound { object, why },

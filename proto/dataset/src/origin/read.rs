@@ -104,6 +104,16 @@ impl FetchError {
         }
     }
 
+    /// Returns whether the store has too many requests: it says so, or is too slow.
+    pub fn is_overload(&self) -> bool {
+        matches!(self, Self::Origin(OriginError::Busy { .. }))
+    }
+
+    /// Returns whether a limit of this process is the cause. It says nothing of the store.
+    pub fn is_of_this_process(&self) -> bool {
+        matches!(self, Self::Origin(OriginError::NoDescriptor { .. }))
+    }
+
     /// Returns whether the dataset must be indexed again.
     pub fn is_changed(&self) -> bool {
         matches!(self, Self::Changed { .. })
