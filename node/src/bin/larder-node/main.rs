@@ -22,13 +22,14 @@ use larder_base::limits;
 use larder_base::{Error, ErrorKind};
 use larder_node::config::{Args, Config};
 use larder_node::node::Node;
+use log::Repeats;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 
-/// How often a node that other hosts can reach warns of it.
-const EXPOSED_WARNING_INTERVAL: Duration = Duration::from_secs(60);
+/// How often a node that other hosts can reach warns of it, and the log tells what it left out.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Threads for the servers, the fills and some connections, beside one a core.
 const THREADS_SPARE: usize = 32;
@@ -64,7 +65,7 @@ fn run(args: Args) -> Result<(), Refused> {
     if args.detached {
         leave_session().map_err(|why| format!("no session of its own: {why}"))?;
     }
-    log::start();
+    let repeats = log::start();
     let (as_json, exit_with_stdin) = (args.output == "json", args.exit_with_stdin);
     let remove_when_done = args.remove_when_done.clone();
     let config = Config::try_from(args).map_err(|why| Refused(EXIT_SETTINGS, why.to_string()))?;
@@ -83,7 +84,7 @@ fn run(args: Args) -> Result<(), Refused> {
     }
     node.when_unused(stop.when_unused())?;
     node.when_refused(stop.when_refused());
-    if let Word::Refused(why) = stop.wait(exposed) {
+    if let Word::Refused(why) = stop.wait(exposed, &repeats) {
         node.shutdown(Duration::ZERO);
         return Err(why.into());
     }
@@ -230,8 +231,8 @@ impl Stop {
     }
 
     /// Waits for the request to stop. Meanwhile a node that other hosts can reach repeats its
-    /// warning.
-    fn wait(&self, exposed: bool) -> Word {
+    /// warning, and the log tells what it left out.
+    fn wait(&self, exposed: bool, repeats: &Repeats) -> Word {
         loop {
             if exposed {
                 tracing::warn!(
@@ -239,7 +240,9 @@ impl Stop {
                      reaches it can read its datasets"
                 );
             }
-            match self.word.recv_timeout(EXPOSED_WARNING_INTERVAL) {
+            let word = self.word.recv_timeout(MINUTE);
+            repeats.tell();
+            match word {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(word) => return word,
                 Err(RecvTimeoutError::Disconnected) => return Word::Stop,
