@@ -169,14 +169,14 @@ impl Dataset {
         Err(Error::new(ErrorKind::Internal, message))
     }
 
-    /// Warns once that shards of this dataset are larger than the node's memory. It works, but
-    /// slowly.
-    pub(crate) fn warn_never_kept(&self, reason: &NoRoom) {
+    /// Warns once that shards of this dataset are not kept, which an operator can change. It works,
+    /// but slowly.
+    pub(crate) fn warn_not_kept(&self, reason: &NoRoom) {
         if !self.warned.swap(true, Ordering::Relaxed) {
             let uri = self.uri();
             tracing::warn!(
-                "shards of {uri} are never kept, their rows are read by range each time: {reason}, \
-                 or index the dataset with smaller shards (--shard-bytes)"
+                "shards of {uri} are not kept, their rows are read by range each time: {reason}, or \
+                 index the dataset with other shards (--shard-bytes)"
             );
         }
     }

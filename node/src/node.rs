@@ -157,6 +157,7 @@ fn share(
     let budget = budget::budget(config.memory, Path::new("/"), limits::NODE_OVERHEAD_BYTES)
         .map_err(|why| Error::new(ErrorKind::InvalidArgument, format!("--memory: {why}")))?;
     budget::check_file_size(budget.limit_bytes())?;
+    let budget = budget.with_shards_max(budget::shards_max(Path::new("/")));
     let counters = Arc::new(Counters::default());
     let cache = Cache::start(budget, Arc::clone(&counters)).map_err(io_error("the reaper"))?;
     let reader = Arc::new(Reader::new(Arc::clone(&counters)));

@@ -85,7 +85,8 @@ struct AfterUnlock {
     displaced: Vec<Queued>,
     unused: Vec<OrphanToken>,
     queued: usize,
-    never_fits: Option<NoRoom>,
+    /// A reason of which users are told.
+    told: Option<NoRoom>,
     /// Room was made that is not free yet.
     is_leaving: bool,
 }
@@ -236,8 +237,8 @@ impl Asking<'_> {
             }
         }
         let is_leaving = aside.is_leaving;
-        if let Some(reason) = &aside.never_fits {
-            self.dataset.warn_never_kept(reason);
+        if let Some(reason) = &aside.told {
+            self.dataset.warn_not_kept(reason);
         }
         self.cache.put_away(aside);
         (left_out, is_leaving)
@@ -270,8 +271,9 @@ impl Asking<'_> {
             Outcome::NoRoom { reason, evicted } => {
                 aside.evicted.extend(evicted);
                 aside.is_leaving |= matches!(reason.why, Why::Leaving);
-                let never = matches!(reason.why, Why::LargerThanBudget { .. });
-                aside.never_fits = aside.never_fits.take().or(never.then_some(reason));
+                let is_told =
+                    matches!(reason.why, Why::LargerThanBudget { .. } | Why::NoPlace { .. });
+                aside.told = aside.told.take().or(is_told.then_some(reason));
                 None
             }
         }

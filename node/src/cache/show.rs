@@ -19,6 +19,8 @@ use crate::clock;
 pub(crate) struct MemoryUsage {
     /// The budget in bytes.
     pub(crate) limit_bytes: u64,
+    /// The most shards there may be, in any state.
+    pub(crate) shards_max: usize,
     /// Resident shards.
     pub(crate) resident: Tally,
     /// Shards that are being filled, counted with all their bytes.
@@ -38,6 +40,8 @@ pub(crate) struct MemoryUsage {
 pub(crate) struct Inventory {
     /// The budget.
     pub(crate) limit_bytes: u64,
+    /// The most shards there may be.
+    pub(crate) shards_max: usize,
     /// Evicted shards that a process still maps.
     pub(crate) mapped_orphan_bytes: u64,
     /// Shards, manifests and leaves, in no order.
@@ -51,6 +55,7 @@ impl Cache {
         let store = &state.store;
         Inventory {
             limit_bytes: store.budget().limit_bytes(),
+            shards_max: store.budget().shards_max(),
             mapped_orphan_bytes: store.mapped_orphan_bytes(now),
             held: store.held(now).collect(),
         }
@@ -62,6 +67,7 @@ impl Cache {
         let budget = state.store.budget();
         MemoryUsage {
             limit_bytes: budget.limit_bytes(),
+            shards_max: budget.shards_max(),
             resident: budget.resident(),
             filling: budget.filling(),
             orphaned: budget.orphaned(),

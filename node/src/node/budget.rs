@@ -1,6 +1,7 @@
 //! The budget of a node's shards: its memory limit, less its own overhead, and the share of it that
-//! the configuration asks for.
+//! the configuration asks for. And the number of shards, since each is an open file and a map.
 
+use std::fs;
 use std::path::Path;
 
 use larder_base::{Bytes, Error, ErrorKind, limits};
@@ -13,6 +14,10 @@ use crate::config::MemorySetting;
 /// On a machine without cgroup limits, a node takes one part in this many unless told otherwise, as
 /// a tmpfs does. In a cgroup it takes all of the group's memory, which was set aside for it.
 const UNTOLD_SHARE_OF_MACHINE: u64 = 2;
+
+/// One in this many of the files that a process may have open, and of its maps, is for shards. The
+/// others are for clients and their threads, for reads from the origin, and for operators.
+const SHARDS_SHARE: u64 = 2;
 
 /// Why there is no budget.
 #[derive(Debug, thiserror::Error)]
@@ -131,6 +136,14 @@ pub(super) fn check_file_size(budget_bytes: u64) -> Result<(), Error> {
     }
 }
 
+/// Returns the most shards that this process may have open and mapped.
+pub(super) fn shards_max(root: &Path) -> usize {
+    let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(files, _)| files);
+    let maps = fs::read_to_string(root.join("proc/sys/vm/max_map_count"));
+    let maps = maps.ok().and_then(|maps| maps.trim().parse().ok()).unwrap_or(u64::MAX);
+    usize::try_from(files.min(maps) / SHARDS_SHARE).unwrap_or(usize::MAX)
+}
+
 fn share(percent: u32, root: &Path, overhead: u64) -> Result<Budget, BudgetError> {
     if !(1..=100).contains(&percent) {
         return Err(BudgetError::NoShare { percent });
@@ -145,8 +158,6 @@ fn share(percent: u32, root: &Path, overhead: u64) -> Result<Budget, BudgetError
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use tempfile::TempDir;
 
     use super::*;
@@ -173,6 +184,13 @@ mod tests {
     fn share(percent: u32, files: &[(&str, &str)]) -> Result<u64, BudgetError> {
         let asked = Some(MemorySetting::Share(percent));
         budget(asked, host(files).path(), 64 * MIB).map(|budget| budget.limit_bytes())
+    }
+
+    #[test]
+    fn takes_half_of_the_maps_if_they_are_fewer_than_the_files() {
+        let root = host(&[("proc/sys/vm/max_map_count", "120\n")]);
+        assert_eq!(shards_max(root.path()), 60);
+        assert!(shards_max(host(&[]).path()) > 60);
     }
 
     #[test]

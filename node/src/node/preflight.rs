@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use larder_base::Bytes;
-use larder_dataset::{Origin, OriginUri, Scheme};
+use larder_dataset::{IndexOptions, Origin, OriginUri, Scheme};
 use larder_extent::pages;
 use tokio::{task, time};
 
+use crate::cache::MemoryUsage;
 use crate::shared::Shared;
 
 /// Time for the first answer of an origin.
@@ -27,13 +28,16 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Checks the host now and the origins in the background.
 pub(crate) fn look(shared: &Arc<Shared>) {
-    let budget_bytes = shared.cache.usage().limit_bytes;
+    let MemoryUsage { limit_bytes: budget_bytes, shards_max, .. } = shared.cache.usage();
     match pages::probe() {
         Ok(report) => {
             tracing::info!("shards come in pages of {}", Bytes(report.page_size.bytes()));
             if let Some(warning) = locking(report.lock_bytes_max, budget_bytes)
                 && has_swap()
             {
+                tracing::warn!("{warning}");
+            }
+            if let Some(warning) = files(shards_max, budget_bytes) {
                 tracing::warn!("{warning}");
             }
         }
@@ -90,6 +94,20 @@ fn locking(lock_bytes_max: Option<u64>, budget_bytes: u64) -> Option<String> {
     ))
 }
 
+/// Returns a warning if as many shards as may be open, of the size that indexing aims at, take less
+/// memory than the budget has.
+fn files(shards_max: usize, budget_bytes: u64) -> Option<String> {
+    let bytes = (shards_max as u64).saturating_mul(IndexOptions::default().shard_bytes);
+    (bytes < budget_bytes).then(|| {
+        format!(
+            "this process may have {shards_max} shards open and mapped, about {} of the {} for \
+             shards; raise LimitNOFILE in the unit (or ulimit -n) and vm.max_map_count",
+            Bytes(bytes),
+            Bytes(budget_bytes)
+        )
+    })
+}
+
 /// Returns why an origin can't be read, as far as one cheap request shows.
 async fn unusable(origin: &OriginUri) -> Option<String> {
     if origin.scheme() == Scheme::File {
@@ -122,6 +140,16 @@ mod tests {
         let warning = locking(Some(65_536), 1 << 30).expect("a warning");
         assert!(
             warning.contains("only 64 KiB of the 1.0 GiB") && warning.contains("LimitMEMLOCK"),
+            "{warning}"
+        );
+    }
+
+    #[test]
+    fn warns_of_open_files_only_if_their_shards_are_less_than_the_budget() {
+        assert_eq!(files(512, 32 << 30), None);
+        let warning = files(512, 64 << 30).expect("a warning");
+        assert!(
+            warning.contains("512 shards open and mapped, about 32 GiB of the 64 GiB"),
             "{warning}"
         );
     }

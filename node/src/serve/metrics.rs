@@ -75,6 +75,9 @@ const GAUGES: &[Metric<Context>] = &[
     ("larder_memory_budget_bytes", "bytes that shards may take", |c| {
         c.shared.cache.usage().limit_bytes
     }),
+    ("larder_shards_max", "shards that there may be, since each is an open file", |c| {
+        c.shared.cache.usage().shards_max as u64
+    }),
 ];
 
 /// The gauges of a node in a cluster.

@@ -11,6 +11,9 @@
 //!
 //! A cgroup answers an over-large allocation with SIGKILL, not with an error. So the store takes
 //! bytes here before it allocates, and they return only when the kernel has let go of them.
+//!
+//! Each shard in any state also takes a place, since its extent is an open file and a process may
+//! have only so many.
 
 /// Shards in one state, and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,24 +36,37 @@ impl Tally {
     }
 }
 
-/// A limit in bytes, and the bytes used of it.
+/// A limit in bytes and one in shards, and what is used of them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Budget {
     limit_bytes: u64,
+    shards_max: usize,
     filling: Tally,
     resident: Tally,
     orphaned: Tally,
 }
 
 impl Budget {
-    /// Creates a budget of this many bytes, none of them used.
+    /// Creates a budget of this many bytes, none of them used, for any number of shards.
     pub fn new(limit_bytes: u64) -> Self {
         Self {
             limit_bytes,
+            shards_max: usize::MAX,
             filling: Tally::default(),
             resident: Tally::default(),
             orphaned: Tally::default(),
         }
+    }
+
+    /// Limits the number of shards too.
+    #[must_use]
+    pub fn with_shards_max(self, shards_max: usize) -> Self {
+        Self { shards_max, ..self }
+    }
+
+    /// Returns the most shards there may be, in any state.
+    pub fn shards_max(&self) -> usize {
+        self.shards_max
     }
 
     /// Returns the limit in bytes.
@@ -83,9 +99,21 @@ impl Budget {
         self.limit_bytes - self.used_bytes()
     }
 
-    /// Takes bytes for a fill, if this many are free.
+    /// Returns whether one more shard may come.
+    pub fn has_place(&self) -> bool {
+        self.filling.shards + self.resident.shards + self.orphaned.shards < self.shards_max
+    }
+
+    /// Returns the bytes that must leave before this many are free. A shard that only lacks a place
+    /// needs one byte: that of any other shard.
+    pub(crate) fn missing_bytes(&self, bytes: u64) -> u64 {
+        let missing = bytes.saturating_sub(self.free_bytes());
+        missing.max(u64::from(!self.has_place()))
+    }
+
+    /// Takes bytes and a place for a fill, if they are free.
     pub(crate) fn admit(&mut self, bytes: u64) -> bool {
-        let fits = bytes <= self.free_bytes();
+        let fits = self.missing_bytes(bytes) == 0;
         if fits {
             self.filling.add(bytes);
         }
@@ -129,6 +157,18 @@ mod tests {
         budget.free(60);
         assert!(budget.admit(100));
         assert_eq!(budget.free_bytes(), 0);
+    }
+
+    #[test]
+    fn shard_without_a_place_is_refused_until_another_is_proven_free() {
+        let mut budget = Budget::new(100).with_shards_max(2);
+        assert!(budget.admit(10) && budget.admit(10));
+        assert!(!budget.admit(0));
+        assert_eq!((budget.missing_bytes(10), budget.missing_bytes(85)), (1, 5));
+        budget.drop_fill(10);
+        assert!(!budget.admit(10));
+        budget.free(10);
+        assert!(budget.admit(10));
     }
 
     #[test]

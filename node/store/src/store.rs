@@ -102,6 +102,15 @@ pub enum Why {
     /// All of it is in use and stays.
     #[error("what is here is in use and stays; read rows from the origin instead")]
     InUse,
+    /// There are as many shards as there may be, all in use. Bytes may be free.
+    #[error(
+        "{shards_max} shards are here and stay, and this process may have no more files open and \
+         mapped; raise LimitNOFILE (ulimit -n) and vm.max_map_count"
+    )]
+    NoPlace {
+        /// The most shards there may be.
+        shards_max: usize,
+    },
 }
 
 /// Why a shard can't be evicted on request.
@@ -219,8 +228,8 @@ where
         may_go: impl Fn(&G) -> bool,
         now: Instant,
     ) -> Vec<Evicted<K, R>> {
-        let free = self.budget.free_bytes().saturating_add(self.orphans.leaving_bytes(now));
-        let mut missing = bytes.saturating_sub(free);
+        let leaving = self.orphans.leaving_bytes(now);
+        let mut missing = self.budget.missing_bytes(bytes).saturating_sub(leaving);
         let mut residents: Vec<(Instant, K, u64)> = Vec::new();
         for (&id, entry) in &self.entries {
             let idle = entry.state.resident().filter(|resident| resident.holders == 0);
@@ -248,7 +257,7 @@ where
 
     fn make_room(&mut self, id: K, bytes: u64, now: Instant) -> Outcome<K, F, R> {
         let (limit_bytes, free_bytes) = (self.budget.limit_bytes(), self.budget.free_bytes());
-        let missing = bytes.saturating_sub(free_bytes);
+        let missing = self.budget.missing_bytes(bytes);
         let leaving = self.orphans.leaving_bytes(now);
         let mut evicted = Vec::new();
         let why = if bytes > limit_bytes {
@@ -260,7 +269,11 @@ where
             if evicted.is_empty() && self.foreseen.fetches.contains(&id) {
                 evicted = self.evict_given_up(missing - leaving, now);
             }
-            if evicted.is_empty() { Why::InUse } else { Why::Leaving }
+            match (evicted.is_empty(), self.budget.has_place()) {
+                (false, _) => Why::Leaving,
+                (true, true) => Why::InUse,
+                (true, false) => Why::NoPlace { shards_max: self.budget.shards_max() },
+            }
         };
         let reason = NoRoom { needed_bytes: bytes, free_bytes, why };
         Outcome::NoRoom { reason, evicted }

@@ -94,11 +94,19 @@ impl Future {
         let shards = self.owned.values().map(|owned| &*owned.shards);
         let reads = shards.zip(plans).map(|(shards, plans)| Reads { shards, plans });
         let reads: Vec<Reads<'_, ShardId>> = reads.collect();
-        let Inventory { limit_bytes, mapped_orphan_bytes, held } = &situation.memory;
+        let Inventory { limit_bytes, mapped_orphan_bytes, held, .. } = &situation.memory;
         let memory = limit_bytes.saturating_sub(*mapped_orphan_bytes);
+        let memory = memory.min(self.bytes_of_shards(situation.memory.shards_max));
         let held = held.iter().map(|held| in_memory(held, &datasets, situation.is_changing));
         let looked = self.outlook.look(memory, FORESEEN_USES_MAX, &reads, held, now);
         (looked, datasets)
+    }
+
+    /// Returns the bytes of so many planned shards, by their mean.
+    fn bytes_of_shards(&self, count: usize) -> u64 {
+        let planned = || self.owned.values().flat_map(|owned| owned.shards.iter());
+        let bytes: u64 = planned().map(|shard| shard.bytes).sum();
+        bytes.div_ceil(planned().count().max(1) as u64).saturating_mul(count as u64)
     }
 
     /// Learns which shards of the planned snapshots this node owns.

@@ -13,7 +13,7 @@ use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state
 use reference::Model;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use steps::{Ending, Group, Id, LIMIT, QUOTA, Said, Step, bytes_of, ordered, shards};
+use steps::{Ending, Group, Id, LIMIT, QUOTA, SHARDS_MAX, Said, Step, bytes_of, ordered, shards};
 
 prop_state_machine! {
     #![proptest_config(Config {
@@ -48,8 +48,9 @@ impl StateMachineTest for Run {
     #[expect(clippy::disallowed_methods, reason = "an `Instant` can be had in no other way")]
     fn init_test(_model: &Model) -> Self {
         let start = Instant::now();
+        let budget = Budget::new(LIMIT).with_shards_max(SHARDS_MAX);
         Self {
-            store: Store::new(Budget::new(LIMIT), KeepWhatYouHave::default(), QUOTA),
+            store: Store::new(budget, KeepWhatYouHave::default(), QUOTA),
             start,
             now: start,
             made: 0,

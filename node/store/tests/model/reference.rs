@@ -1,7 +1,7 @@
 //! The naive model: a few maps, and every sum, count and choice worked out from scratch.
 
 use crate::steps::{
-    Ending, Group, Holder, Id, LIMIT, QUOTA, Said, Step, any_step, bytes_of, ordered,
+    Ending, Group, Holder, Id, LIMIT, QUOTA, SHARDS_MAX, Said, Step, any_step, bytes_of, ordered,
 };
 use larder_store::{
     CannotEvict, GroupView, HolderId, HolderView, LEAVING_FOR, LeaseRefused, NoRoom, Released,
@@ -129,7 +129,7 @@ impl Model {
             *waiters += 1;
             return Said::InFlight(shard.handle);
         }
-        if bytes_of(id) > self.free() {
+        if self.missing(id) > 0 {
             return self.make_room(id);
         }
         let shard =
@@ -148,12 +148,15 @@ impl Model {
         }
         let young = |since: u64| Duration::from_secs(self.now - since) < LEAVING_FOR;
         let leaving = self.orphans.iter().filter(|orphan| young(orphan.1));
-        let coming = free_bytes + leaving.map(|orphan| bytes_of(orphan.0)).sum::<u64>();
-        if coming >= needed_bytes {
+        let leaving = leaving.map(|orphan| bytes_of(orphan.0)).sum::<u64>();
+        if leaving >= self.missing(id) {
             reason.why = Why::Leaving;
             return Said::NoRoom(reason, Vec::new());
         }
-        let missing = needed_bytes - coming;
+        let missing = self.missing(id) - leaving;
+        if self.places() == 0 {
+            reason.why = Why::NoPlace { shards_max: SHARDS_MAX };
+        }
         let looks = self.now >= self.in_use_until;
         let idle = looks.then(|| self.choose(missing)).flatten();
         if looks && idle.is_none() {
@@ -363,6 +366,16 @@ impl Model {
 
     fn is_idle(&self, id: Id) -> bool {
         !self.is_filling(id) && !self.shards[&id].groups.iter().any(|&group| self.is_in_use(group))
+    }
+
+    /// The bytes that must leave before a shard may come. Any shard that leaves gives a place.
+    fn missing(&self, id: Id) -> u64 {
+        let bytes = bytes_of(id).saturating_sub(self.free());
+        if self.places() == 0 { bytes.max(1) } else { bytes }
+    }
+
+    fn places(&self) -> usize {
+        SHARDS_MAX - self.tallies().iter().map(|tally| tally.shards).sum::<usize>()
     }
 
     fn free(&self) -> u64 {

@@ -10,6 +10,8 @@ pub(crate) type Holder = u64;
 
 pub(crate) const LIMIT: u64 = 100;
 pub(crate) const QUOTA: u64 = 50;
+/// Small shards reach this limit before the one in bytes.
+pub(crate) const SHARDS_MAX: usize = 5;
 /// The last shard fits into no budget.
 const IDS: std::ops::Range<Id> = 0..8;
 
@@ -109,6 +111,7 @@ impl Said {
         "too large",
         "leaving",
         "in use",
+        "no place",
         "evicting",
         "got",
         "completed",
@@ -133,6 +136,7 @@ impl Said {
                 Why::LargerThanBudget { .. } => "too large",
                 Why::Leaving => "leaving",
                 Why::InUse => "in use",
+                Why::NoPlace { .. } => "no place",
             },
             Self::Got(Some(_)) => "got",
             Self::Completed(_) => "completed",
