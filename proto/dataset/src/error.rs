@@ -177,6 +177,7 @@ impl From<&FetchError> for ErrorKind {
             FetchError::Damaged { .. } => Self::DataLoss,
             FetchError::Origin(OriginError::Denied { .. }) => Self::PermissionDenied,
             FetchError::Origin(OriginError::NoDescriptor { .. }) => Self::ResourceExhausted,
+            FetchError::Origin(OriginError::Unsupported { .. }) => Self::InvalidArgument,
             FetchError::Stopped { .. } => Self::Internal,
             FetchError::Truncated { .. }
             | FetchError::Overlong { .. }

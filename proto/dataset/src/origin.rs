@@ -306,6 +306,9 @@ impl OriginError {
         if let Some(why) = messages::lacks_descriptor(error) {
             return Self::NoDescriptor { object, why };
         }
+        if let Some(why) = messages::no_word_of_the_object(error) {
+            return Self::Failed { object, why };
+        }
         let why = messages::plain(error);
         if messages::cause::<Explained>(error).is_some_and(|explained| explained.is_refusal) {
             return Self::Credentials { origin: object, why, remedy: REFUSED_REMEDY.into() };

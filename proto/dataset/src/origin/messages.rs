@@ -14,6 +14,10 @@ use larder_base::root_cause;
 /// Characters kept of a store's own text: servers send whole pages.
 const MESSAGE_CHARS: usize = 300;
 
+/// The variables by which the library finds proxies.
+const PROXY_VARIABLES: [&str; 6] =
+    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+
 /// An error whose text is for users as it is.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{why}")]
@@ -58,8 +62,8 @@ pub(super) fn plain(error: &object_store::Error) -> String {
     let root = root_cause(error);
     match transport(error) {
         Some(HttpErrorKind::Connect) => match endpoint(&text) {
-            Some(endpoint) => format!("no connection to {endpoint}: {root}"),
-            None => format!("no connection to the store: {root}"),
+            Some(endpoint) => format!("no connection to {endpoint}{}: {root}", proxies()),
+            None => format!("no connection to the store{}: {root}", proxies()),
         },
         Some(HttpErrorKind::Timeout) => "the store did not answer in time".to_owned(),
         Some(HttpErrorKind::Interrupted | HttpErrorKind::Request) => {
@@ -117,13 +121,47 @@ pub(super) fn lacks_descriptor(error: &(dyn Error + 'static)) -> Option<String> 
     None
 }
 
+/// Returns why a request failed whose answer says nothing of the object, in spite of its status:
+/// the clocks differ, or a web page came.
+pub(super) fn no_word_of_the_object(error: &object_store::Error) -> Option<String> {
+    let text = full_text(error);
+    let (status, body) = answer(&text)?;
+    if element(body, "Code") == Some("RequestTimeTooSkewed") {
+        let time = |name| element(body, name).unwrap_or("something else");
+        return Some(format!(
+            "the clock of this host says {}, and that of the store {}: set this host's clock",
+            time("RequestTime"),
+            time("ServerTime")
+        ));
+    }
+    is_web_page(body).then(|| format!("{status} came with a {}", web_page()))
+}
+
+fn is_web_page(body: &str) -> bool {
+    let begin = body.get(..256).unwrap_or(body).to_ascii_lowercase();
+    begin.contains("<html") || begin.contains("<!doctype html")
+}
+
+fn web_page() -> String {
+    format!("web page: look for a proxy or a login page before the store{}", proxies())
+}
+
+/// Returns the proxies that the environment names, in brackets and without passwords.
+fn proxies() -> String {
+    let shown = |name: &&str| {
+        let url = url::Url::parse(&std::env::var(name).ok()?).ok()?;
+        Some(format!("{name} is {}", url.origin().ascii_serialization()))
+    };
+    let set: Vec<String> = PROXY_VARIABLES.iter().filter_map(shown).collect();
+    if set.is_empty() { String::new() } else { format!(" ({})", set.join(", ")) }
+}
+
 /// Returns what a page is that is no listing.
 pub(super) fn not_a_listing(page: &str) -> String {
-    let begin = page.get(..256).unwrap_or(page).to_ascii_lowercase();
     if page.contains("<Error") {
         answered("is", "an error document", page)
-    } else if begin.contains("<html") || begin.contains("<!doctype html") {
-        "is a web page: look for a proxy or a login page before the store".to_owned()
+    } else if is_web_page(page) {
+        format!("is a {}", web_page())
     } else {
         "is no listing, or not a whole one".to_owned()
     }
@@ -241,6 +279,26 @@ mod tests {
         assert_eq!(plain(&bare), "the store answered 504 Gateway Timeout");
         let page = generic("status code: 502 Bad Gateway: <html>oh no</html>");
         assert_eq!(plain(&page), "the store answered 502 Bad Gateway");
+    }
+
+    #[test]
+    fn clocks_that_differ_are_both_named() {
+        let error = generic(
+            "status code: 403 Forbidden: <Error><Code>RequestTimeTooSkewed</Code><Message>Too far.\
+             </Message><RequestTime>20261128T100000Z</RequestTime>\
+             <ServerTime>2026-11-28T11:30:00Z</ServerTime></Error>",
+        );
+        let why = no_word_of_the_object(&error).expect("known");
+        assert!(why.contains("20261128T100000Z") && why.contains("2026-11-28T11:30:00Z"), "{why}");
+    }
+
+    #[test]
+    fn web_page_is_no_answer_about_an_object() {
+        let page = generic("status code: 404 Not Found: <!DOCTYPE html><html>Log in</html>");
+        let why = no_word_of_the_object(&page).expect("known");
+        assert!(why.starts_with("404 Not Found came with a web page"), "{why}");
+        let answer = generic("status code: 404 Not Found: <Error><Code>NoSuchKey</Code></Error>");
+        assert_eq!(no_word_of_the_object(&answer), None);
     }
 
     #[test]

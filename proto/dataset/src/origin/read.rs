@@ -84,9 +84,12 @@ impl FetchError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Truncated { .. } | Self::Overlong { .. } | Self::NotAsAsked { .. } => true,
-            Self::Origin(error) => {
-                !matches!(error, OriginError::NotFound { .. } | OriginError::Denied { .. })
-            }
+            Self::Origin(error) => !matches!(
+                error,
+                OriginError::NotFound { .. }
+                    | OriginError::Denied { .. }
+                    | OriginError::Unsupported { .. }
+            ),
             Self::Changed { .. } | Self::Damaged { .. } | Self::Stopped { .. } => false,
         }
     }
@@ -209,6 +212,7 @@ impl Origin {
             return Ok(None);
         }
         let object = &target.object;
+        check_etag(target)?;
         let options = GetOptions {
             if_match: target.etag.clone(),
             version: target.version.clone(),
@@ -274,6 +278,20 @@ impl Origin {
             at += read as u64;
         }
         Ok(())
+    }
+}
+
+/// Refuses a weak etag. No condition on it ever holds, so that each object would seem changed.
+fn check_etag(target: &Target) -> Result<(), OriginError> {
+    match &target.etag {
+        Some(etag) if etag.starts_with("W/") => Err(OriginError::Unsupported {
+            object: target.object.clone(),
+            why: format!(
+                "its etag {etag} is weak, so it doesn't tell whether the bytes are the same; a \
+                 proxy that compresses makes etags weak: turn that off, or read past the proxy"
+            ),
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -407,6 +425,14 @@ mod tests {
             attributes: object_store::Attributes::default(),
             extensions: object_store::Extensions::default(),
         }
+    }
+
+    #[test]
+    fn weak_etag_is_refused_at_once_and_not_called_a_change() {
+        let error = FetchError::from(check_etag(&target(Some("W/\"a\""))).unwrap_err());
+        assert!(!error.is_retryable() && !error.is_changed(), "{error}");
+        assert!(error.to_string().contains("weak"), "{error}");
+        check_etag(&target(Some("\"a\""))).unwrap();
     }
 
     #[test]
