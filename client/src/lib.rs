@@ -56,6 +56,7 @@ mod dataset;
 mod device;
 mod loader;
 mod memory;
+mod warnings;
 pub use larder_decode as decode;
 pub use larder_order as sampler;
 
@@ -79,6 +80,7 @@ pub use loader::{
 };
 pub use memory::{CallerMemory, CopyStats, HostTensor, Memory};
 pub use process::Owned;
+pub use warnings::{Level, take_warnings};
 
 /// The functions for operators' tools beside the data path: indexing and reading datasets on their
 /// origin, inspecting nodes, changing a cluster, and the memory of a host for extents.

@@ -25,6 +25,8 @@ use global::Global;
 fn main() -> ExitCode {
     let (cli, cluster_was_typed) = Cli::read();
     let context = Context::new(&cli.global, cluster_was_typed);
+    let output = context.output;
+    larder_client::take_warnings(move |_, text| progress::above(|| output.warn(&text)));
     match commands::run(&context, cli.command, Cli::command()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,13 +1,29 @@
 //! Shows the progress of long work on standard error: amount, speed and remaining time. It is drawn
 //! on a terminal only; in a pipe nothing is written.
 
-use std::{fmt::Write, time::Duration};
+use std::{
+    fmt::Write,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::output::Output;
 
 const TICK: Duration = Duration::from_millis(100);
+
+/// The bar on the terminal.
+static DRAWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Runs what prints lines, and draws the bar below them.
+pub(crate) fn above(print: impl FnOnce()) {
+    let drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match drawn {
+        Some(bar) => bar.suspend(print),
+        None => print(),
+    }
+}
 
 /// One bar. It is removed on drop.
 #[derive(Debug)]
@@ -27,6 +43,7 @@ impl Bar {
         bar.set_message(doing.to_owned());
         if !bar.is_hidden() {
             bar.enable_steady_tick(TICK);
+            *DRAWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
         }
         Self { bar }
     }
@@ -72,6 +89,7 @@ impl Bar {
 
 impl Drop for Bar {
     fn drop(&mut self) {
+        DRAWN.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.bar.finish_and_clear();
     }
 }

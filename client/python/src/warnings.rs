@@ -12,11 +12,9 @@
 //! no free slot is counted and left out.
 //!
 //! Thread rule: as above; any thread may warn, and any thread may hand over. A forked child leaves
-//! out the waiting warnings of its parent, which the parent hands over itself. Non-goals: events
-//! below warnings; spans.
+//! out the waiting warnings of its parent, which the parent hands over itself.
 
 use std::{
-    fmt::{self, Write as _},
     process,
     sync::{
         Arc,
@@ -25,20 +23,11 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
+use larder_client::{Level, take_warnings};
 use pyo3::{intern, prelude::*};
-use tracing::{
-    Event, Level, Metadata, Subscriber,
-    field::{Field, Visit},
-    level_filters::LevelFilter,
-    span,
-    subscriber::{Interest, set_global_default},
-};
 
 /// Warnings that wait to be handed over. A program that asks for batches hands them over often.
 const WAITING_MAX: usize = 32;
-
-/// Longest text of a warning, in bytes.
-const TEXT_BYTES_MAX: usize = 4 << 10;
 
 static SLOTS: [ArcSwapOption<Warning>; WAITING_MAX] =
     [const { ArcSwapOption::const_empty() }; WAITING_MAX];
@@ -59,8 +48,8 @@ struct Warning {
 
 /// Begins to collect the warnings of this library.
 pub(crate) fn listen() {
-    // Only this function sets a subscriber in this library. A second import may call it again.
-    let _ = set_global_default(Listener);
+    // A second import may call it again.
+    take_warnings(put);
 }
 
 /// Logs the waiting warnings. Without any it only reads a flag.
@@ -101,69 +90,4 @@ fn put(level: Level, text: String) {
         LEFT_OUT.fetch_add(1, Ordering::AcqRel);
     }
     WAITING.store(true, Ordering::Release);
-}
-
-/// Collects warnings of this library's crates.
-struct Listener;
-
-impl Subscriber for Listener {
-    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if self.enabled(metadata) { Interest::always() } else { Interest::never() }
-    }
-
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let ours = metadata.target().starts_with("larder_");
-        ours && metadata.is_event() && *metadata.level() <= Level::WARN
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::WARN)
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text::default();
-        event.record(&mut text);
-        put(*event.metadata().level(), text.whole());
-    }
-
-    // There are no spans, so these are never called.
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-}
-
-/// The text of an event: its message, then its fields.
-#[derive(Default)]
-struct Text {
-    message: String,
-    fields: String,
-}
-
-impl Text {
-    fn whole(self) -> String {
-        let Self { message, fields } = self;
-        let mut whole = if fields.is_empty() { message } else { format!("{message} ({fields})") };
-        whole.truncate(whole.floor_char_boundary(TEXT_BYTES_MAX));
-        whole
-    }
-}
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // Writing to a string does not fail.
-        let _ = if field.name() == "message" {
-            write!(self.message, "{value:?}")
-        } else {
-            let comma = if self.fields.is_empty() { "" } else { ", " };
-            write!(self.fields, "{comma}{}: {value:?}", field.name())
-        };
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.record_debug(field, &format_args!("{value}"));
-    }
 }
