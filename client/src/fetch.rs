@@ -31,9 +31,14 @@ mod session;
 mod sources;
 mod view;
 
-use std::{fmt, ops::Range, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use larder_base::{Placement, RowRef};
+use larder_base::{Placement, RowRef, WaitNotice};
 use larder_dataset::{Leaf, Manifest};
 use larder_wire::data::DistinctShards;
 
@@ -90,6 +95,8 @@ pub(crate) struct Target {
     cluster: Option<Arc<Cluster>>,
     owner_directory: Arc<OwnerDirectory>,
     options: FetchOptions,
+    /// Waits for rows of the snapshot.
+    notice: WaitNotice,
 }
 
 impl Target {
@@ -101,7 +108,20 @@ impl Target {
     ) -> Self {
         let pinned = name.pinned(manifest.snapshot());
         let owner_directory = OwnerDirectory::new(manifest.snapshot(), manifest.shard_count());
-        Self { manifest, name: name.clone(), pinned, cluster, owner_directory, options }
+        let notice = WaitNotice::default();
+        Self { manifest, name: name.clone(), pinned, cluster, owner_directory, options, notice }
+    }
+
+    /// Tells users why rows have not come since `begun`, if that is due.
+    fn tell_wait(&self, begun: Instant, why: impl fmt::Display) {
+        let waited = process::now() - begun;
+        if self.notice.is_due(waited, process::uptime()) {
+            let (uri, seconds) = (self.manifest.uri(), waited.as_secs());
+            let patience = self.options.patience.as_secs();
+            tracing::warn!(
+                "rows of {uri} have not come for {seconds} s ({why}); larder waits up to {patience} s"
+            );
+        }
     }
 }
 

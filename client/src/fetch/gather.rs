@@ -67,6 +67,7 @@ pub(super) struct Gathering<'a, 'b> {
     /// The last failure of a node.
     last: Option<Error>,
     tries: u32,
+    begun: Instant,
 }
 
 impl<'a, 'b> Gathering<'a, 'b> {
@@ -82,6 +83,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
             lost: None,
             last: None,
             tries: 0,
+            begun: process::now(),
         }
     }
 
@@ -154,6 +156,11 @@ impl<'a, 'b> Gathering<'a, 'b> {
                     if rows_origin > 0 {
                         origin_until = process::now();
                     }
+                }
+                Event::Alive { node } => {
+                    let id = &routes.nodes[node].member.id;
+                    let why = format_args!("node {id} is still bringing them");
+                    self.means.target.tell_wait(self.begun, why);
                 }
                 Event::Failed(lane, failure) => {
                     self.lane_failed(routes, *lane, &failure)?;
@@ -418,7 +425,8 @@ impl<'a, 'b> Gathering<'a, 'b> {
             cluster.report_outage(target.manifest.uri(), self.last.as_ref());
         }
         let cancel = self.deadline.cancel();
-        let read = fallback.read(leaves, &job, &mut self.wanted, cancel);
+        let tell = || target.tell_wait(self.begun, "the origin is still being read");
+        let read = fallback.read(leaves, &job, &mut self.wanted, cancel, &tell);
         self.gathered.sources.wait_origin += process::now() - begun;
         match read {
             Ok(longest) => {
@@ -457,6 +465,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
             let patience = self.means.target.options.patience;
             return Err(error.context(format!("gave up after {patience:?}")));
         }
+        self.means.target.tell_wait(self.begun, &error);
         tracing::debug!(%error, ?wait, "trying again");
         self.tries += 1;
         self.policy.iter_mut().for_each(FailurePolicy::forgive);

@@ -58,6 +58,8 @@ pub(super) enum Event {
         /// The longest wait within the answer.
         longest: Wait,
     },
+    /// The node has no rows yet, and says that it lives.
+    Alive { node: usize },
     /// It failed, and its connection is closed.
     Failed(Box<Lane>, Failure),
 }
@@ -131,7 +133,7 @@ impl Lane {
         let received = self.slot.receive(job, &mut self.progress, wanted)?;
         self.heard = process::now();
         match received {
-            Received::Alive => Ok(None),
+            Received::Alive => Ok(Some(Event::Alive { node: self.index })),
             Received::Rows => {
                 let waited = self.heard - self.moved;
                 if waited > self.longest.waited {

@@ -11,6 +11,7 @@ mod plan;
 
 use std::{
     collections::HashMap,
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -82,15 +83,16 @@ impl Fallback {
         Self { manifest_at, tables: PerProcess::new() }
     }
 
-    /// Reads the rows of a job into the batch.
+    /// Reads the rows of a job into the batch. Calls `tell` every second meanwhile.
     pub(crate) fn read(
         &self,
         leaves: &Leaves,
         job: &Job,
         wanted: &mut Wanted<'_, '_>,
         cancel: &CancelToken,
+        tell: &(dyn Fn() + Sync),
     ) -> Result<LongestRead, Error> {
-        let run = self.run(leaves, job, wanted);
+        let run = telling(self.run(leaves, job, wanted), tell);
         let read = runtime::block_on(cancel.unless(run))???;
         metrics::counter!("larder_client_origin_fallback_rows").increment(job.at.len() as u64);
         Ok(read)
@@ -193,6 +195,17 @@ impl Done {
             wanted.batch.out[slot][place].copy_from_slice(row);
         }
         wanted.copies += CopyStats::origin(bytes as u64, COPIES);
+    }
+}
+
+/// Waits for `work`, and calls `tell` every second meanwhile.
+async fn telling<T>(work: impl Future<Output = T>, tell: &(dyn Fn() + Sync)) -> T {
+    let mut work = pin!(work);
+    loop {
+        match tokio::time::timeout(Duration::from_secs(1), &mut work).await {
+            Ok(done) => return done,
+            Err(_) => tell(),
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! - [`placement`]: a ring with the exceptions that a plan made to it.
 //! - [`parse_size`], [`Bytes`], [`printable`]: sizes as people type and read them, and outside text
 //!   made safe to show.
+//! - [`WaitNotice`]: when users are told that they wait.
 //!
 //! Thread rule: plain values, `Send + Sync`, without locks or globals.
 //!
@@ -20,6 +21,7 @@ pub mod limits;
 
 mod error;
 mod id;
+mod notice;
 mod printable;
 mod refs;
 mod secret;
@@ -30,6 +32,7 @@ pub mod ring;
 
 pub use error::{Advice, Error, ErrorKind, root_cause};
 pub use id::{BlobId, BootId, IdError, ShardId, SnapshotId};
+pub use notice::WaitNotice;
 pub use placement::Placement;
 pub use printable::{head, printable, printable_line};
 pub use refs::{RegionRef, RowRef};

@@ -1,10 +1,15 @@
 //! Stores, and proxies before them, that answer wrongly to requests other than reads: no listing is
 //! short, no wait is endless, and settings that can't work are refused by their name.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
 
+use larder_client::Dataset;
 use larder_origin::{Fault, FaultPlan, Options, RequestKind, S3Server};
-use larder_tests::{node::binary, repeats};
+use larder_tests::{NodeOptions, NodeProcess, node::binary, repeats, words};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -159,4 +164,44 @@ fn setting_that_cannot_work_is_refused_by_its_name() {
     let trimmed: Vec<_> = trimmed.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let (code, text) = index(&trimmed);
     assert_eq!(code, Some(0), "{text}");
+}
+
+#[test]
+fn tool_that_waits_for_a_store_says_why() {
+    let bucket = Bucket::new();
+    for (fault, why) in [
+        (Fault::StallBeforeHeaders, "it has not answered a request"),
+        (Fault::SlowDown, "it answers 503"),
+    ] {
+        let plan = FaultPlan::always(fault).on(&[RequestKind::List]);
+        bucket.server.set_faults(plan.stall(Duration::from_secs(600)));
+        let mut command = Command::new(binary("larder"));
+        command.args(["dataset", "index", "s3://data/many"]).envs(bucket.server.env());
+        let mut tool = command.stderr(Stdio::piped()).spawn().expect("larder starts");
+        let said = BufReader::new(tool.stderr.take().expect("piped"));
+        let told = said.lines().map_while(Result::ok).find(|line| line.contains(why));
+        tool.kill().and_then(|()| tool.wait()).expect("our own child");
+        let told = told.unwrap_or_else(|| panic!("{}: never told", fault.name()));
+        assert!(told.starts_with("warning: 127.0.0.1:"), "{told}");
+    }
+}
+
+#[test]
+fn reader_that_waits_for_rows_learns_which_node_brings_them() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let server = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
+    words::write(&server.create_bucket("data").expect("a bucket").join("words"), 1, 8, 64);
+    let mut options = NodeOptions::new("a", "s3://data");
+    options.env = server.env();
+    let node = NodeProcess::start(&options);
+    let dataset = Dataset::options().cluster(node.address()).local(false).open("s3://data/words");
+    let dataset = dataset.expect("opens");
+    let plan = FaultPlan::always(Fault::StallBeforeHeaders).keys_containing(".safetensors");
+    server.set_faults(plan.stall(Duration::from_secs(600)));
+    let (tell, told) = sync_channel(8);
+    larder_client::take_warnings(move |_, text| drop(tell.try_send(text)));
+    // The test does not wait for its end.
+    thread::spawn(move || dataset.read(0, words::TENSOR));
+    let text = told.recv().expect("a warning");
+    assert!(text.contains("node a is still bringing them"), "{text}");
 }

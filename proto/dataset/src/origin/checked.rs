@@ -9,9 +9,9 @@
 
 use std::{
     future::Future,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -19,7 +19,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use larder_base::root_cause;
+use larder_base::{WaitNotice, root_cause};
 use object_store::{
     ClientOptions,
     client::{
@@ -27,7 +27,7 @@ use object_store::{
         HttpResponseBody, HttpService, ReqwestConnector,
     },
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{
     listing::{self, Fault},
@@ -40,6 +40,9 @@ const PAGE_BYTES_MAX: usize = 64 << 20;
 /// How long a store that never answered is asked again. Its address may be wrong, and the user
 /// should learn that soon.
 const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a request without an answer is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pages that are no listing, one after another, before the listing fails. Such an answer comes
 /// from a proxy or a faulty server, and most stay as they are.
@@ -68,6 +71,9 @@ pub(super) struct CheckedConnector {
 struct Contact {
     answered: OnceLock<()>,
     first_try: OnceLock<Instant>,
+    /// Since when no request got a right answer.
+    trouble_since: Mutex<Option<Instant>>,
+    notice: WaitNotice,
     bad_pages: AtomicU32,
     bare_pages: AtomicU32,
 }
@@ -105,11 +111,11 @@ impl HttpService for Connection {
             if let Some(service) = services.iter().find(|one| one.authority == authority) {
                 return self.ask_service(service.name, request).await;
             }
-            let contact = &self.connector.contact;
-            let Some(asked) = listing::Asked::by(&request) else {
-                return contact.note(self.client.execute(request).await);
-            };
-            let response = contact.note(self.client.execute(request).await)?;
+            let (contact, store) = (&self.connector.contact, authority.to_owned());
+            let asked = listing::Asked::by(&request);
+            let answer = contact.watched(&store, self.client.execute(request)).await;
+            let response = contact.note(&store, answer)?;
+            let Some(asked) = asked else { return Ok(response) };
             if !response.status().is_success() {
                 return Ok(response);
             }
@@ -155,16 +161,55 @@ impl Connection {
 }
 
 impl Contact {
+    /// Waits for an answer of a store. Tells users if that takes long.
+    async fn watched<T>(&self, store: &str, answer: impl Future<Output = T>) -> T {
+        let (begun, mut answer) = (Instant::now(), pin!(answer));
+        loop {
+            match timeout(LOOK_INTERVAL, &mut answer).await {
+                Ok(answer) => return answer,
+                Err(_) => self.tell(store, begun, "it has not answered a request"),
+            }
+        }
+    }
+
+    /// Tells users of trouble with a store since `begun`, if that is due.
+    fn tell(&self, store: &str, begun: Instant, why: &str) {
+        let (now, created) = (Instant::now(), *self.first_try.get_or_init(Instant::now));
+        let waited = now.duration_since(begun);
+        if self.notice.is_due(waited, now.duration_since(created)) {
+            let seconds = waited.as_secs();
+            tracing::warn!("{store} gives no right answer for {seconds} s: {why}; larder asks on");
+        }
+    }
+
+    /// Notes whether a store is well, and tells users if it was not for long.
+    fn note_trouble(&self, store: &str, why: Option<String>) {
+        let mut since = self.trouble_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = why.is_some().then(|| since.unwrap_or_else(Instant::now));
+        if let (Some(begun), Some(why)) = (*since, why) {
+            drop(since);
+            self.tell(store, begun, &why);
+        }
+    }
+
     /// Notes whether the store answered. An error of the transport may be retried, unless the store
     /// never answered in [`FIRST_CONTACT_TIMEOUT`].
-    fn note(&self, outcome: Result<HttpResponse, HttpError>) -> Result<HttpResponse, HttpError> {
+    fn note(
+        &self,
+        store: &str,
+        outcome: Result<HttpResponse, HttpError>,
+    ) -> Result<HttpResponse, HttpError> {
         let error = match outcome {
             Ok(response) => {
                 let _ = self.answered.set(());
+                let status = response.status();
+                let is_trouble = status.is_server_error() || status == 429;
+                self.note_trouble(store, is_trouble.then(|| format!("it answers {status}")));
                 return Ok(response);
             }
             Err(error) => error,
         };
+        self.note_trouble(store, Some(root_cause(&error)));
         let now = Instant::now();
         let _ = self.first_try.set(now);
         let begun = self.first_try.get().copied().unwrap_or(now);
