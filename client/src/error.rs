@@ -1,6 +1,8 @@
 //! The error of the client: a coarse kind for programs, and for people the failure, its reason and
 //! a hint.
 
+pub mod warnings;
+
 use std::{error, fmt, sync::Arc};
 
 use larder_base::{Advice, ErrorKind};

@@ -56,7 +56,6 @@ mod dataset;
 mod device;
 mod loader;
 mod memory;
-mod warnings;
 pub use larder_decode as decode;
 pub use larder_order as sampler;
 
@@ -68,7 +67,10 @@ pub use device::{
     CallerBlock, ConsumerStream, Device, DeviceFacts, DeviceSlice, DeviceWay, Pump, ReadyBlock,
 };
 pub use directory::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset};
-pub use error::Error;
+pub use error::{
+    Error,
+    warnings::{Level, take_warnings},
+};
 pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
 pub use host::{HostNode, HostOptions};
 pub use larder_base::{Advice, ErrorKind, RowRef, SnapshotId, printable, printable_line};
@@ -80,7 +82,6 @@ pub use loader::{
 };
 pub use memory::{CallerMemory, CopyStats, HostTensor, Memory};
 pub use process::Owned;
-pub use warnings::{Level, take_warnings};
 
 /// The functions for operators' tools beside the data path: indexing and reading datasets on their
 /// origin, inspecting nodes, changing a cluster, and the memory of a host for extents.

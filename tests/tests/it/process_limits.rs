@@ -12,8 +12,8 @@ use nix::unistd::geteuid;
 /// Users without processes, to whom limits apply: one for each test that limits their number.
 const USERS: [u32; 2] = [65_532, 65_533];
 
-/// Runs a program after `limit` in a shell, as `user` if this one is root. Returns its exit code and
-/// its messages.
+/// Runs a program after `limit` in a shell, as `user` if this one is root. Returns its exit code
+/// and its messages.
 fn run(limit: &str, user: Option<u32>, program: &str, args: &[&str]) -> (Option<i32>, String) {
     let script = format!("{limit} && exec timeout 20 \"$@\"");
     let mut command = Command::new("bash");
