@@ -1,7 +1,7 @@
 //! The error of the client: a coarse kind for programs, and for people the failure, its reason and
 //! a hint.
 
-pub mod warnings;
+pub(crate) mod warnings;
 
 use std::{error, fmt, sync::Arc};
 

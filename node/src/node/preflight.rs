@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn warns_of_open_files_only_if_their_shards_are_less_than_the_budget() {
+    fn warns_if_shards_that_may_be_open_are_less_than_the_budget() {
         assert_eq!(files(512, 32 << 30), None);
         let warning = files(512, 64 << 30).expect("a warning");
         assert!(

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn shard_without_a_place_is_refused_until_another_is_proven_free() {
+    fn shard_needs_a_place_that_another_has_left() {
         let mut budget = Budget::new(100).with_shards_max(2);
         assert!(budget.admit(10) && budget.admit(10));
         assert!(!budget.admit(0));
