@@ -36,7 +36,7 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use futures_util::future::join_all;
-use larder_base::{Advice, ErrorKind, Ring, SnapshotId, Ticket, limits};
+use larder_base::{Advice, ErrorKind, Ring, SnapshotId, Ticket, WaitNotice, limits};
 use larder_dataset::{DatasetRef, Leaf, Manifest, OriginUri};
 use larder_wire::control::NodeDescription;
 use tokio::time;
@@ -55,8 +55,8 @@ use proximity::HostProximity;
 /// Most nodes in `--cluster` of a client.
 const CLUSTER_ADDRESSES_MAX: usize = 64;
 
-/// Time after which a client that opens a dataset warns the user of the likely cause of the wait.
-const OPENING_TOLD_AFTER: Duration = Duration::from_secs(5);
+/// How often a client that opens a dataset looks whether the wait is long.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The nodes of a cluster.
 pub struct Cluster {
@@ -105,19 +105,22 @@ pub struct DatasetName {
 }
 
 impl DatasetName {
-    /// Waits for the dataset to open. Warns after a while, because indexing shows no progress.
+    /// Waits for the dataset to open. Tells users of a long wait, because indexing shows no
+    /// progress.
     pub(crate) async fn told_if_long<T>(&self, opening: impl Future<Output = T>) -> T {
-        let mut opening = pin!(opening);
-        let soon = time::timeout(OPENING_TOLD_AFTER, opening.as_mut()).await;
-        match soon {
-            Ok(opened) => opened,
-            Err(_) => {
-                let uri = self.reference.uri();
+        let (begun, notice, mut opening) = (process::now(), WaitNotice::default(), pin!(opening));
+        loop {
+            if let Ok(opened) = time::timeout(LOOK_INTERVAL, opening.as_mut()).await {
+                return opened;
+            }
+            let waited = process::now() - begun;
+            if notice.is_due(waited, waited) {
+                let (uri, seconds) = (self.reference.uri(), waited.as_secs());
                 tracing::warn!(
-                    "{uri} is still being opened: one that nobody has indexed yet is indexed first, which reads \
-                     the header of every object; to see how far that is, index it beforehand"
+                    "{uri} is still being opened after {seconds} s: one that nobody has indexed yet is \
+                     indexed first, which reads the header of every object; to see how far that is, \
+                     index it beforehand"
                 );
-                opening.await
             }
         }
     }
