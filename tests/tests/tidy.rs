@@ -1,11 +1,13 @@
 //! The house rules that a compiler does not check: sizes of files and functions, lengths of test
-//! names, where `unsafe` and certain packages may be named, and the directions in which crates may
-//! depend on each other.
+//! names, where `unsafe` and certain packages may be named, the directions in which crates may
+//! depend on each other, and the tests and messages that a page names.
 //!
 //! Limits are a floor, not the aim. A file that needs more room is two files.
 
 #[path = "tidy/cycles.rs"]
 mod cycles;
+#[path = "tidy/failures.rs"]
+mod failures;
 #[path = "tidy/limits.rs"]
 mod limits;
 #[path = "tidy/manifest.rs"]
@@ -149,6 +151,11 @@ fn limits_stand_where_they_are_used() {
 #[test]
 fn pages_name_only_paths_that_exist() {
     report(&markdown::dead_paths(), "paths in Markdown that lead nowhere");
+}
+
+#[test]
+fn page_of_faults_names_tests_and_messages_that_exist() {
+    report(&failures::unfounded(), "tests or words that docs/what-can-fail.md makes up");
 }
 
 #[test]
