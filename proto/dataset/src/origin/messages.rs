@@ -134,16 +134,15 @@ pub(super) fn no_word_of_the_object(error: &object_store::Error) -> Option<Strin
             time("ServerTime")
         ));
     }
-    is_web_page(body).then(|| format!("{status} came with a {}", web_page()))
+    is_web_page(body).then(|| {
+        let proxies = proxies();
+        format!("{status} came with a web page: look for a proxy or a login page before the store{proxies}")
+    })
 }
 
 fn is_web_page(body: &str) -> bool {
     let begin = body.get(..256).unwrap_or(body).to_ascii_lowercase();
     begin.contains("<html") || begin.contains("<!doctype html")
-}
-
-fn web_page() -> String {
-    format!("web page: look for a proxy or a login page before the store{}", proxies())
 }
 
 /// Returns the proxies that the environment names, in brackets and without passwords.
@@ -161,7 +160,7 @@ pub(super) fn not_a_listing(page: &str) -> String {
     if page.contains("<Error") {
         answered("is", "an error document", page)
     } else if is_web_page(page) {
-        format!("is a {}", web_page())
+        format!("is a web page: look for a proxy or a login page before the store{}", proxies())
     } else {
         "is no listing, or not a whole one".to_owned()
     }
