@@ -167,6 +167,32 @@ fn setting_that_cannot_work_is_refused_by_its_name() {
 }
 
 #[test]
+fn each_request_has_the_right_answer_in_spite_of_faults() {
+    let bucket = Bucket::new();
+    let bytes = std::fs::metadata(bucket.dir.path().join("data/many/f00000.npy")).expect("a file");
+    let count = repeats(200, 50_000);
+    for (kind, name, faults) in [
+        (RequestKind::Head, "head", Fault::OF_ANY_REQUEST),
+        (RequestKind::Get, "get", Fault::OF_ANY_REQUEST),
+        // Each takes two pages.
+        (RequestKind::List, "list", Fault::OF_LISTINGS),
+        (RequestKind::Put, "put", Fault::OF_ANY_REQUEST),
+    ] {
+        let plan = FaultPlan::seeded(7).with_any_of(faults, 0.05).on(&[kind]);
+        bucket.server.set_faults(plan);
+        let count = if name == "list" { count / 2 } else { count };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_larder-test-requests"));
+        command.args([name, "s3://data/many"]).envs(bucket.server.env());
+        let output = command.args([count as u64, FILES as u64, bytes.len()].map(|n| n.to_string()));
+        let output = output.output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), count.to_string(), "{said}");
+    }
+    let met = bucket.server.counts().faults_injected();
+    assert!(met > count as u64 / 10, "{met} faults");
+}
+
+#[test]
 fn tool_that_waits_for_a_store_says_why() {
     let bucket = Bucket::new();
     for (fault, why) in [

@@ -22,9 +22,9 @@ use crate::{OriginUri, Scheme};
 
 /// Time after which a request with retries gives up. It outlasts the usual "slow down" of a store,
 /// and the restart of one.
-const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest wait between two tries.
-const RETRY_WAIT_MAX: Duration = Duration::from_secs(5);
+pub(super) const RETRY_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Makes `ring` the cryptography of every TLS connection of this process. May be called any number
 /// of times; [`Origin::connect`] calls it.

@@ -80,6 +80,12 @@ pub(super) fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
     http.map(HttpError::kind)
 }
 
+/// Returns whether a connection broke, so that the store may have done what was asked.
+pub(super) fn is_broken(error: &object_store::Error) -> bool {
+    use HttpErrorKind::{Interrupted, Request, Timeout};
+    matches!(transport(error), Some(Interrupted | Request | Timeout))
+}
+
 /// Returns the first cause of this type, the error itself included.
 pub(super) fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut next = Some(error);

@@ -11,7 +11,12 @@ use object_store::{
 };
 use tokio::time;
 
-use super::{Origin, OriginError, listing::marked_name, messages, store_path};
+use super::{
+    Origin, OriginError,
+    connect::{RETRY_TIMEOUT, RETRY_WAIT_MAX},
+    listing::marked_name,
+    messages, store_path,
+};
 use crate::{OriginUri, Scheme};
 
 /// Objects of a listing processed together: as many as the library looks at in one call.
@@ -19,6 +24,9 @@ const LISTED_TOGETHER: usize = 1024;
 
 /// Timeout for the next page of a listing, with all its retries.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The wait before a write is repeated. It doubles each time.
+const PUT_WAIT_MIN: Duration = Duration::from_millis(100);
 
 /// The metadata of an object in a listing or a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -250,7 +258,10 @@ impl Origin {
         ObjectInfo { key, size_bytes: meta.size, etag, version: meta.version }
     }
 
-    /// Writes an object under a condition. [`OriginError::Conflict`] means that it did not hold.
+    /// Writes an object under a condition. [`OriginError::Conflict`] means that it did not hold, or
+    /// that an earlier try was done whose answer was lost: the library does not repeat a write
+    /// itself.
+    ///
     /// Some stores answer 400 to a condition, since they do not know its header. That counts as
     /// [`OriginError::Unsupported`]: if the reason is another, a write without one fails too.
     pub(crate) async fn put(
@@ -266,14 +277,24 @@ impl Origin {
             Put::Always => PutMode::Overwrite,
         };
         let options = PutOptions { mode, ..PutOptions::default() };
-        let (place, folder) = self.place_of(object).await?;
-        let store = Arc::clone(&self.store);
-        let put = async move {
-            let result = store.put_opts(&place, bytes.into(), options).await;
-            drop(folder);
-            result.map(|_| ())
+        let (begun, mut wait) = (time::Instant::now(), PUT_WAIT_MIN);
+        let done = loop {
+            let (place, folder) = self.place_of(object).await?;
+            let (store, bytes, options) = (Arc::clone(&self.store), bytes.clone(), options.clone());
+            let put = async move {
+                let result = store.put_opts(&place, bytes.into(), options).await;
+                drop(folder);
+                result.map(|_| ())
+            };
+            match self.ask(object, put).await {
+                Err(error) if messages::is_broken(&error) && begun.elapsed() < RETRY_TIMEOUT => {
+                    time::sleep(wait).await;
+                    wait = RETRY_WAIT_MAX.min(wait * 2);
+                }
+                done => break done,
+            }
         };
-        self.ask(object, put).await.map_err(|error| {
+        done.map_err(|error| {
             let is_refused = messages::status(&error) == Some(400)
                 && !messages::refuses_token(&error)
                 && is_conditional;
