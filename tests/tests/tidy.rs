@@ -26,6 +26,8 @@ mod python;
 mod size;
 #[path = "tidy/source.rs"]
 mod source;
+#[path = "tidy/variables.rs"]
+mod variables;
 
 use source::{Source, sources};
 
@@ -156,6 +158,11 @@ fn pages_name_only_paths_that_exist() {
 #[test]
 fn page_of_faults_names_tests_and_messages_that_exist() {
     report(&failures::unfounded(), "tests or words that docs/what-can-fail.md makes up");
+}
+
+#[test]
+fn page_for_operators_lists_the_variables_that_programs_read() {
+    report(&variables::unlisted(), "variables in the code or in docs/operating.md only");
 }
 
 #[test]
