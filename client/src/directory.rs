@@ -419,7 +419,10 @@ fn parse_addresses(text: &str) -> Result<Vec<String>, Error> {
     let refused = |why: String| {
         Error::new(ErrorKind::InvalidArgument, format!("{text:?} does not name a cluster"))
             .because(why)
-            .hint("give http://host:port of one node or, separated by commas, of several")
+            .hint(
+                "give --cluster or LARDER_CLUSTER the http://host:port of one node or, separated by \
+                 commas, of several",
+            )
     };
     let addresses: Vec<String> =
         text.split(',').map(|one| one.trim().trim_end_matches('/').to_owned()).collect();

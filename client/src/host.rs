@@ -234,7 +234,8 @@ impl From<Failure> for NotYet {
 /// process may open many datasets.
 fn warn_of_other_memory(node: &Admitted, options: &HostOptions) {
     static TOLD_OF: AtomicU32 = AtomicU32::new(0);
-    let variable = launch::setting("LARDER_MEMORY").map(|size| format!("LARDER_MEMORY={size}"));
+    let variable = settings::text(None, "LARDER_MEMORY").ok().flatten();
+    let variable = variable.map(|size| format!("LARDER_MEMORY={size}"));
     let option = options.memory.as_ref().map(|size| format!("HostOptions.memory {size}"));
     let Some(asked) = option.or(variable) else { return };
     if let Some(text) = other_memory(node, &asked)

@@ -216,6 +216,7 @@ impl TryFrom<Args> for Config {
         }
         let node_id = args.node_id.clone().unwrap_or_else(host_name);
         cluster::check_ring_share(&args.cluster)?;
+        cluster::check_member(&args, &node_id)?;
         cluster::check_members(&args.member, &node_id, listen)?;
         Ok(Self {
             memory: args.memory,
@@ -283,8 +284,8 @@ fn host_name() -> String {
 }
 
 fn default_socket() -> PathBuf {
-    let run =
-        std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
+    let run = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    let run = run.map_or_else(|| PathBuf::from("/run"), PathBuf::from);
     run.join(larder_wire::data::DEFAULT_SOCKET)
 }
 
@@ -308,6 +309,8 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     fn config(typed: &[&str]) -> Result<Config, String> {
@@ -379,6 +382,30 @@ mod tests {
     fn a_ring_without_this_node_is_refused() {
         let typed = ["--node-id", "c", "--member", "a=http://h:1", "--member", "b=http://h:2*3"];
         assert!(config(&typed).expect_err("refused").to_string().contains("--node-id"));
+    }
+
+    #[test]
+    fn odd_value_of_an_option_is_taken_or_refused_by_its_name() {
+        const ODD: [&str; 22] = include!("../../tests/src/odd_values.in");
+        let long = "x".repeat(100_000);
+        let token = ["--token", "0123456789abcdef"];
+        let in_cluster = [&["--state", "/no/such/folder"], &token[..]].concat();
+        for argument in Args::command().get_arguments() {
+            let Some(name) = argument.get_long() else { continue };
+            let others = match name {
+                "state" => &token[..],
+                "token" | "token-file" => &in_cluster[..2],
+                "member" | "private" | "listen" | "data-listen" => &[],
+                name if name.starts_with("etcd") => &["--etcd", "http://127.0.0.1:1"],
+                _ => &in_cluster,
+            };
+            for value in ODD.iter().chain([&long.as_str()]) {
+                let typed = format!("--{name}={value}");
+                if let Err(why) = config(&[others, &[&typed]].concat()) {
+                    assert!(why.contains(&format!("--{name}")), "{typed:?}: {why}");
+                }
+            }
+        }
     }
 
     #[test]

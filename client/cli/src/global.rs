@@ -1,6 +1,11 @@
 //! The options that every command has.
 
-use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+
+use clap::{
+    Args, ValueEnum,
+    builder::{OsStringValueParser, TypedValueParser as _},
+};
 
 /// Options of every command; shown after its own.
 #[derive(Debug, Args)]
@@ -18,7 +23,8 @@ pub(crate) struct Global {
         global = true,
         env = "LARDER_CLUSTER",
         value_name = "ADDRESS",
-        hide_env_values = true
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().try_map(text)
     )]
     pub(crate) cluster: Option<String>,
 
@@ -29,6 +35,11 @@ pub(crate) struct Global {
     /// Print results and errors only: no progress, no notes
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
+}
+
+/// Returns text, or why it is none: clap's own error names no option.
+fn text(typed: OsString) -> Result<String, &'static str> {
+    typed.into_string().map_err(|_| "it is not UTF-8")
 }
 
 /// The format of results.

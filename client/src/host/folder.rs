@@ -4,7 +4,6 @@
 //! and no other user may write there.
 
 use std::{
-    env,
     fs::{File, Metadata, TryLockError},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -99,14 +98,15 @@ pub(super) fn make_base() -> Result<PathBuf, Error> {
 }
 
 fn folder_name(options: &HostOptions, salt: &Salt) -> Result<String, Error> {
-    let named = env::var("LARDER_HOST_NODE").ok().filter(|name| !name.is_empty());
-    let Some(name) = options.name.clone().or(named) else {
+    let Some(name) = settings::text(options.name.clone(), "LARDER_HOST_NODE")? else {
         return Ok(format!("host-{}", settings::fingerprint(salt)));
     };
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     if name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
         let what = format!("{name:?} can't be the name of a node of this host");
-        let hint = format!("use at most {NAME_BYTES_MAX} letters, digits, '-' and '_'");
+        let hint = format!(
+            "use at most {NAME_BYTES_MAX} letters, digits, '-' and '_' in LARDER_HOST_NODE"
+        );
         return Err(Error::new(ErrorKind::InvalidArgument, what).hint(hint));
     }
     Ok(format!("host-{name}-{}", settings::fingerprint(salt)))

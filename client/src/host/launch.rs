@@ -12,7 +12,7 @@ use std::{
 use larder_base::{ErrorKind, limits};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{HostOptions, folder::Folder};
+use super::{HostOptions, folder::Folder, settings::text};
 use crate::{Error, process};
 
 /// How long an unused node keeps its data by default. A job that is restarted by its launcher, or
@@ -47,11 +47,11 @@ pub(super) fn start_detached(
     let failed = |why: io::Error| not_started(&program).because(why);
     let log = open_log(&folder.log()).map_err(failed)?;
     let linger = options.linger.map(|linger| format!("{}ms", linger.as_millis()));
-    let linger = linger.or_else(|| setting("LARDER_HOST_NODE_LINGER"));
-    let mut command = node(&program, options.memory.clone());
+    let linger = text(linger, "LARDER_HOST_NODE_LINGER")?;
+    let mut command = node(&program, options.memory.clone())?;
     command
-        .args(["--detach", "--private", "--exit-when-unused"])
-        .arg(linger.as_deref().unwrap_or(LINGER))
+        .args(["--detach", "--private"])
+        .arg(format!("--exit-when-unused={}", linger.as_deref().unwrap_or(LINGER)))
         .args(["--listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0"])
         .arg("--socket")
         .arg(folder.socket())
@@ -106,8 +106,8 @@ fn missing() -> Error {
 }
 
 /// The command of a node, configured by arguments only.
-pub(super) fn node(program: &Path, memory: Option<String>) -> Command {
-    let memory = memory.or_else(|| setting("LARDER_MEMORY"));
+pub(super) fn node(program: &Path, memory: Option<String>) -> Result<Command, Error> {
+    let memory = text(memory, "LARDER_MEMORY")?;
     let mut command = Command::new(program);
     for (name, _) in env::vars_os() {
         if name.to_string_lossy().starts_with("LARDER_") {
@@ -117,8 +117,8 @@ pub(super) fn node(program: &Path, memory: Option<String>) -> Command {
     FOREIGN.iter().for_each(|name| {
         command.env_remove(name);
     });
-    command.args(["--output", "json", "--memory", memory.as_deref().unwrap_or(MEMORY)]);
-    command
+    command.arg("--output=json").arg(format!("--memory={}", memory.as_deref().unwrap_or(MEMORY)));
+    Ok(command)
 }
 
 /// The first line of a node's output. Empty if it ends without one.
@@ -145,10 +145,6 @@ pub(super) fn first_line(mut stdout: ChildStdout) -> io::Result<String> {
 
 pub(super) fn not_started(program: &Path) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{} did not start", program.display()))
-}
-
-pub(super) fn setting(name: &str) -> Option<String> {
-    env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Creates the log of this start. Keeps those of the two starts before.

@@ -73,7 +73,7 @@ pub fn serve(options: &ServeOptions) -> Result<ServedNode, Error> {
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("served-{}-{number}/larder.sock", std::process::id());
     let socket = folder::make_base()?.join(name);
-    let mut command = launch::node(&program, options.memory.clone());
+    let mut command = launch::node(&program, options.memory.clone())?;
     command
         .arg("--exit-with-stdin")
         .args(["--listen", options.listen.as_deref().unwrap_or("127.0.0.1:0")])

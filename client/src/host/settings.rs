@@ -1,4 +1,5 @@
-//! The environment variables that two processes must have in common to share a node.
+//! The environment variables of a host's node, above all those that two processes must have in
+//! common to share it.
 //!
 //! The node reads an origin with the environment of the process that started it. Another endpoint
 //! means another bucket under the same address, and other credentials mean other rights. So the
@@ -18,10 +19,13 @@ use std::{
     process,
 };
 
+use larder_base::ErrorKind;
 use ring::{
     hmac,
     rand::{SecureRandom as _, SystemRandom},
 };
+
+use crate::Error;
 
 const FAMILIES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
@@ -30,6 +34,19 @@ const SALT_FILE: &str = "salt";
 
 /// The key of all fingerprints of a user on a host.
 pub(super) type Salt = [u8; 32];
+
+/// Returns a setting: as typed, or by a variable that is not empty.
+///
+/// # Errors
+/// `InvalidArgument` if the variable is not UTF-8.
+pub(super) fn text(typed: Option<String>, variable: &str) -> Result<Option<String>, Error> {
+    let set = || env::var_os(variable).filter(|value| !value.is_empty());
+    let given = typed.map(OsString::from).or_else(set);
+    given.map(OsString::into_string).transpose().map_err(|_| {
+        let what = format!("{variable} is not UTF-8");
+        Error::new(ErrorKind::InvalidArgument, what).hint("set it again")
+    })
+}
 
 /// The salt in this folder, if there is one.
 pub(super) fn find_salt(base: &Path) -> io::Result<Option<Salt>> {

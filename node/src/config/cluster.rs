@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use larder_base::ring::Member;
+use larder_base::ring::{Member, Ring};
 use larder_coordinator::{EtcdOptions, EtcdTls, JoinToken, Password};
 
-use super::ConfigError;
+use super::{Args, ConfigError};
 
 /// The typed cluster settings.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -143,6 +143,29 @@ pub(super) fn check_ring_share(typed: &ClusterArgs) -> Result<(), ConfigError> {
     }
     let why = "only a node of a cluster has one: give --state or --etcd too, or say it in --member";
     Err(ConfigError::new(setting, why))
+}
+
+/// Refuses names, weights and addresses that no ring takes.
+pub(super) fn check_member(args: &Args, node_id: &str) -> Result<(), ConfigError> {
+    let ClusterArgs { weight, zone, advertise, join, .. } = &args.cluster;
+    let (id, control, host) = (node_id.to_owned(), "http://h:1".to_owned(), "h".to_owned());
+    let me = Member { id, weight: 1, control, host, zone: String::new() };
+    let at = |control: String| Member { control, ..me.clone() };
+    let mut given = vec![
+        ("--node-id", me.clone()),
+        ("--weight", Member { weight: weight.unwrap_or(1), ..me.clone() }),
+        ("--zone", Member { zone: zone.clone(), ..me.clone() }),
+    ];
+    given.extend(advertise.iter().map(|host| {
+        ("--advertise", Member { host: host.clone(), ..at(format!("http://{host}:1")) })
+    }));
+    let data = args.data_advertise.iter().map(|address| format!("http://{address}"));
+    given.extend(data.map(|address| ("--data-advertise", at(address))));
+    given.extend(join.iter().map(|address| ("--join", at(address.clone()))));
+    for (setting, member) in given {
+        Ring::new(1, vec![member]).map_err(|why| ConfigError::new(setting, why.to_string()))?;
+    }
+    Ok(())
 }
 
 /// Reads secrets and certificates, and refuses settings that conflict. Returns `None` without a

@@ -106,16 +106,7 @@ impl Host {
 
     /// Returns the nodes that run or start in this host's folder.
     pub(crate) fn nodes(&self) -> Vec<i32> {
-        let mark = self.run.path().display().to_string();
-        let processes = fs::read_dir("/proc").expect("/proc").flatten();
-        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let is_ours = |pid: &i32| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).into_owned();
-            let program = line.split('\0').next().unwrap_or_default();
-            program.ends_with("larder-node") && line.contains(&mark)
-        };
-        pids.filter(is_ours).collect()
+        nodes(self.run.path())
     }
 
     /// Returns the folders in which there is, or was, a node.
@@ -142,11 +133,29 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // A failed test must leave no node. Nodes are not children of the test, so they are found
-        // by the folder.
-        for pid in self.nodes() {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
+        // A failed test must leave no node.
+        end_nodes(self.run.path());
+    }
+}
+
+/// Returns the nodes that run or start in a folder. They are not children of the test.
+fn nodes(folder: &Path) -> Vec<i32> {
+    let mark = folder.display().to_string();
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_ours = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        let program = line.split('\0').next().unwrap_or_default();
+        program.ends_with("larder-node") && line.contains(&mark)
+    };
+    pids.filter(is_ours).collect()
+}
+
+/// Kills the nodes in a folder.
+pub(crate) fn end_nodes(folder: &Path) {
+    for pid in nodes(folder) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }
 

@@ -30,4 +30,5 @@ mod process_limits;
 mod replicas;
 #[cfg(feature = "schema")]
 mod schema;
+mod settings;
 mod strangers;

@@ -2,6 +2,7 @@
 //! question before the change.
 
 use std::{
+    env::{self, VarError},
     io::{self, BufRead, IsTerminal, Read, Write},
     os::unix::fs::PermissionsExt,
     path::Path,
@@ -86,13 +87,21 @@ impl Entitlement {
     fn token(&self) -> Result<Option<String>, Failure> {
         match &self.token_file {
             Some(path) => read_token(path).map(Some),
-            None => Ok(std::env::var("LARDER_TOKEN").ok().filter(|token| !token.is_empty())),
+            None => match env::var("LARDER_TOKEN") {
+                Err(VarError::NotUnicode(_)) => {
+                    Err(Failure::new(Exit::Usage, "LARDER_TOKEN is not UTF-8"))
+                }
+                token => Ok(token.ok().filter(|token| !token.is_empty())),
+            },
         }
     }
 }
 
 fn read_token(path: &Path) -> Result<String, Failure> {
-    let read = |error: &io::Error| Failure::file("read the token in", path, error);
+    let read = |error: &io::Error| {
+        Failure::file("read the token in", path, error)
+            .hint("name its file by --token-file or LARDER_TOKEN_FILE")
+    };
     let file = std::fs::File::open(path).map_err(|error| read(&error))?;
     let mode = file.metadata().map_err(|error| read(&error))?.permissions().mode();
     check_secret_mode(path, mode)

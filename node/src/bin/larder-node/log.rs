@@ -27,9 +27,13 @@ const WARNINGS_MAX: u64 = 5;
 /// Logs to standard error, at the level of `RUST_LOG`. The audit log is off only if `RUST_LOG`
 /// names it. The caller tells each minute of the warnings that were left out.
 pub(crate) fn start() -> Repeats {
-    let asked = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
+    let asked = std::env::var_os(EnvFilter::DEFAULT_ENV).unwrap_or_default();
+    let asked = asked.to_string_lossy();
     let filter = EnvFilter::try_new(if asked.is_empty() { "info" } else { &asked });
-    let mut filter = filter.unwrap_or_else(|_| EnvFilter::new("info"));
+    let (mut filter, fault) = match filter {
+        Ok(filter) => (filter, None),
+        Err(why) => (EnvFilter::new("info"), Some(why)),
+    };
     if !asked.contains(AUDIT) {
         filter = filter.add_directive(format!("{AUDIT}=info").parse().expect("a directive"));
     }
@@ -39,6 +43,9 @@ pub(crate) fn start() -> Repeats {
         .with_writer(|| OneLine(io::stderr()))
         .with_filter(repeats.clone());
     tracing_subscriber::registry().with(filter).with(lines).init();
+    if let Some(why) = fault {
+        tracing::warn!("RUST_LOG can't be used, so the log has the level info: {why}");
+    }
     repeats
 }
 

@@ -9,7 +9,7 @@
 
 mod log;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::process::{Command, ExitCode};
@@ -17,7 +17,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::error::ErrorKind::InvalidUtf8;
+use clap::{Arg, CommandFactory, Parser};
 use larder_base::limits;
 use larder_base::{Error, ErrorKind};
 use larder_node::config::{Args, Config};
@@ -48,13 +49,27 @@ impl<E: fmt::Display> From<E> for Refused {
 }
 
 fn main() -> ExitCode {
-    match run(Args::parse()) {
+    match run(Args::try_parse().unwrap_or_else(|why| named(why).exit())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Refused(code, why)) => {
             // The exit code tells it too, if standard error takes nothing.
             let _ = writeln!(io::stderr(), "larder-node: {why}");
             ExitCode::from(code)
         }
+    }
+}
+
+/// Names the variable that is not UTF-8, since clap does not.
+fn named(error: clap::Error) -> clap::Error {
+    let mut command = Args::command();
+    let is_odd = |name: &&OsStr| std::env::var_os(name).is_some_and(|set| set.to_str().is_none());
+    let odd = command.get_arguments().filter_map(Arg::get_env).find(is_odd);
+    match odd.map(OsStr::to_owned) {
+        Some(name) if error.kind() == InvalidUtf8 => {
+            let why = format!("{} is not UTF-8: set it again", name.display());
+            command.error(InvalidUtf8, why)
+        }
+        _ => error,
     }
 }
 

@@ -234,6 +234,8 @@ fn azure_builder(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -259,26 +261,7 @@ mod tests {
         }
     }
 
-    /// Values that people's files, shells and consoles leave in variables, and worse ones.
-    const ODD: [&str; 17] = [
-        "",
-        " ",
-        "\n",
-        "a\n",
-        "a\nb",
-        "a\0b",
-        "\u{e9}",
-        "\u{202e}x",
-        "true",
-        "maybe",
-        "-1",
-        "5s",
-        "localhost:9000",
-        "http://",
-        "http://127.0.0.1:1/\u{e9}?a#b",
-        "/no/such/file",
-        "{\"a\":",
-    ];
+    const ODD: [&str; 22] = include!("../../../../tests/src/odd_values.in");
 
     /// The variables of each family, without the prefix. All families also have `CLIENT`.
     const FAMILIES: [(&str, &str, &str, &str); 3] = [
@@ -322,6 +305,15 @@ mod tests {
         POOL_IDLE_TIMEOUT POOL_MAX_IDLE_PER_HOST PROXY_URL PROXY_CA_CERTIFICATE PROXY_EXCLUDES \
         RANDOMIZE_ADDRESSES READ_TIMEOUT TIMEOUT USER_AGENT";
 
+    fn words(names: &'static str) -> impl Iterator<Item = &'static str> {
+        names.split_whitespace()
+    }
+
+    fn is_name(word: &&str) -> bool {
+        !word.is_empty()
+            && word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+    }
+
     #[tokio::test]
     async fn no_value_of_a_variable_panics() {
         for (uri, family, base, names) in FAMILIES {
@@ -337,7 +329,10 @@ mod tests {
             let plain = Origin::connect_by(&uri, set.collect()).await.unwrap();
             let plain = plain.probe(&uri).await.unwrap_err().to_string();
             assert!(plain.contains("no connection to http://127.0.0.1:2"), "{plain}");
-            for name in names.split_whitespace().chain(CLIENT.split_whitespace()) {
+            let listed = include_str!("../../../../docs/operating.md").split('`');
+            let listed = listed.filter_map(|word| word.strip_prefix(family)).filter(is_name);
+            let names: BTreeSet<_> = words(names).chain(words(CLIENT)).chain(listed).collect();
+            for name in names {
                 let asked = ODD.map(|value| {
                     let odd = (name, value);
                     let set = base.iter().filter(|(set, _)| *set != name).chain([&odd]);
