@@ -1,6 +1,6 @@
 //! The credentials that the server accepts. They may change while it runs, as temporary ones do.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
 use s3s::access::{S3Access, S3AccessContext};
@@ -28,35 +28,60 @@ impl Default for Credentials {
 }
 
 /// The credentials that are valid now. Refuses all others, as S3 does.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Valid(Arc<Mutex<Credentials>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Valid(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    accepted: Vec<Credentials>,
+    /// The key of the last request that was accepted.
+    last: Option<String>,
+}
+
+impl Default for Valid {
+    fn default() -> Self {
+        let accepted = vec![Credentials::default()];
+        Self(Arc::new(Mutex::new(State { accepted, last: None })))
+    }
+}
 
 impl Valid {
-    pub(crate) fn set(&self, credentials: Credentials) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = credentials;
+    pub(crate) fn set(&self, credentials: Vec<Credentials>) {
+        assert!(!credentials.is_empty(), "a server accepts some key");
+        self.state().accepted = credentials;
     }
 
+    /// Returns the newest.
     pub(crate) fn get(&self) -> Credentials {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state().accepted.last().expect("some").clone()
     }
 
-    fn secret_of(&self, access_key: &str) -> S3Result<SecretKey> {
-        let valid = self.get();
-        if valid.access_key == access_key {
-            Ok(valid.secret_key.into())
-        } else {
-            Err(s3_error!(InvalidAccessKeyId, "The access key id does not exist"))
-        }
+    pub(crate) fn last(&self) -> Option<String> {
+        self.state().last.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, access_key: &str) -> S3Result<Credentials> {
+        let state = self.state();
+        let known = state.accepted.iter().find(|known| known.access_key == access_key);
+        known
+            .cloned()
+            .ok_or_else(|| s3_error!(InvalidAccessKeyId, "The access key id does not exist"))
     }
 
     fn check_token(&self, request: &S3AccessContext<'_>) -> S3Result<()> {
-        if request.credentials().is_none() {
+        let Some(signed) = request.credentials() else {
             return Err(s3_error!(AccessDenied, "Signature is required"));
-        }
+        };
+        let known = self.of(&signed.access_key)?;
         let token = request.headers().get("x-amz-security-token");
         if token.map(hyper::header::HeaderValue::as_bytes)
-            == self.get().session_token.as_deref().map(str::as_bytes)
+            == known.session_token.as_deref().map(str::as_bytes)
         {
+            self.state().last = Some(known.access_key);
             Ok(())
         } else {
             Err(s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid"))
@@ -74,7 +99,7 @@ impl S3Auth for Valid {
         'b: 'f,
         Self: 'f,
     {
-        Box::pin(async move { self.secret_of(access_key) })
+        Box::pin(async move { Ok(self.of(access_key)?.secret_key.into()) })
     }
 }
 

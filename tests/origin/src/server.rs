@@ -112,7 +112,22 @@ impl S3Server {
 
     /// Accepts only these credentials from now on.
     pub fn set_credentials(&self, credentials: Credentials) {
+        self.accept(vec![credentials]);
+    }
+
+    /// Accepts only these credentials from now on: several, as those that were renewed stay valid
+    /// for a time.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn accept(&self, credentials: Vec<Credentials>) {
         self.service.credentials.set(credentials);
+    }
+
+    /// Returns the access key of the last request that was accepted.
+    #[must_use]
+    pub fn last_key(&self) -> Option<String> {
+        self.service.credentials.last()
     }
 
     /// Returns the usual AWS variables that point a client at this server.
