@@ -4,7 +4,8 @@
 //! The node reads an origin with the environment of the process that started it. Another endpoint
 //! means another bucket under the same address, and other credentials mean other rights. So the
 //! node serves only processes with equal `AWS_*`, `GOOGLE_*` and `AZURE_*` variables, secrets
-//! included.
+//! included, and an equal `HOME`, below which profiles lie. Files are not compared: the node reads
+//! the keys in them again each minute.
 //!
 //! All users of the host see the fingerprint in the arguments of the node. Only this user can read
 //! the salt, so other users can't test guesses of a secret against the fingerprint.
@@ -28,6 +29,8 @@ use ring::{
 use crate::Error;
 
 const FAMILIES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
+/// Where the files of credentials lie by default.
+const HOME: &str = "HOME";
 
 /// The name of the salt's file in the folder of all nodes of a user.
 const SALT_FILE: &str = "salt";
@@ -89,7 +92,7 @@ pub(super) fn fingerprint(salt: &Salt) -> String {
 
 fn of(salt: &Salt, variables: impl Iterator<Item = (OsString, OsString)>) -> String {
     let counts = |name: &OsString| {
-        FAMILIES.iter().any(|family| name.as_bytes().starts_with(family.as_bytes()))
+        name == HOME || FAMILIES.iter().any(|family| name.as_bytes().starts_with(family.as_bytes()))
     };
     let mut variables: Vec<_> = variables.filter(|(name, _)| counts(name)).collect();
     variables.sort();
@@ -120,7 +123,8 @@ mod tests {
         assert_eq!(none.len(), 8);
         let names = ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
         let more = ["AWS_SESSION_TOKEN", "GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_KEY"];
-        for name in names.into_iter().chain(more) {
+        let files = ["AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "HOME"];
+        for name in names.into_iter().chain(more).chain(files) {
             let (one, other) = (digits(&SALT, &[(name, "a")]), digits(&SALT, &[(name, "b")]));
             assert!(one != none && one != other, "{name}");
         }

@@ -15,6 +15,7 @@ mod local;
 mod messages;
 mod objects;
 mod path_allowlist;
+mod profiles;
 mod read;
 mod region;
 mod settings;
@@ -28,7 +29,7 @@ use object_store::{GetOptions, GetResult, ObjectStore, client::HttpErrorKind, pa
 use crate::{OriginUri, Scheme};
 
 pub use connect::install_crypto;
-use credentials::Identity;
+use credentials::Access;
 use local::LocalCalls;
 use messages::Explained;
 pub use objects::ObjectInfo;
@@ -174,8 +175,8 @@ pub struct Origin {
     store: Arc<dyn ObjectStore>,
     /// Makes one attempt.
     strict: Arc<dyn ObjectStore>,
-    /// The identity that signs requests, for S3.
-    identity: Option<Identity>,
+    /// How requests are made, for S3.
+    access: Option<Access>,
     etags: Etags,
     /// The folders that local files must lie in, if they are restricted.
     fence: Option<PathAllowlist>,
@@ -247,10 +248,10 @@ impl Origin {
         }
     }
 
-    /// Returns the identity that signs requests, for users: "signs as ... by ...". `None` if the
-    /// library decides it.
-    pub fn identity(&self) -> Option<String> {
-        self.identity.as_ref().map(ToString::to_string)
+    /// Returns how requests are made, for users: "at AWS, region eu-west-1, signs as ... by ...".
+    /// `None` if the library decides it.
+    pub fn access(&self) -> Option<String> {
+        self.access.as_ref().map(ToString::to_string)
     }
 
     /// Requests an object, or its metadata, from a store. `failed` converts the store's error.
@@ -279,7 +280,7 @@ impl Origin {
             root: root.clone(),
             store,
             strict,
-            identity: None,
+            access: None,
             etags: Etags::AsIs,
             fence: None,
             local,
@@ -310,8 +311,8 @@ impl OriginError {
             return Self::Failed { object, why };
         }
         let why = messages::plain(error);
-        if messages::cause::<Explained>(error).is_some_and(|explained| explained.is_refusal) {
-            return Self::Credentials { origin: object, why, remedy: REFUSED_REMEDY.into() };
+        if let Some(Explained { remedy: Some(remedy), .. }) = messages::cause(error) {
+            return Self::Credentials { origin: object, why, remedy: remedy.clone() };
         }
         match error {
             E::NotFound { .. } => Self::NotFound { object, why },
@@ -342,9 +343,6 @@ impl OriginError {
         }
     }
 }
-
-/// The remedy if a service gives no credentials.
-const REFUSED_REMEDY: &str = "check the role, and that it trusts this machine or pod";
 
 /// Returns whether a local file system refused this read or write, so that a retry cannot help.
 fn is_unwritable(error: &(dyn std::error::Error + 'static)) -> bool {

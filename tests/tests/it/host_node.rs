@@ -20,7 +20,7 @@ const SAMPLES: u64 = 4 * 64;
 /// A host of one user: a folder for the user's nodes, and an S3 server.
 pub(crate) struct Host {
     run: TempDir,
-    server: S3Server,
+    pub(crate) server: S3Server,
     _buckets: TempDir,
 }
 
@@ -48,7 +48,7 @@ impl Host {
         self.run.path()
     }
 
-    fn index(&self, uri: &str) {
+    pub(crate) fn index(&self, uri: &str) {
         let mut index = Command::new(binary("larder"));
         let index = index.args(["dataset", "index", uri, "-q"]).stdout(Stdio::null());
         let index = index.envs(self.server.env());
@@ -349,7 +349,7 @@ fn refused(env: Vec<(String, String)>) -> String {
 }
 
 /// Temporary credentials: a key pair and a token.
-fn temporary(key: &str, serial: u32) -> Credentials {
+pub(crate) fn temporary(key: &str, serial: u32) -> Credentials {
     Credentials {
         access_key: key.to_owned(),
         secret_key: format!("secret-{serial}"),

@@ -10,6 +10,7 @@ mod buckets;
 mod cli;
 mod client_deaths;
 mod coordinator;
+mod credentials;
 mod demo;
 mod deploy;
 mod docs;

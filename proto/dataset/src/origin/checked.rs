@@ -109,7 +109,7 @@ impl HttpService for Connection {
             let authority = request.uri().authority().map_or("", |authority| authority.as_str());
             let services = &self.connector.services;
             if let Some(service) = services.iter().find(|one| one.authority == authority) {
-                return self.ask_service(service.name, request).await;
+                return ask_service(&self.client, service.name, request).await;
             }
             let (contact, store) = (&self.connector.contact, authority.to_owned());
             let asked = listing::Asked::by(&request);
@@ -128,35 +128,37 @@ impl HttpService for Connection {
     }
 }
 
-impl Connection {
-    /// Asks a service that gives out credentials.
-    async fn ask_service(
-        &self,
-        service: &'static str,
-        request: HttpRequest,
-    ) -> Result<HttpResponse, HttpError> {
-        // The library falls back to an older protocol at the answer to this one.
-        let falls_back = request.method() == "PUT";
-        let failed = |kind, why: String, is_refusal| {
-            Err(HttpError::new(kind, Explained { why: format!("{service} {why}"), is_refusal }))
-        };
-        let response = match self.client.execute(request).await {
-            Ok(response) => response,
-            Err(error) => {
-                let kind = error.kind();
-                return failed(kind, format!("can't be reached: {}", root_cause(&error)), false);
-            }
-        };
-        let status = response.status();
-        if status.is_success() || (falls_back && status == 403) {
-            return Ok(response);
+/// The remedy if a service gives no credentials.
+const REFUSED_REMEDY: &str = "check the role, and that it trusts this machine or pod";
+
+/// Asks a service that gives out credentials.
+pub(super) async fn ask_service(
+    client: &HttpClient,
+    service: &'static str,
+    request: HttpRequest,
+) -> Result<HttpResponse, HttpError> {
+    // The library falls back to an older protocol at the answer to this one.
+    let falls_back = request.method() == "PUT";
+    let failed = |kind, why: String, remedy: Option<&str>| {
+        let (why, remedy) = (format!("{service} {why}"), remedy.map(str::to_owned));
+        Err(HttpError::new(kind, Explained { why, remedy }))
+    };
+    let response = match client.execute(request).await {
+        Ok(response) => response,
+        Err(error) => {
+            let kind = error.kind();
+            return failed(kind, format!("can't be reached: {}", root_cause(&error)), None);
         }
-        let body = whole(response.into_body()).await.unwrap_or_default();
-        let why =
-            messages::answered("answered", &status.to_string(), &String::from_utf8_lossy(&body));
-        let is_refusal = status.is_client_error() && status != 429 && status != 408;
-        let kind = if is_refusal { HttpErrorKind::Unknown } else { HttpErrorKind::Interrupted };
-        failed(kind, why, is_refusal)
+    };
+    let status = response.status();
+    if status.is_success() || (falls_back && status == 403) {
+        return Ok(response);
+    }
+    let body = whole(response.into_body()).await.unwrap_or_default();
+    let why = messages::answered("answered", &status.to_string(), &String::from_utf8_lossy(&body));
+    match status.is_client_error() && status != 429 && status != 408 {
+        true => failed(HttpErrorKind::Unknown, why, Some(REFUSED_REMEDY)),
+        false => failed(HttpErrorKind::Interrupted, why, None),
     }
 }
 
@@ -249,13 +251,12 @@ impl Contact {
             self.bare_pages.store(0, Ordering::Relaxed);
             HttpErrorKind::Unknown
         };
-        let why = fault.to_string();
-        Err(HttpError::new(kind, Explained { why, is_refusal: false }))
+        Err(HttpError::new(kind, Explained::failure(fault.to_string())))
     }
 }
 
 /// Reads a body, which the library would read whole as well.
-async fn whole(body: HttpResponseBody) -> Result<Bytes, HttpError> {
+pub(super) async fn whole(body: HttpResponseBody) -> Result<Bytes, HttpError> {
     let mut page = Vec::new();
     let mut stream = body.bytes_stream();
     let broken = |error| HttpError::new(HttpErrorKind::Interrupted, Transport(error));

@@ -1,10 +1,10 @@
 //! Connects to an origin: turns an address and the environment into a store.
 
-use std::{ffi::OsString, fmt, fs, sync::Arc, time::Duration};
+use std::{ffi::OsString, sync::Arc, time::Duration};
 
 use object_store::{
-    BackoffConfig, Certificate, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig,
-    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+    BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredentialProvider},
     azure::{AzureConfigKey, MicrosoftAzureBuilder},
     gcp::{GoogleCloudStorageBuilder, GoogleConfigKey},
     local::LocalFileSystem,
@@ -37,9 +37,9 @@ impl Origin {
     /// Prepares access to the bucket of `uri`. Only checks settings: an unreachable bucket shows
     /// with the first request.
     ///
-    /// S3 is set up from the usual `AWS_*` variables: keys, region, `AWS_ENDPOINT_URL` or
-    /// `AWS_ENDPOINT_URL_S3`, web identity, container and instance roles. An `http://` endpoint is
-    /// accepted on loopback, elsewhere only with `AWS_ALLOW_HTTP=true`.
+    /// S3 is set up from the usual `AWS_*` variables and the profiles of `~/.aws`: keys, region,
+    /// `AWS_ENDPOINT_URL` or `AWS_ENDPOINT_URL_S3`, web identity, container and instance roles. An
+    /// `http://` endpoint is accepted on loopback, elsewhere only with `AWS_ALLOW_HTTP=true`.
     ///
     /// # Errors
     /// [`OriginError::Credentials`] within three seconds if there are no usable credentials, with
@@ -55,18 +55,20 @@ impl Origin {
         variables: Vec<(OsString, OsString)>,
     ) -> Result<Self, OriginError> {
         install_crypto();
-        let mut identity = None;
+        let mut access = None;
         let (store, strict) = match uri.scheme() {
             Scheme::File => {
                 let files: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
                 (Arc::clone(&files), files)
             }
             Scheme::S3 => {
-                let settings = Settings::of(uri, "AWS_", variables)?;
-                let builder = s3_builder(&settings, uri.bucket())?;
-                identity = Some(credentials::decide(uri, &settings).await?);
-                let builder =
-                    builder.with_http_connector(CheckedConnector::new(aws_services(&settings)));
+                let mut settings = Settings::of(uri, "AWS_", variables)?;
+                let decided = credentials::decide(&mut settings, &provider_of_library).await?;
+                let mut builder = s3_builder(&settings, uri.bucket())?;
+                if let Some(provider) = decided.provider {
+                    builder = builder.with_credentials(provider);
+                }
+                access = Some(decided.access);
                 built(&settings, |retry| builder.clone().with_retry(retry).build())?
             }
             Scheme::Gs => {
@@ -83,7 +85,7 @@ impl Origin {
         };
         let etags = if uri.scheme() == Scheme::File { Etags::AsIs } else { Etags::Quoted };
         let local = LocalCalls::of_process();
-        Ok(Self { root: uri.clone(), store, strict, identity, etags, fence: None, local })
+        Ok(Self { root: uri.clone(), store, strict, access, etags, fence: None, local })
     }
 }
 
@@ -106,8 +108,7 @@ fn built<S: ObjectStore>(
 fn aws_services(settings: &Settings) -> Vec<TokenService> {
     let metadata = settings.get("AWS_METADATA_ENDPOINT").unwrap_or("http://169.254.169.254");
     let container = settings.get("AWS_CONTAINER_CREDENTIALS_FULL_URI");
-    let region = settings.get("AWS_REGION").or_else(|| settings.get("AWS_DEFAULT_REGION"));
-    let sts = format!("https://sts.{}.amazonaws.com", region.unwrap_or("us-east-1"));
+    let sts = format!("https://sts.{}.amazonaws.com", settings.region().unwrap_or("us-east-1"));
     services(&[
         (settings.get("AWS_ENDPOINT_URL_STS").unwrap_or(&sts), "the security token service (STS)"),
         (metadata, "the metadata service of this machine"),
@@ -157,7 +158,9 @@ fn waits(
 }
 
 fn s3_builder(settings: &Settings, bucket: &str) -> Result<AmazonS3Builder, OriginError> {
-    let builder = AmazonS3Builder::new().with_client_options(options(settings)?);
+    let connector = CheckedConnector::new(aws_services(settings));
+    let builder = AmazonS3Builder::new().with_http_connector(connector);
+    let builder = builder.with_client_options(settings.trust()?);
     let mut builder =
         settings.apply(builder, AmazonS3Builder::with_config)?.with_bucket_name(bucket);
     for (key, wait) in waits(settings, "AWS") {
@@ -169,41 +172,18 @@ fn s3_builder(settings: &Settings, bucket: &str) -> Result<AmazonS3Builder, Orig
     let named = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
     let endpoint = named.iter().find_map(|name| Some((name, settings.get(name)?)));
     if let Some((name, endpoint)) = endpoint
-        && let Ok(parsed) = url::Url::parse(endpoint)
-        && parsed.scheme() == "http"
+        && settings.is_plain(name, endpoint)?
     {
-        if !settings.is_yes("AWS_ALLOW_HTTP") && !is_loopback(&parsed) {
-            return Err(settings.refused(format!(
-                "{name} '{endpoint}' is not encrypted and not on this machine: use https://, or set \
-                 AWS_ALLOW_HTTP=true if the network is trusted"
-            )));
-        }
         builder = builder.with_allow_http(true);
     }
     Ok(builder)
 }
 
-/// Trusts the authorities of `AWS_CA_BUNDLE` too, as the AWS tools do.
-fn options(settings: &Settings) -> Result<ClientOptions, OriginError> {
-    let Some(path) = settings.get("AWS_CA_BUNDLE") else { return Ok(ClientOptions::new()) };
-    let refused = |why: &dyn fmt::Display| {
-        settings.refused(format!("AWS_CA_BUNDLE '{path}' can't be used: {why}"))
-    };
-    let bundle = fs::read(path).map_err(|error| refused(&error))?;
-    let certificates = Certificate::from_pem_bundle(&bundle).map_err(|error| refused(&error))?;
-    if certificates.is_empty() {
-        return Err(refused(&"it has no certificate in the PEM form"));
-    }
-    Ok(certificates.into_iter().fold(ClientOptions::new(), ClientOptions::with_root_certificate))
-}
-
-fn is_loopback(url: &url::Url) -> bool {
-    match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
+/// Returns the keys that the library finds by these variables: those of a container or an instance.
+fn provider_of_library(settings: &Settings) -> Result<AwsCredentialProvider, OriginError> {
+    let store = s3_builder(settings, "none")?.build();
+    let store = store.map_err(|error| settings.refused_by_library(messages::plain(&error)))?;
+    Ok(Arc::clone(store.credentials()))
 }
 
 fn gcs_builder(
@@ -246,19 +226,6 @@ mod tests {
         let wait = |key| builder.get_config_value(&AmazonS3ConfigKey::Client(key));
         assert_eq!(wait(ClientConfigKey::Timeout).as_deref(), Some("600s"));
         assert_eq!(wait(ClientConfigKey::ReadTimeout).as_deref(), Some("30s"));
-    }
-
-    #[test]
-    fn only_this_machine_counts_as_loopback() {
-        for (url, expected) in [
-            ("http://127.0.0.1:9000", true),
-            ("http://localhost:9000", true),
-            ("http://[::1]:9000", true),
-            ("http://10.0.0.1:9000", false),
-            ("http://localhost.example.org", false),
-        ] {
-            assert_eq!(is_loopback(&url::Url::parse(url).unwrap()), expected, "{url}");
-        }
     }
 
     const ODD: [&str; 22] = include!("../../../../tests/src/odd_values.in");

@@ -1,20 +1,40 @@
 //! The identity that signs requests to S3: one decision, made before the first request and shown
 //! to users.
 //!
-//! The order is that of the AWS tools: keys, web identity, container, instance. The library decides
-//! by the same variables. It passes over those that it does not know or that are incomplete, and
-//! signs as the host's role. So this module refuses them.
+//! The order is that of boto3: keys in variables, a role of the profile, web identity, the other
+//! settings of the profile (`chain`), container, instance. The library decides by the same
+//! variables. It passes over those that it does not know or that are incomplete, and signs as the
+//! host's role. So this module refuses them.
 //!
-//! Thread rule: plain values; async with tokio's I/O and time. Non-goals: fetching and renewing
-//! credentials, which the library does.
+//! Thread rule: plain values; async with tokio's I/O and time. Non-goals: keys of variables, web
+//! identity, containers and instances, which the library fetches and renews.
 
-use std::{env, fmt, fs, path::PathBuf, time::Duration};
+mod chain;
+mod keys;
+mod process;
+mod renewed;
+mod services;
+mod sso;
+mod sts;
+#[cfg(test)]
+mod tests;
 
-use super::{OriginError, settings::Settings};
-use crate::OriginUri;
+use std::{fmt, fs, time::Duration};
+
+use object_store::aws::AwsCredentialProvider;
+
+use super::{
+    OriginError,
+    profiles::{Paths, Profile, Profiles},
+    settings::Settings,
+};
+pub(super) use chain::Library;
+use chain::{Chain, Found};
 
 /// The metadata service is one hop away and answers in milliseconds, or it does not exist.
 const METADATA_TIMEOUT: Duration = Duration::from_millis(2000);
+/// Profiles that an error lists.
+const PROFILES_SHOWN: usize = 8;
 
 const KEY_ID: &str = "AWS_ACCESS_KEY_ID";
 const SECRET: &str = "AWS_SECRET_ACCESS_KEY";
@@ -27,7 +47,7 @@ const CONTAINER_TOKEN_FILE: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
 
 /// The source of an identity, and its name where that is known without a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Identity {
+enum Identity {
     Unsigned,
     Keys {
         id: String,
@@ -35,6 +55,11 @@ pub(super) enum Identity {
     /// A token that a web identity provider signed.
     Web {
         role: String,
+    },
+    Profile {
+        name: String,
+        subject: Option<String>,
+        way: String,
     },
     Container {
         address: String,
@@ -50,6 +75,10 @@ impl fmt::Display for Identity {
             Self::Unsigned => write!(f, "does not sign, by AWS_SKIP_SIGNATURE"),
             Self::Keys { id } => write!(f, "signs as {id} by {KEY_ID}"),
             Self::Web { role } => write!(f, "signs as {role} by {TOKEN_FILE}"),
+            Self::Profile { name, subject, way } => {
+                let subject = subject.as_ref().map(|subject| format!(" as {subject}"));
+                write!(f, "signs{} by profile {name} ({way})", subject.unwrap_or_default())
+            }
             Self::Container { address } => {
                 write!(f, "signs as the container's role by {address}")
             }
@@ -58,35 +87,118 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Decides which of the supported ways leads to credentials.
-pub(super) async fn decide(
-    origin: &OriginUri,
-    settings: &Settings,
-) -> Result<Identity, OriginError> {
-    if let Some(identity) = named(settings)? {
-        return Ok(identity);
-    }
-    if let Some(role) = instance(settings).await {
-        return Ok(Identity::Instance { role });
-    }
-    let (why, remedy) = diagnose(settings.get("AWS_PROFILE"), has_config_file());
-    Err(OriginError::Credentials { origin: origin.clone(), why, remedy })
+/// How requests to S3 are made, for users.
+#[derive(Debug, Clone)]
+pub(super) struct Access {
+    endpoint: Option<String>,
+    region: Option<String>,
+    identity: Identity,
 }
 
-/// Returns the identity that the variables name, if they name one.
-fn named(settings: &Settings) -> Result<Option<Identity>, OriginError> {
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let endpoint = self.endpoint.as_deref().unwrap_or("AWS");
+        let region = self.region.as_deref().unwrap_or("us-east-1 (not set)");
+        write!(f, "at {endpoint}, region {region}, {}", self.identity)
+    }
+}
+
+/// A decision, and the provider of the keys unless the library makes it by the same variables.
+pub(super) struct Decided {
+    pub(super) access: Access,
+    pub(super) provider: Option<AwsCredentialProvider>,
+}
+
+/// Decides which of the supported ways leads to credentials. Region, endpoint and authorities that
+/// the profile in use has become settings, unless variables set them.
+pub(super) async fn decide(
+    settings: &mut Settings,
+    library: Library<'_>,
+) -> Result<Decided, OriginError> {
+    let paths = Paths::of(settings);
+    let profiles = Profiles::read(&paths).map_err(|why| settings.refused(why))?;
+    let named = ["AWS_DEFAULT_PROFILE", "AWS_PROFILE"].iter().find_map(|name| settings.get(name));
+    let named = named.map(str::to_owned);
+    let profile = profiles.get(named.as_deref().unwrap_or("default"));
+    if let (Some(named), None) = (&named, profile) {
+        let why = format!("there is no profile {named} in {paths}");
+        return Err(settings.no_keys(why, choose(&profiles)));
+    }
+    if let Some(profile) = profile {
+        adopt(settings, &profiles, profile)?;
+    }
+    let settings = &*settings;
+    let chain = Chain { settings, paths: &paths, profiles: &profiles, profile, library };
+    let (identity, provider) = match by_settings(&chain)? {
+        Some(decided) => decided,
+        None => match instance(settings).await {
+            Some(role) => (Identity::Instance { role }, None),
+            None => {
+                let (why, remedy) = diagnose(&chain);
+                return Err(settings.no_keys(why, remedy));
+            }
+        },
+    };
+    let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+    let endpoint = endpoint.iter().find_map(|name| settings.get(name)).map(str::to_owned);
+    let region = settings.region().map(str::to_owned);
+    Ok(Decided { access: Access { endpoint, region, identity }, provider })
+}
+
+/// Takes the settings of a profile that no variable sets.
+fn adopt(
+    settings: &mut Settings,
+    profiles: &Profiles,
+    profile: Profile<'_>,
+) -> Result<(), OriginError> {
+    let from = |key: &str| format!("{key} of profile {}", profile.name);
+    if let (None, Some(region)) = (settings.region(), profile.get("region")) {
+        settings.adopt("AWS_REGION", region, &from("region"))?;
+    }
+    if let (None, Some(path)) = (settings.get("AWS_CA_BUNDLE"), profile.get("ca_bundle")) {
+        settings.adopt("AWS_CA_BUNDLE", path, &from("ca_bundle"))?;
+    }
+    let set = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+    if set.iter().all(|name| settings.get(name).is_none())
+        && let Some(address) = profile.endpoint(profiles, "s3")
+    {
+        settings.adopt("AWS_ENDPOINT_URL_S3", address, &from("endpoint_url"))?;
+    }
+    Ok(())
+}
+
+/// Returns the identity that variables or the profile name, if they name one.
+fn by_settings(
+    chain: &Chain<'_>,
+) -> Result<Option<(Identity, Option<AwsCredentialProvider>)>, OriginError> {
+    let settings = chain.settings;
+    let of_profile = |name: &str, found: Found| {
+        let Found { subject, way, provider } = found;
+        (Identity::Profile { name: name.to_owned(), subject, way }, Some(provider))
+    };
     if settings.is_yes("AWS_SKIP_SIGNATURE") {
-        return Ok(Some(Identity::Unsigned));
+        return Ok(Some((Identity::Unsigned, None)));
     }
     if let Some(id) = both(settings, KEY_ID, SECRET)? {
-        return Ok(Some(Identity::Keys { id: id.to_owned() }));
+        return Ok(Some((Identity::Keys { id: id.to_owned() }, None)));
     }
-    if let Some(path) = both(settings, TOKEN_FILE, ROLE)? {
+    if let Some(profile) = chain.profile.filter(Chain::is_role) {
+        return Ok(Some(of_profile(profile.name, chain.role(&profile, &[])?)));
+    }
+    // Otherwise the variables replace values of the profile.
+    let is_of_profile =
+        chain.profile.is_some_and(|profile| profile.get("web_identity_token_file").is_some());
+    if !is_of_profile && let Some(path) = both(settings, TOKEN_FILE, ROLE)? {
         read(settings, TOKEN_FILE, path)?;
         let role = settings.get(ROLE).unwrap_or_default().to_owned();
-        return Ok(Some(Identity::Web { role }));
+        return Ok(Some((Identity::Web { role }, None)));
     }
-    container(settings)
+    if let Some(profile) = chain.profile
+        && let Some(found) = chain.others(&profile, true)?
+    {
+        return Ok(Some(of_profile(profile.name, found)));
+    }
+    Ok(container(settings)?.map(|identity| (identity, None)))
 }
 
 /// Returns the value of `name`, if both variables are set.
@@ -136,44 +248,31 @@ fn read(settings: &Settings, name: &str, path: &str) -> Result<String, OriginErr
         .map_err(|error| settings.refused(format!("{name} '{path}' can't be read: {error}")))
 }
 
-/// Returns the credentials the user has instead, and the command that exports them.
-fn diagnose(profile: Option<&str>, config_file: bool) -> (String, String) {
-    let export = |profile: &str| {
-        format!(
-            "run: eval \"$(aws configure export-credentials --profile {profile} --format env)\" \
-             (after 'aws sso login --profile {profile}' if it is an SSO profile)"
-        )
+/// Returns why there are no credentials, and the remedy.
+fn diagnose(chain: &Chain<'_>) -> (String, String) {
+    let others = "neither keys in the environment, nor a web identity, nor an instance role";
+    let why = match chain.profile {
+        Some(Profile { name, .. }) => {
+            format!("profile {name} of {} has no keys, and there are {others}", chain.paths)
+        }
+        None => format!("there are {others}, and there is no profile default in {}", chain.paths),
     };
-    match profile {
-        Some(profile) if !profile.is_empty() => (
-            format!("AWS_PROFILE={profile} is set, and profiles of ~/.aws are not read by this program"),
-            export(profile),
-        ),
-        _ if config_file => (
-            "there are profiles in ~/.aws, which this program does not read, and neither keys in the \
-             environment, nor a web identity, nor an instance role"
-                .into(),
-            export("default"),
-        ),
-        _ => (
-            "there are neither keys in the environment, nor a web identity, nor an instance role".into(),
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public \
-             bucket"
-                .into(),
-        ),
-    }
+    (why, choose(chain.profiles))
 }
 
-fn has_config_file() -> bool {
-    let named = |variable: &str| env::var_os(variable).map(PathBuf::from);
-    let home = |name: &str| named("HOME").map(|home| home.join(".aws").join(name));
-    [
-        named("AWS_CONFIG_FILE").or_else(|| home("config")),
-        named("AWS_SHARED_CREDENTIALS_FILE").or_else(|| home("credentials")),
-    ]
-    .into_iter()
-    .flatten()
-    .any(|path| path.is_file())
+/// Returns the remedy if a profile is missing, or has no keys.
+fn choose(profiles: &Profiles) -> String {
+    let names = profiles.names();
+    match names.is_empty() {
+        true => "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, run 'aws configure', or set \
+                 AWS_SKIP_SIGNATURE=true for a public bucket"
+            .to_owned(),
+        false => {
+            let more = if names.len() > PROFILES_SHOWN { ", ..." } else { "" };
+            let names = names[..names.len().min(PROFILES_SHOWN)].join(", ");
+            format!("set AWS_PROFILE to one of: {names}{more}")
+        }
+    }
 }
 
 /// Returns the role that an instance metadata service knows, if there is one.
@@ -205,88 +304,4 @@ async fn instance_role(endpoint: &str, may_fall_back: bool) -> Option<String> {
     }
     let roles = request.send().await.ok()?.error_for_status().ok()?;
     roles.text().await.ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    async fn decided(variables: &[(&str, &str)]) -> Result<String, String> {
-        let origin = OriginUri::parse("s3://bucket/x").unwrap();
-        // No process listens on port 1.
-        let nowhere = ("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1");
-        let variables = variables.iter().chain([&nowhere]);
-        let variables = variables.map(|&(name, value)| (name.into(), value.into()));
-        let settings = Settings::of(&origin, "AWS_", variables).unwrap();
-        let decided = decide(&origin, &settings).await;
-        decided.map(|identity| identity.to_string()).map_err(|error| error.to_string())
-    }
-
-    #[tokio::test]
-    async fn identity_that_the_variables_name_is_taken() {
-        let folder = tempfile::tempdir().unwrap();
-        let token = folder.path().join("token");
-        fs::write(&token, "token").unwrap();
-        let token = token.to_str().unwrap();
-        let keys = [(KEY_ID, "AKIA1"), (SECRET, "secret")];
-        let web = [(ROLE, "arn:r"), (TOKEN_FILE, token)];
-        let pod = [(CONTAINER, "http://127.0.0.1/c"), (CONTAINER_TOKEN_FILE, token)];
-        for (variables, said) in [
-            (&keys[..], "signs as AKIA1 by AWS_ACCESS_KEY_ID"),
-            (&[web, keys].concat(), "signs as AKIA1 by AWS_ACCESS_KEY_ID"),
-            (
-                &[(KEY_ID, ""), (SECRET, ""), web[0], web[1]],
-                "signs as arn:r by AWS_WEB_IDENTITY_TOKEN_FILE",
-            ),
-            (&pod, "signs as the container's role by AWS_CONTAINER_CREDENTIALS_FULL_URI"),
-            (
-                &[("AWS_SKIP_SIGNATURE", "True"), keys[0], keys[1]],
-                "does not sign, by AWS_SKIP_SIGNATURE",
-            ),
-        ] {
-            assert_eq!(decided(variables).await.as_deref(), Ok(said), "{variables:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn incomplete_identity_is_refused_by_the_name_of_the_variable() {
-        crate::install_crypto();
-        let folder = tempfile::tempdir().unwrap();
-        let broken = folder.path().join("token");
-        fs::write(&broken, "token\n").unwrap();
-        let broken = broken.to_str().unwrap();
-        let pod = (CONTAINER, "http://127.0.0.1/c");
-        for (variables, why) in [
-            (&[(KEY_ID, "key")][..], "AWS_SECRET_ACCESS_KEY is not"),
-            (&[(SECRET, "key")], "AWS_ACCESS_KEY_ID is not"),
-            (&[(ROLE, "arn:r")], "AWS_WEB_IDENTITY_TOKEN_FILE is not"),
-            (&[(TOKEN_FILE, broken)], "AWS_ROLE_ARN is not"),
-            (
-                &[(ROLE, "arn:r"), (TOKEN_FILE, "/no/such")],
-                "AWS_WEB_IDENTITY_TOKEN_FILE '/no/such'",
-            ),
-            (&[pod], "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE is not"),
-            (&[pod, (CONTAINER_TOKEN, "t")], "AWS_CONTAINER_AUTHORIZATION_TOKEN is not supported"),
-            (&[pod, (CONTAINER_TOKEN_FILE, broken)], "a line break"),
-            (&[(CONTAINER_PATH, "v2")], "must begin with '/'"),
-            (&[], "no credentials for s3://bucket/x"),
-        ] {
-            let error = decided(variables).await.unwrap_err();
-            assert!(error.contains(why) && !error.contains("token\n"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_profile_is_answered_with_the_command_that_exports_it() {
-        let (why, remedy) = diagnose(Some("research"), true);
-        assert!(why.contains("AWS_PROFILE=research"), "{why}");
-        assert!(
-            remedy.contains(
-                "eval \"$(aws configure export-credentials --profile research --format env)\""
-            ),
-            "{remedy}"
-        );
-        assert!(diagnose(None, true).1.contains("--profile default"));
-        assert!(diagnose(None, false).1.contains("AWS_ACCESS_KEY_ID"));
-    }
 }

@@ -23,8 +23,18 @@ const PROXY_VARIABLES: [&str; 6] =
 #[error("{why}")]
 pub(super) struct Explained {
     pub(super) why: String,
-    /// Whether a service answered that it gives no credentials.
-    pub(super) is_refusal: bool,
+    /// The remedy, if credentials are refused. Otherwise another try may succeed.
+    pub(super) remedy: Option<String>,
+}
+
+impl Explained {
+    pub(super) fn refusal(why: String, remedy: String) -> Self {
+        Self { why, remedy: Some(remedy) }
+    }
+
+    pub(super) fn failure(why: String) -> Self {
+        Self { why, remedy: None }
+    }
 }
 
 /// An error of the transport, before it was decided whether a retry may help.

@@ -5,9 +5,12 @@
 //! that is set but empty counts as not set. The library would take both as they are, and panic at
 //! a line break in a header or an endpoint without a scheme.
 //!
-//! Thread rule: plain values. Non-goals: files that variables name; the library reads them.
+//! Thread rule: plain values. Non-goals: files that variables name; the library reads them, and
+//! `profiles` those of profiles.
 
-use std::{ffi::OsString, str::FromStr};
+use std::{ffi::OsString, fmt, fs, str::FromStr};
+
+use object_store::{Certificate, ClientOptions};
 
 use super::OriginError;
 use crate::OriginUri;
@@ -15,10 +18,10 @@ use crate::OriginUri;
 /// Words that mean yes, as the library has them.
 const YES: [&str; 5] = ["1", "true", "on", "yes", "y"];
 
-/// Variables of other names that the library reads too: that of Azure's own services, and an old
-/// one for Google Cloud. Those of the family take precedence.
-const OTHER_NAMES: [(&str, &str); 2] =
-    [("AZURE_", "IDENTITY_ENDPOINT"), ("GOOGLE_", "SERVICE_ACCOUNT")];
+/// Variables of other names that count too: that of Azure's own services, an old one for Google
+/// Cloud, and the folder above `.aws`. Those of the family take precedence.
+const OTHER_NAMES: [(&str, &str); 3] =
+    [("AZURE_", "IDENTITY_ENDPOINT"), ("GOOGLE_", "SERVICE_ACCOUNT"), ("AWS_", "HOME")];
 
 /// The variables of one family.
 #[derive(Debug)]
@@ -57,6 +60,46 @@ impl Settings {
         values.find(|(set, _)| set == name).map(|(_, value)| value.as_str())
     }
 
+    /// Sets a variable that is not set, by a value of a profile.
+    ///
+    /// # Errors
+    /// [`OriginError::Settings`] if it can't have the value. `from` says where that stands.
+    pub(super) fn adopt(&mut self, name: &str, value: &str, from: &str) -> Result<(), OriginError> {
+        if let Some(why) = fault(name, value) {
+            return Err(self.refused(format!("{from}: {why}")));
+        }
+        self.values.push((name.to_owned(), value.to_owned()));
+        Ok(())
+    }
+
+    /// Returns the region of S3 that is set.
+    pub(super) fn region(&self) -> Option<&str> {
+        self.get("AWS_REGION").or_else(|| self.get("AWS_DEFAULT_REGION"))
+    }
+
+    /// Returns the settings without some variables.
+    pub(super) fn without(&self, names: &[&str]) -> Self {
+        let values = self.values.iter().filter(|(name, _)| !names.contains(&&**name));
+        Self { origin: self.origin.clone(), values: values.cloned().collect() }
+    }
+
+    /// Returns the options of requests: the authorities of `AWS_CA_BUNDLE` are trusted too, as the
+    /// AWS tools do.
+    pub(super) fn trust(&self) -> Result<ClientOptions, OriginError> {
+        let Some(path) = self.get("AWS_CA_BUNDLE") else { return Ok(ClientOptions::new()) };
+        let refused = |why: &dyn fmt::Display| {
+            self.refused(format!("AWS_CA_BUNDLE '{path}' can't be used: {why}"))
+        };
+        let bundle = fs::read(path).map_err(|error| refused(&error))?;
+        let certificates =
+            Certificate::from_pem_bundle(&bundle).map_err(|error| refused(&error))?;
+        if certificates.is_empty() {
+            return Err(refused(&"it has no certificate in the PEM form"));
+        }
+        let options = ClientOptions::new();
+        Ok(certificates.into_iter().fold(options, ClientOptions::with_root_certificate))
+    }
+
     /// Returns whether a variable says yes.
     pub(super) fn is_yes(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| YES.contains(&value.to_ascii_lowercase().as_str()))
@@ -83,6 +126,21 @@ impl Settings {
         Ok(builder)
     }
 
+    /// Returns whether requests to this address go without encryption. On this machine they may.
+    ///
+    /// # Errors
+    /// [`OriginError::Settings`] for other machines, unless `AWS_ALLOW_HTTP` says that they may.
+    pub(super) fn is_plain(&self, from: &str, address: &str) -> Result<bool, OriginError> {
+        let plain = url::Url::parse(address).ok().filter(|url| url.scheme() == "http");
+        if plain.as_ref().is_some_and(|url| !is_loopback(url)) && !self.is_yes("AWS_ALLOW_HTTP") {
+            return Err(self.refused(format!(
+                "{from} '{address}' is not encrypted and not on this machine: use https://, or set \
+                 AWS_ALLOW_HTTP=true if the network is trusted"
+            )));
+        }
+        Ok(plain.is_some())
+    }
+
     /// Makes the error for a setting that can't be used.
     pub(super) fn refused(&self, why: String) -> OriginError {
         OriginError::Settings { origin: self.origin.clone(), why }
@@ -90,11 +148,12 @@ impl Settings {
 
     /// Makes the error for credentials of which a part is missing.
     pub(super) fn incomplete(&self, set: &str, unset: &str) -> OriginError {
-        OriginError::Credentials {
-            origin: self.origin.clone(),
-            why: format!("{unset} is not set, and {set} is"),
-            remedy: "set both, or none".into(),
-        }
+        self.no_keys(format!("{unset} is not set, and {set} is"), "set both, or none".into())
+    }
+
+    /// Makes the error for credentials that can't be had by these settings.
+    pub(super) fn no_keys(&self, why: String, remedy: String) -> OriginError {
+        OriginError::Credentials { origin: self.origin.clone(), why, remedy }
     }
 
     /// As [`refused`](Self::refused), for an error of the library. It repeats the value and does
@@ -105,6 +164,15 @@ impl Settings {
             Some((name, _)) => self.refused(format!("{name}: {why}")),
             None => self.refused(why),
         }
+    }
+}
+
+fn is_loopback(url: &url::Url) -> bool {
+    match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
     }
 }
 
@@ -169,6 +237,19 @@ mod tests {
         let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
         let settings = Settings::of(&origin, "AWS_", variables)?;
         settings.apply(AmazonS3Builder::new(), AmazonS3Builder::with_config)
+    }
+
+    #[test]
+    fn only_this_machine_counts_as_loopback() {
+        for (url, expected) in [
+            ("http://127.0.0.1:9000", true),
+            ("http://localhost:9000", true),
+            ("http://[::1]:9000", true),
+            ("http://10.0.0.1:9000", false),
+            ("http://localhost.example.org", false),
+        ] {
+            assert_eq!(is_loopback(&url::Url::parse(url).unwrap()), expected, "{url}");
+        }
     }
 
     #[test]

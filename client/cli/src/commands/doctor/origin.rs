@@ -1,6 +1,6 @@
 //! The origin: tests whether it can be reached, listed, read and written.
 
-use std::{env, fs, path::Path, time::Instant};
+use std::{fs, path::Path, time::Instant};
 
 use larder_client::admin::{self, DatasetRef, Origin, OriginError, OriginUri, Scheme};
 
@@ -34,7 +34,8 @@ pub(super) async fn checks(dataset: &DatasetRef) -> Vec<Check> {
         Ok(origin) => origin,
         Err(error) => return vec![failed(REACH, REACH_WHY, error)],
     };
-    let mut checks = vec![Check::ok(REACH, settings(&origin, uri), REACH_WHY)];
+    let found = origin.access().map_or_else(|| uri.to_string(), |how| format!("{uri} {how}"));
+    let mut checks = vec![Check::ok(REACH, found, REACH_WHY)];
     let begun = now();
     let mut is_empty = false;
     match origin.list(uri).await {
@@ -165,22 +166,6 @@ fn right(check: &str) -> Option<&'static str> {
         READ => Some("s3:GetObject, and s3:GetObjectVersion if the bucket keeps versions"),
         _ => None,
     }
-}
-
-/// The settings in effect, without secrets.
-fn settings(origin: &Origin, uri: &OriginUri) -> String {
-    if uri.scheme() != Scheme::S3 {
-        return uri.to_string();
-    }
-    let set = |name: &str| env::var(name).ok().filter(|value| !value.trim().is_empty());
-    let endpoint = set("AWS_ENDPOINT_URL_S3").or_else(|| set("AWS_ENDPOINT_URL"));
-    let region = set("AWS_REGION").or_else(|| set("AWS_DEFAULT_REGION"));
-    format!(
-        "{uri} at {}, region {}, {}",
-        endpoint.as_deref().unwrap_or("AWS"),
-        region.as_deref().unwrap_or("us-east-1 (not set)"),
-        origin.identity().unwrap_or_default(),
-    )
 }
 
 #[expect(clippy::disallowed_methods, reason = "a command is the outermost shell")]
