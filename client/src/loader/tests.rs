@@ -545,8 +545,11 @@ fn auto_shuffle_follows_cluster_memory_when_all_nodes_answer() {
         Some(crate::ClusterMemory { budget_bytes, resident_bytes: 0, members: 2, answered })
     };
     let window = Shuffle::Window { shards: sampler::WINDOW_SHARDS_DEFAULT };
-    let whole = order::shuffle::Extent::of(&manifest, &all_samples(&manifest).unwrap());
+    let view = all_samples(&manifest).unwrap();
+    let whole = order::shuffle::Extent::of(std::iter::once((&manifest, &view)));
     assert_eq!(whole.bytes, manifest.total_bytes());
+    let mixed_ten_times = std::iter::repeat_n((&manifest, &view), 10);
+    assert_eq!(order::shuffle::Extent::of(mixed_ten_times), whole, "each shard counts once");
     let auto = |memory, world| order::shuffle::resolve_auto(whole, memory, world);
     assert_eq!(auto(memory(1 << 20, 2), 4).unwrap(), Shuffle::Global);
     assert_eq!(auto(memory(4000, 2), 4).unwrap().to_string(), "window:1");

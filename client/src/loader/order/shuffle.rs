@@ -1,6 +1,6 @@
 //! Resolves the shuffle `auto` by the memory of the nodes, and says if the data does not fit it.
 
-use std::{fmt, str::FromStr};
+use std::{collections::HashSet, fmt, str::FromStr};
 
 use larder_base::Bytes;
 use larder_dataset::{Manifest, RegionPlan};
@@ -63,7 +63,7 @@ pub enum RankHosts {
 }
 
 /// The shards that an epoch reads.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::loader) struct Extent {
     pub(in crate::loader) bytes: u64,
     pub(in crate::loader) shards: u64,
@@ -74,22 +74,20 @@ pub(in crate::loader) struct Extent {
 }
 
 impl Extent {
-    /// The shards that contain a sample of a view.
-    pub(in crate::loader) fn of(manifest: &Manifest, view: &View) -> Self {
-        let used = (0..manifest.shard_count()).filter(|&shard| view.shape().has(shard));
-        used.fold(Self::default(), |sum, shard| {
-            let (bytes, cached) = (manifest.shard(shard).bytes, cached_bytes(manifest, shard));
-            sum.with(Self { bytes, shards: 1, cached_bytes: cached, largest_bytes: cached })
-        })
-    }
-
-    pub(in crate::loader) fn with(self, other: Self) -> Self {
-        Self {
-            bytes: self.bytes.saturating_add(other.bytes),
-            shards: self.shards + other.shards,
-            cached_bytes: self.cached_bytes.saturating_add(other.cached_bytes),
-            largest_bytes: self.largest_bytes.max(other.largest_bytes),
+    /// The shards that contain a sample of a view. One that several views use counts once.
+    pub(in crate::loader) fn of<'a>(views: impl Iterator<Item = (&'a Manifest, &'a View)>) -> Self {
+        let (mut extent, mut seen) = (Self::default(), HashSet::new());
+        for (manifest, view) in views {
+            let used = (0..manifest.shard_count()).filter(|&shard| view.shape().has(shard));
+            for shard in used.filter(|&shard| seen.insert(manifest.shard(shard).id)) {
+                let cached = cached_bytes(manifest, shard);
+                extent.bytes = extent.bytes.saturating_add(manifest.shard(shard).bytes);
+                extent.shards += 1;
+                extent.cached_bytes = extent.cached_bytes.saturating_add(cached);
+                extent.largest_bytes = extent.largest_bytes.max(cached);
+            }
         }
+        extent
     }
 }
 

@@ -204,9 +204,8 @@ impl LoaderBuilder {
         if let (Some(shuffle), false) = (fixed, warns) {
             return Ok(shuffle);
         }
-        let extent = self.sources.iter().zip(self.mixture.views());
-        let extent = extent.map(|(source, view)| Extent::of(source.manifest(), view));
-        let extent = extent.fold(Extent::default(), Extent::with);
+        let manifests = self.sources.iter().map(LoaderSource::manifest);
+        let extent = Extent::of(manifests.zip(self.mixture.views()));
         let (pools, world, hosts) =
             (self.pools(), self.options.world_size, self.options.rank_hosts);
         let shuffle = match fixed {
