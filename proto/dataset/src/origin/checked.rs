@@ -211,13 +211,15 @@ impl Contact {
             }
             Err(error) => error,
         };
-        self.note_trouble(store, Some(root_cause(&error)));
         let now = Instant::now();
         let _ = self.first_try.set(now);
         let begun = self.first_try.get().copied().unwrap_or(now);
         let is_lost = self.answered.get().is_none()
             && error.kind() == HttpErrorKind::Connect
             && now.duration_since(begun) >= FIRST_CONTACT_TIMEOUT;
+        if !is_lost {
+            self.note_trouble(store, Some(root_cause(&error)));
+        }
         let kind = match error.kind() {
             _ if is_lost => HttpErrorKind::Unknown,
             HttpErrorKind::Unknown => HttpErrorKind::Interrupted,
