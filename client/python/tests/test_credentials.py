@@ -191,7 +191,7 @@ CASES = {
     "SSO of a session that does not exist": Case(
         None, "", f"[default]\n{SSO}sso_session = play\n", why="sso_session play, which does not"
     ),
-    "SSO that nobody logged in to": Case(
+    "SSO without a login": Case(
         None,
         "",
         f"[default]\n{SSO}sso_start_url = https://play\nsso_region = eu-west-1\n",
