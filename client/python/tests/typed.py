@@ -381,10 +381,12 @@ def lose_coordinator(hosts: Hosts) -> None:
     hosts.host(2).run("export LARDER_TOKEN_FILE=/etc/larder/token")
 
 
-def name_keys(hosts: Hosts) -> None:
-    """Defines the cloud's own tool, with the answer that it gives."""
-    key = "ACCESS_KEY_ID SECRET_ACCESS_KEY"
-    hosts.type(f"aws() {{ for one in {key}; do eval echo export AWS_$one=\\$AWS_$one; done; }}")
+def write_profile(hosts: Hosts) -> None:
+    """Moves the keys from variables to a profile."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    lines = "".join(f"{name.lower()} = ${name}\\n" for name in names)
+    hosts.type(f'printf "[dev]\\n{lines}" > /run/credentials; unset {" ".join(names)}')
+    hosts.type("export AWS_SHARED_CREDENTIALS_FILE=/run/credentials")
 
 
 OPERATING = ROOT / "docs/operating.md"
@@ -392,7 +394,7 @@ OPERATING = ROOT / "docs/operating.md"
 #: What happens on the hosts before a section, or before a command with these first words.
 BEFORE: dict[str, dict[str, Callable[[Hosts], None]]] = {
     "README.md": {"(umask": Hosts.new},
-    "docs/python/README.md": {"Credentials": name_keys},
+    "docs/python/README.md": {"Credentials": write_profile},
     "docs/operating.md": {
         "By etcd": start_etcd,
         "Fixed": leave_etcd,
