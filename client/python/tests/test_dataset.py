@@ -273,7 +273,9 @@ def test_errors_are_subclasses_of_python_errors(tmp_path: Path) -> None:
 def test_split_takes_a_list_of_fractions(dataset: larder.Dataset) -> None:
     assert dataset.split([0.8, 0.1, 0.1]) == dataset.split(0.8, 0.1, 0.1)
     assert [len(part) for part in dataset.split(np.array([0.5]))] == [150, 150]
-    with pytest.raises(larder.InvalidArgument, match="a list of numbers that sum to 1 is needed"):
+    with pytest.raises(
+        larder.InvalidArgument, match="a list of numbers above 0 that sum to 1 or less is needed"
+    ):
         dataset.split("half")
 
 

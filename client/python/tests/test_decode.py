@@ -312,7 +312,7 @@ def test_descriptions_are_values() -> None:
     assert pickle.loads(pickle.dumps(image)) == image
     with pytest.raises(larder.InvalidArgument, match="size is 0"):
         larder.Image(0)
-    with pytest.raises(larder.InvalidArgument, match=r"part, scale or ratio is .*nan"):
+    with pytest.raises(larder.InvalidArgument, match="part is nan"):
         larder.Image(8, part=float("nan"))
     with pytest.raises(larder.InvalidArgument, match="crop is 'middle'"):
         larder.Image(8, crop="middle")  # type: ignore[arg-type]

@@ -480,11 +480,11 @@ def same(sample: dict[str, Any]) -> dict[str, Any]:
         ),
         (
             {"device": "cuda", "device_way": "fast"},
-            "device_way is 'fast'\nhint: say device_way='auto', 'staged' or 'direct'",
+            "device_way is 'fast'\nhint: give 'auto', 'staged' or 'direct'",
         ),
         (
             {"device_way": "fast"},
-            "device_way is 'fast'\nhint: say device_way='auto', 'staged' or 'direct'",
+            "device_way is 'fast'\nhint: give 'auto', 'staged' or 'direct'",
         ),
         (
             {"output": "device"},

@@ -300,7 +300,7 @@ def test_invalid_transform_settings_are_refused(dataset: larder.Dataset) -> None
     for options, says in [
         ({"workers": 2}, "nothing to do"),
         ({"workers": -1, "transform": dict}, "workers is -1"),
-        ({"transform": "resize"}, "can't be called"),
+        ({"transform": "resize"}, "transform is 'resize'\nhint: give a function"),
     ]:
         with pytest.raises(larder.InvalidArgument, match=says):
             dataset.loader(**options)

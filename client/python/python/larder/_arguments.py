@@ -8,11 +8,13 @@ Non-goals: facts that only the native module knows, such as the names of tensors
 
 from __future__ import annotations
 
+import math
 import operator
 import os
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -28,10 +30,16 @@ PREFETCH_MAX = 64
 #: Indices that one selection may name, also a limit of the native module.
 SELECTION_INDICES_MAX = 1 << 26
 
+#: Characters that no text for the native module has: NUL, and halves of UTF-16 pairs.
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+
 
 def wrong(name: str, value: object, wanted: str, hint: str | None = None) -> InvalidArgument:
     """Returns the error for a wrong argument."""
-    return InvalidArgument(f"{name} is {reprlib.repr(value)}", f"{wanted} is needed", hint)
+    what = f"{name} is {reprlib.repr(value)}"
+    if hint is None:
+        return InvalidArgument(what, hint=f"give {wanted}")
+    return InvalidArgument(what, f"{wanted} is needed", hint)
 
 
 def integer(
@@ -47,10 +55,60 @@ def integer(
     return number
 
 
+def real(
+    name: str,
+    value: Any,
+    least: float = -math.inf,
+    most: float = math.inf,
+    *,
+    wanted: str = "a finite number",
+    hint: str | None = None,
+) -> float:
+    """A finite number of any type in these bounds; `True`, `False` and text are refused."""
+    try:
+        number = math.nan if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not (math.isfinite(number) and least <= number <= most):
+        raise wrong(name, value, wanted, hint)
+    return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False, also of numpy."""
+    if not isinstance(value, bool | np.bool_):
+        raise wrong(name, value, "True or False")
+    return bool(value)
+
+
+def function(name: str, value: T) -> T:
+    """A function, or another value that can be called."""
+    if not callable(value):
+        raise wrong(name, value, "a function")
+    return value
+
+
+def row(value: Any) -> int:
+    """The number of a row, which may count from the end."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise wrong("the number of a row", value, "a whole number, or a slice") from None
+
+
+def ends(value: slice, length: int) -> tuple[int, int, int]:
+    """Start, stop and step of a slice of so many rows."""
+    try:
+        return value.indices(length)
+    except (TypeError, ValueError):
+        wanted = "whole numbers, and a step that is not 0"
+        raise wrong("the slice", value, wanted) from None
+
+
 def dtype(name: str, value: Any) -> str:
     """The name of an element's type: as text, or a type of numpy or torch."""
     if isinstance(value, str):
-        return value
+        return text(name, value, "a type such as 'uint16'")
     if type(value).__module__ == "torch":
         return str(value).removeprefix("torch.")
     try:
@@ -59,16 +117,20 @@ def dtype(name: str, value: Any) -> str:
         raise wrong(name, value, "a type such as 'uint16' or numpy.uint16") from None
 
 
+def _is_text(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and _NO_TEXT.search(value) is None
+
+
 def text(name: str, value: Any, wanted: str) -> str:
-    """A string."""
-    if not isinstance(value, str):
+    """A string that the native module can be told."""
+    if not _is_text(value):
         raise wrong(name, value, wanted)
     return value
 
 
-def choice(name: str, value: Any, choices: Sequence[str]) -> Any:
-    """One of the words in `choices`."""
-    if not (isinstance(value, str) and value in choices):
+def choice(name: str, value: Any, choices: Sequence[str | bool]) -> Any:
+    """One of the words in `choices`, which may also have `True` and `False`."""
+    if not (isinstance(value, str | bool) and value in choices):
         *most, last = map(repr, choices)
         raise wrong(name, value, f"{', '.join(most)} or {last}")
     return value
@@ -80,10 +142,33 @@ def names(name: str, value: Iterable[str] | None) -> list[str] | None:
         return None
     if isinstance(value, str):
         raise wrong(name, value, "a list of names", f"give a list: {name}=[{value!r}]")
-    listed = list(value) if isinstance(value, Iterable) else [value]
-    if not isinstance(value, Iterable) or not all(isinstance(one, str) for one in listed):
-        raise wrong(name, value, "a list of names", "ds.tensors has the names that there are")
-    return listed
+    return texts(name, value, "a list of names", "ds.tensors has the names that there are")
+
+
+def listed(name: str, value: Any, wanted: str, hint: str | None = None) -> list[Any]:
+    """The items of a list or of another collection that is no text."""
+    try:
+        if not isinstance(value, str | bytes):
+            return list(value)
+    except TypeError:
+        pass
+    raise wrong(name, value, wanted, hint)
+
+
+def of_length(name: str, value: Any, length: int, wanted: str) -> list[Any]:
+    """The items of a collection of this length."""
+    items = listed(name, value, wanted)
+    if len(items) != length:
+        raise wrong(name, value, wanted)
+    return items
+
+
+def texts(name: str, value: Any, wanted: str, hint: str | None = None) -> list[str]:
+    """One text, or several."""
+    several = [value] if isinstance(value, str) else listed(name, value, wanted, hint)
+    if not all(map(_is_text, several)):
+        raise wrong(name, value, wanted, hint)
+    return several
 
 
 def address(name: str, value: str | os.PathLike[str]) -> str:
@@ -103,13 +188,7 @@ def addresses(name: str, value: str | os.PathLike[str] | Sequence[str]) -> list[
 
 def patterns(name: str, value: str | Sequence[str] | None) -> list[str]:
     """Patterns for names of files: one, several or none."""
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
-        raise wrong(name, value, "a pattern, or a list of patterns")
-    return list(value)
+    return [] if value is None else texts(name, value, "a pattern, or a list of patterns")
 
 
 def optional(check: Callable[..., T], name: str, value: Any, *wanted: Any) -> T | None:
@@ -120,7 +199,7 @@ def optional(check: Callable[..., T], name: str, value: Any, *wanted: Any) -> T 
 def state(value: Any) -> str:
     """Returns the text of a saved state."""
     saved = value.get("larder") if isinstance(value, Mapping) else None
-    if not isinstance(saved, str):
+    if not _is_text(saved):
         raise no_state(value)
     return saved
 

@@ -143,10 +143,17 @@ def open(
         Unavailable: the node of this host does not start.
         OriginUnavailable: the origin does not answer.
     """
+    optional = _arguments.optional
+    wanted = "http://host:port of a node, or 'none'"
+    cluster = optional(_arguments.text, "cluster", cluster, wanted)
     cluster = cluster or os.environ.get("LARDER_CLUSTER") or None
     names = _arguments.names("columns", columns)
     steps = () if names is None else (partial(_columns, names),)
     uris = _arguments.addresses("uri", uri)
+    manifest = optional(_arguments.address, "manifest", manifest)
+    local = _arguments.flag("local", local)
+    wanted = "seconds from 0 to 1e9"
+    patience = _arguments.real("patience", patience, 0.0, 1e9, wanted=wanted)
     return Dataset(_Source(tuple(uris), cluster, manifest, local, patience, steps))
 
 
@@ -243,7 +250,7 @@ class Dataset(Loads):
                 self._native.refuse(str(index), None)
             return sample_of(sample, number)
         if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
+            start, stop, step = _arguments.ends(index, len(self))
             if step == 1:
                 return self.rows(start, max(start, stop))
             index = range(start, stop, step)
@@ -354,7 +361,7 @@ class Dataset(Loads):
                 length, or the selection names more than 67,108,864 indices.
         """
         if isinstance(chosen, slice):
-            chosen = range(*chosen.indices(len(self)))
+            chosen = range(*_arguments.ends(chosen, len(self)))
         if isinstance(chosen, range) and chosen.step == 1 and chosen.start >= 0:
             step = partial(_range, chosen.start, max(chosen.start, chosen.stop))
         else:
@@ -446,10 +453,15 @@ def _length(numbers: range) -> int:
 def _fractions(given: tuple[float | Sequence[float], ...]) -> list[float]:
     """The sizes of a split, given one by one or as one list."""
     listed = given[0] if len(given) == 1 and isinstance(given[0], Iterable) else given
-    try:
-        return [float(one) for one in listed]  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise _arguments.wrong("fractions", given, "a list of numbers that sum to 1") from None
+    wanted = "a list of numbers above 0 that sum to 1 or less"
+    hint = "ds.split(0.9) makes two parts, ds.split([0.8, 0.1, 0.1]) three"
+    sizes = [
+        _arguments.real("a fraction", one, math.ulp(0.0), wanted="a number above 0", hint=hint)
+        for one in _arguments.listed("fractions", listed, wanted, hint)
+    ]
+    if not sizes or math.fsum(sizes) >= 1.0 + 1e-9:
+        raise _arguments.wrong("the list of fractions", sizes, wanted, hint)
+    return sizes
 
 
 def _check_count(indices: int) -> None:

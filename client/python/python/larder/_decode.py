@@ -6,7 +6,6 @@ Non-goals: the decoding itself, which the native loader does on its own threads.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -70,15 +69,20 @@ class Image:
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
+        _arguments.of_length("size", self._sides(), 2, "a side, or height and width")
         for side in self._sides():
             _arguments.integer("size", side, 1, _SIDE_MAX)
+        _arguments.flag("flip", self.flip)
+        _arguments.optional(_arguments.flag, "orient", self.orient)
         _arguments.choice("crop", self.crop, get_args(Crop))
         _arguments.choice("color", self.color, get_args(Color))
         _arguments.choice("filter", self.filter, get_args(Filter))
         _arguments.choice("dtype", self.dtype, get_args(Dtype))
-        bounds = (self.part, *self.scale, *self.ratio)
-        if not all(map(math.isfinite, bounds)):
-            raise _arguments.wrong("part, scale or ratio", bounds, "a finite number")
+        _arguments.real("part", self.part)
+        for name in ("scale", "ratio"):
+            bounds = _arguments.of_length(name, getattr(self, name), 2, "two finite numbers")
+            for bound in bounds:
+                _arguments.real(name, bound)
 
     def _sides(self) -> tuple[int, int]:
         return self.size if isinstance(self.size, tuple) else (self.size, self.size)
@@ -153,6 +157,16 @@ def pictures_of(features: Any, prefix: str = "") -> Iterator[str]:
             yield from pictures_of(feature, f"{prefix}{name}.")
 
 
+def checked(name: str, value: Any) -> Mapping[str, Image | Audio]:
+    """A user's mapping, if it is one."""
+    if not isinstance(value, Mapping) or not all(
+        isinstance(key, str) and isinstance(kind, Image | Audio) for key, kind in value.items()
+    ):
+        wanted = "a dict from names of tensors to larder.Image or larder.Audio"
+        raise _arguments.wrong(name, value, wanted)
+    return value
+
+
 def native(
     decode: Mapping[str, Image | Audio] | None, upright: Collection[str] = ()
 ) -> list[tuple[str, dict[str, Any]]]:
@@ -160,11 +174,6 @@ def native(
 
     ``upright`` are the tensors whose pictures are turned by default.
     """
-    if not isinstance(decode, Mapping | None) or not all(
-        isinstance(kind, Image | Audio) for kind in (decode or {}).values()
-    ):
-        wanted = "a dict from names of tensors to larder.Image or larder.Audio"
-        raise _arguments.wrong("decode", decode, wanted)
     return [(name, kind._native(name in upright)) for name, kind in (decode or {}).items()]
 
 

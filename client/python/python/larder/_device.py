@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from larder import _distributed
 from larder._errors import InvalidArgument
@@ -52,11 +52,7 @@ class Target:
 
     @classmethod
     def of(cls, device: Any, way: Any, *, output: Output, pin_memory: object) -> Target | None:
-        """Checks a user's choice of device; None without a device."""
-        if way not in get_args(DeviceWay):
-            raise InvalidArgument(
-                f"device_way is {way!r}", hint="say device_way='auto', 'staged' or 'direct'"
-            )
+        """Checks a user's choice of device; None without a device. ``way`` is checked already."""
         if device is None:
             return None
         if pin_memory is True:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from larder import _larder
+from larder import _arguments, _larder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,5 +86,12 @@ def serve(
         NotFound: there is no ``larder-node`` to start.
         Unavailable: the node does not start.
     """
-    origins = [origins] if isinstance(origins, str) else list(origins)
-    return Node(_larder.Node.serve(memory, origins, listen, list(args), packaged_node()))
+    optional, texts = _arguments.optional, _arguments.texts
+    native = _larder.Node.serve(
+        optional(_arguments.text, "memory", memory, "a size such as '8GiB' or '50%'"),
+        texts("origins", origins, "a list of prefixes such as 's3://bucket/data'"),
+        optional(_arguments.text, "listen", listen, "host:port"),
+        texts("args", args, "a list of texts"),
+        packaged_node(),
+    )
+    return Node(native)

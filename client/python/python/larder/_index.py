@@ -120,7 +120,7 @@ def index(
             "column": optional(_arguments.text, "column", column, "the name of a column"),
             "between": optional(_arguments.integer, "between", between, -(2**63), 2**63 - 1),
             "shard_bytes": optional(_arguments.integer, "shard_bytes", shard_bytes, 1),
-            "checksum": bool(checksum),
+            "checksum": _arguments.flag("checksum", checksum),
             "manifest": optional(_arguments.address, "manifest", manifest),
             "key": optional(_arguments.text, "key", key, "the name of a column"),
             "include": _arguments.patterns("include", include),
@@ -130,7 +130,7 @@ def index(
             "missing": optional(_arguments.text, "missing", missing, "error, empty or skip"),
             "bad": optional(_arguments.text, "bad", bad, "error or skip"),
         },
-        progress,
+        optional(_arguments.function, "progress", progress),
     )
     said = in_words_of_python
     words = {

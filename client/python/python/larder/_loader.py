@@ -375,7 +375,9 @@ class Loads:
             hosts: for each rank its :attr:`nodes_here`, the name of a node on its host, or the
                 host's name in the cluster. Empty for a host without a node.
         """
-        named = [[host] if isinstance(host, str) else list(host) for host in hosts]
+        wanted = "for each rank the names of its nodes"
+        ranks = _arguments.listed("hosts", hosts, wanted)
+        named = [_arguments.texts("hosts", names, wanted) for names in ranks]
         return self._data().locality(named)
 
     @documented(LoaderOptions)

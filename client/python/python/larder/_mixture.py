@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from larder import _arguments, _larder
+from larder._dataset import Dataset
 from larder._loader import Loads
 
 if TYPE_CHECKING:
-    from larder._dataset import Dataset, TensorSpec
+    from larder._dataset import TensorSpec
 
 #: When an epoch of a mixture ends; also a number of samples.
 Stop = Literal["first", "all"] | int
@@ -38,8 +40,29 @@ def mix(
     Raises:
         InvalidArgument: a weight is not above 0, or the datasets have no tensor in common.
     """
-    pairs = datasets.items() if isinstance(datasets, Mapping) else datasets
-    return Mixture(tuple((dataset, float(weight)) for dataset, weight in pairs), seed, stop)
+    return Mixture(_weighted(datasets), seed, stop)
+
+
+def _weighted(given: Any) -> tuple[tuple[Dataset, float], ...]:
+    """The datasets and their weights, if there are such."""
+    wanted, hint = (
+        "a dict or list of datasets with weights",
+        "say larder.mix([(web, 0.7), (code, 0.3)])",
+    )
+    pairs = given.items() if isinstance(given, Mapping) else given
+    pairs = _arguments.listed("datasets", pairs, wanted, hint)
+    if not pairs or not all(map(_is_pair, pairs)):
+        raise _arguments.wrong("datasets", given, wanted, hint)
+
+    def checked(number: int, weight: Any) -> float:
+        name, least = f"weight {number}", math.ulp(0.0)
+        return _arguments.real(name, weight, least, wanted="a number above 0")
+
+    return tuple((dataset, checked(at, weight)) for at, (dataset, weight) in enumerate(pairs))
+
+
+def _is_pair(pair: Any) -> bool:
+    return isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], Dataset)
 
 
 class Mixture(Loads):
@@ -52,7 +75,9 @@ class Mixture(Loads):
     _native: _larder.Mixture
 
     def __init__(self, weighted: tuple[tuple[Dataset, float], ...], seed: int, stop: Stop) -> None:
-        if not isinstance(stop, str):
+        if isinstance(stop, str):
+            _arguments.choice("stop", stop, ("first", "all"))
+        else:
             stop = _arguments.integer("stop", stop, 1, hint="or say 'first' or 'all'")
         self._weighted = weighted
         self._seed = seed = _arguments.integer("seed", seed)

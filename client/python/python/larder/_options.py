@@ -10,13 +10,14 @@ as ``**options``. :func:`documented` writes them into the signature and the text
 Thread rule: pure functions. Non-goals: checks that need two options, or the data.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, partial
 from inspect import Parameter, cleandoc, signature
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, get_args, get_type_hints
 
-from larder import _arguments
+from larder import _arguments, _decode
 from larder._decode import Audio, Bad, Image
 from larder._device import DeviceWay
 from larder._errors import InvalidArgument
@@ -31,6 +32,8 @@ Last = Literal["drop", "pad", "uneven"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+_SHUFFLES = re.compile(r"auto|none|global|window(:[0-9]+)?")
+
 
 class Option(NamedTuple):
     """The default of an option, and its check. A default of None is not checked."""
@@ -44,7 +47,9 @@ def _shuffle(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "auto" if value else "none"
     wanted = "True, False, 'auto', 'none', 'window', 'window:SHARDS' or 'global'"
-    return _arguments.text(name, value, wanted)
+    if not (isinstance(value, str) and _SHUFFLES.fullmatch(value)):
+        raise _arguments.wrong(name, value, wanted)
+    return value
 
 
 class OrderOptions(TypedDict, total=False):
@@ -100,13 +105,13 @@ class BatchOptions(OrderOptions, total=False):
     """
 
     tensors: Annotated[Sequence[str] | None, Option(None, _arguments.names)]
-    decode: Annotated[Mapping[str, Image | Audio] | None, Option(None)]
+    decode: Annotated[Mapping[str, Image | Audio] | None, Option(None, _decode.checked)]
     bad: Annotated[Bad, Option("error", partial(_arguments.choice, choices=get_args(Bad)))]
     prefetch: Annotated[
         int | None,
         Option(None, partial(_arguments.integer, least=1, most=_arguments.PREFETCH_MAX)),
     ]
-    job: Annotated[str, Option("")]
+    job: Annotated[str, Option("", partial(_arguments.text, wanted="a name"))]
 
 
 class LoaderOptions(BatchOptions, total=False):
@@ -143,13 +148,17 @@ class LoaderOptions(BatchOptions, total=False):
             ``"auto"``: direct if possible, else staged.
     """
 
-    transform: Annotated[Callable[..., Any] | None, Option(None)]
-    batch_transform: Annotated[Callable[..., Any] | None, Option(None)]
+    transform: Annotated[Callable[..., Any] | None, Option(None, _arguments.function)]
+    batch_transform: Annotated[Callable[..., Any] | None, Option(None, _arguments.function)]
     workers: Annotated[int, Option(0)]
     output: Annotated[Output, Option("auto")]
-    pin_memory: Annotated[PinMemory, Option("auto")]
+    pin_memory: Annotated[
+        PinMemory, Option("auto", partial(_arguments.choice, choices=(True, False, "auto")))
+    ]
     device: Annotated[Any, Option(None)]
-    device_way: Annotated[DeviceWay, Option("auto")]
+    device_way: Annotated[
+        DeviceWay, Option("auto", partial(_arguments.choice, choices=get_args(DeviceWay)))
+    ]
 
 
 @cache

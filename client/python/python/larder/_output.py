@@ -34,14 +34,17 @@ def converter(output: Output) -> Convert:
 
 def unknown(output: object) -> InvalidArgument:
     """The error for an unknown output."""
+    alone = isinstance(output, str) and output == "device"
     return InvalidArgument(
-        f"there is no output {output!r}" + (" without a device" if output == "device" else ""),
+        f"there is no output {output!r}" + (" without a device" if alone else ""),
         hint="say 'auto', 'numpy', 'torch' or 'jax'; with device='cuda' also 'device'",
     )
 
 
 def resolve(output: Output, *, on_device: bool = False) -> Output:
     """The output, with ``auto`` replaced by the choice for this process."""
+    if not isinstance(output, str):
+        raise unknown(output)
     if output == "auto":
         if "torch" in sys.modules:
             return "torch"

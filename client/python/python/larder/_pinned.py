@@ -35,10 +35,6 @@ class Pinning:
     output: Output
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.asked, bool) or self.asked == "auto"):
-            raise InvalidArgument(
-                f"pin_memory is {self.asked!r}", hint="say pin_memory=True, False or 'auto'"
-            )
         if self.asked is not True:
             return
         if self.output != "torch":

@@ -20,7 +20,8 @@ from typing import Any, Self, SupportsIndex, overload
 
 import numpy as np
 
-from larder import _frameworks
+from larder import _arguments, _frameworks
+from larder._errors import InvalidArgument
 
 #: The logical types of columns with rows of text.
 TEXTS = frozenset({"text", "json", "decimal"})
@@ -77,11 +78,16 @@ class Ragged:
 
         Rows are arrays that differ in their first dimension only, or all texts, or all ``bytes``.
         """
-        listed = list(rows)
+        wanted = "one array, text or bytes or more"
+        hint = "rows are arrays that differ in their first dimension only, or all texts, or bytes"
+        listed = _arguments.listed("rows", rows, wanted, hint)
         logical = logical_of(listed[0]) if listed else "number"
-        arrays = [as_row(row) for row in listed]
-        ends = np.cumsum([0, *(len(array) for array in arrays)], dtype=np.int64)
-        return cls(np.concatenate(arrays), ends, logical)
+        try:
+            arrays = [as_row(row) for row in listed]
+            ends = np.cumsum([0, *(len(array) for array in arrays)], dtype=np.int64)
+            return cls(np.concatenate(arrays), ends, logical)
+        except (TypeError, ValueError) as error:
+            raise _arguments.wrong("rows", listed, wanted, hint) from error
 
     @property
     def lengths(self) -> Any:
@@ -107,10 +113,11 @@ class Ragged:
         if not isinstance(index, slice):
             row = self.row(index)
             return row if self.logical not in TEXTS else self._text(_on_host(row).tobytes(), index)
-        start, stop, step = index.indices(len(self))
+        start, stop, step = _arguments.ends(index, len(self))
         if step != 1:
-            raise ValueError(
-                f"a larder.Ragged has no slice of step {step}: use [column[i] for i in range(...)]"
+            raise InvalidArgument(
+                f"a larder.Ragged has no slice of step {step}",
+                hint="use [column[i] for i in range(...)]",
             )
         offsets = self.offsets[start : max(start, stop) + 1]
         begin, end = int(offsets[0]), int(offsets[-1])
@@ -125,7 +132,7 @@ class Ragged:
         Raises:
             IndexError: there is no such row.
         """
-        rows, at = len(self), index.__index__()
+        rows, at = len(self), _arguments.row(index)
         position = at + rows if at < 0 else at
         if not 0 <= position < rows:
             raise IndexError(f"there is no row {at} of {rows}")

@@ -87,9 +87,9 @@ def keys(given: Keys) -> np.ndarray[Any, np.dtype[np.int64 | np.uint64]] | list[
         given = given.tolist() if given.ndim == 1 and given.dtype.kind in "OSU" else given
     elif isinstance(given, Iterable):
         given = list(given)
-    if isinstance(given, list) and all(isinstance(key, str | bytes) for key in given):
-        return [key.encode() if isinstance(key, str) else key for key in given]
     try:
+        if isinstance(given, list) and all(isinstance(key, str | bytes) for key in given):
+            return [key.encode() if isinstance(key, str) else key for key in given]
         array = np.asarray(given)
         if array.dtype.kind == "f" and isinstance(given, list):
             # NumPy makes floats of integers on both sides of 2**63, unless it is told.

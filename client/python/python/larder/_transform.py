@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from larder import _random
-from larder._errors import InvalidArgument, TransformError
+from larder._errors import TransformError
 from larder._numpy import as_numpy
 from larder._output import Output, from_numpy
 from larder._ragged import BYTES, Column, Columns, Ragged, as_row, logical_of
@@ -79,9 +79,6 @@ class Transform:
     skips: bool = False
 
     def __post_init__(self) -> None:
-        for name, function in (("transform", self.each), ("batch_transform", self.whole)):
-            if not (function is None or callable(function)):
-                raise InvalidArgument(f"{name} is {function!r}, which can't be called")
         if self.each is not None or self.whole is not None:
             # numpy imports this module at its first use. That would be in a worker thread. A child
             # forked during the import would hold the import's lock for ever.
