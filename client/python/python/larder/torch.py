@@ -115,6 +115,8 @@ class _Plan:
     """The settings of a job on this rank. All processes with these settings have one order."""
 
     def __init__(self, dataset: Loads, batch_size: int, options: dict[str, Any]) -> None:
+        if not isinstance(dataset, Loads):
+            raise _arguments.wrong("dataset", dataset, "a dataset, or a mixture of some")
         settings, self.coordinates = settings_of(dataset, batch_size, options)
         self.dataset = dataset
         self.settings = settings
