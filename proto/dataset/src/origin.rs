@@ -347,16 +347,8 @@ impl OriginError {
 /// Returns whether a local file system refused this read or write, so that a retry cannot help.
 fn is_unwritable(error: &(dyn std::error::Error + 'static)) -> bool {
     use std::io::ErrorKind::{NotADirectory, PermissionDenied, ReadOnlyFilesystem};
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(io) = error.downcast_ref::<std::io::Error>()
-            && matches!(io.kind(), NotADirectory | PermissionDenied | ReadOnlyFilesystem)
-        {
-            return true;
-        }
-        next = error.source();
-    }
-    false
+    let refuses = |kind| matches!(kind, NotADirectory | PermissionDenied | ReadOnlyFilesystem);
+    messages::io_errors(error).any(|error| refuses(error.kind()))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! and whole XML documents. The useful parts are the status, the store's own code and message, and
 //! for a failed connection its address and the reason.
 
-use std::{error::Error, fmt, io};
+use std::{error::Error, fmt, io, iter};
 
 use nix::errno::Errno;
 use object_store::client::{HttpError, HttpErrorKind};
@@ -108,33 +108,34 @@ pub(super) fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) ->
     None
 }
 
+/// Returns the errors of the system among an error and its causes.
+pub(super) fn io_errors<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a io::Error> {
+    iter::successors(Some(error), |error| within(*error)).filter_map(|error| error.downcast_ref())
+}
+
+/// Returns the next cause. The source of an error of the system is not the error within it, but
+/// that one's source.
+fn within<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(within) => Some(within),
+        None => error.source(),
+    }
+}
+
 /// Returns the limit that left no descriptor for a request, if that is why it failed.
 pub(super) fn lacks_descriptor(error: &(dyn Error + 'static)) -> Option<String> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let io = error.downcast_ref::<io::Error>();
-        match io.and_then(io::Error::raw_os_error).map(Errno::from_raw) {
-            Some(Errno::EMFILE) => {
-                return Some(
-                    "this process has all the files open that it may; raise LimitNOFILE (ulimit -n)"
-                        .to_owned(),
-                );
-            }
-            Some(Errno::ENFILE) => {
-                return Some(
-                    "this host has all the files open that it may; raise fs.file-max".to_owned(),
-                );
-            }
-            // The source of such an error is not the error within, but that one's source.
-            _ => {
-                next = match io.and_then(io::Error::get_ref) {
-                    Some(within) => Some(within),
-                    None => error.source(),
-                }
-            }
+    let why = |error: &io::Error| match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EMFILE) => {
+            Some("this process has all the files open that it may; raise LimitNOFILE (ulimit -n)")
         }
-    }
-    None
+        Some(Errno::ENFILE) => {
+            Some("this host has all the files open that it may; raise fs.file-max")
+        }
+        _ => None,
+    };
+    io_errors(error).find_map(why).map(str::to_owned)
 }
 
 /// Returns why a request failed whose answer says nothing of the object, in spite of its status:
