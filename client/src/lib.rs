@@ -39,7 +39,8 @@
 mod deadline;
 mod error;
 mod process;
-mod runtime;
+
+use process::runtime;
 
 mod directory;
 mod fetch;

@@ -6,6 +6,8 @@
 //! the parent's alone. A thread that the child lacks may have held the parent's locks during the
 //! fork.
 
+pub(crate) mod runtime;
+
 use std::{
     convert::Infallible,
     fs::File,
