@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use larder_base::{Error, ErrorKind, SnapshotId, limits};
 use larder_dataset::{
-    DatasetError, DatasetRef, LeftOut, Manifest, OpenedManifest as Resolved, Origin, OriginError,
-    OriginUri, PathAllowlist, home_beside, home_of, open_in,
+    DatasetError, DatasetRef, IndexProgress, LeftOut, Manifest, OpenedManifest as Resolved, Origin,
+    OriginError, OriginUri, PathAllowlist, home_beside, home_of, open_in,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time;
@@ -218,6 +218,23 @@ impl Catalog {
         }
     }
 
+    /// Returns how far the opening of a dataset has indexed its prefix, `None` within if it has not
+    /// begun to.
+    ///
+    /// # Errors
+    /// `NotFound` if the dataset is not being opened.
+    pub(crate) fn open_progress(
+        &self,
+        dataset: &DatasetRef,
+        manifest: Option<&OriginUri>,
+    ) -> Result<Option<IndexProgress>, Error> {
+        let reference = (dataset.to_string(), manifest.cloned());
+        let queue = self.lock().queues.find(&reference).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("{dataset} is not being opened here"))
+        })?;
+        Ok(queue.step())
+    }
+
     /// Opens a dataset by attempts. If it must be indexed while enough others are, waits for
     /// permission between two attempts, so that nothing is held meanwhile.
     ///
@@ -254,7 +271,7 @@ impl Catalog {
         wanted: &WantedDataset,
         may_index: Option<OwnedSemaphorePermit>,
     ) -> Result<Attempt, Error> {
-        let request = OpenRequest::new(self, may_index);
+        let request = OpenRequest::new(self, may_index, turn.queue());
         let opened = self.open_alone(wanted, &request).await;
         if opened.is_err() && request.must_index() {
             return Ok(Attempt::MustIndex(turn));

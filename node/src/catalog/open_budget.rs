@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use larder_base::{SnapshotId, limits};
-use larder_dataset::{Manifest, OpenBudget};
+use larder_dataset::{IndexProgress, Manifest, OpenBudget};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Catalog, Dataset};
+use super::{Catalog, Dataset, queue::Queue};
 use crate::cache::Cache;
 
 /// Prefixes being indexed at once because a client opened them. Each has its listing and the
@@ -46,6 +46,8 @@ pub(super) struct OpenRequest<'a> {
     /// Permission to index the prefix, if the caller waited for it.
     may_index: Mutex<Option<OwnedSemaphorePermit>>,
     must_index: AtomicBool,
+    /// The callers that wait for it.
+    queue: Arc<Queue>,
 }
 
 /// The first answer of the origin.
@@ -58,9 +60,13 @@ enum OriginAnswer {
 }
 
 impl<'a> OpenRequest<'a> {
-    pub(super) fn new(catalog: &'a Catalog, may_index: Option<OwnedSemaphorePermit>) -> Self {
+    pub(super) fn new(
+        catalog: &'a Catalog,
+        may_index: Option<OwnedSemaphorePermit>,
+        queue: Arc<Queue>,
+    ) -> Self {
         let (answer, must_index) = (OnceLock::new(), AtomicBool::new(false));
-        Self { catalog, answer, may_index: Mutex::new(may_index), must_index }
+        Self { catalog, answer, may_index: Mutex::new(may_index), must_index, queue }
     }
 
     /// Returns true if the prefix must be indexed, and the permission for that was missing.
@@ -84,6 +90,12 @@ impl<'a> OpenRequest<'a> {
     }
 }
 
+impl Drop for OpenRequest<'_> {
+    fn drop(&mut self) {
+        self.queue.indexes(None);
+    }
+}
+
 impl OpenBudget for OpenRequest<'_> {
     fn kept(&self, snapshot: SnapshotId) -> Option<Manifest> {
         self.note(OriginAnswer::Names(snapshot));
@@ -102,6 +114,10 @@ impl OpenBudget for OpenRequest<'_> {
         let permit = permit.or_else(|| self.catalog.budget.to_index());
         self.must_index.store(permit.is_none(), Ordering::Relaxed);
         permit
+    }
+
+    fn indexes(&self, step: IndexProgress) {
+        self.queue.indexes(Some(step));
     }
 }
 

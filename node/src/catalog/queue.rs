@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use larder_base::Error;
+use larder_dataset::IndexProgress;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{Dataset, Reference};
@@ -23,6 +24,8 @@ pub(super) struct Queues(HashMap<Reference, Weak<Queue>>);
 pub(super) struct Queue {
     arrived: AtomicU64,
     last: Arc<Mutex<Option<ResolveOutcome>>>,
+    /// How far the running resolve has indexed the prefix.
+    step: std::sync::Mutex<Option<IndexProgress>>,
 }
 
 /// The outcome of resolving a reference.
@@ -38,7 +41,7 @@ struct ResolveOutcome {
 pub(crate) struct ResolveTurn {
     covers: u64,
     outcome: OwnedMutexGuard<Option<ResolveOutcome>>,
-    _queue: Arc<Queue>,
+    queue: Arc<Queue>,
 }
 
 impl Queues {
@@ -52,21 +55,40 @@ impl Queues {
         self.0.insert(reference.clone(), Arc::downgrade(&queue));
         queue
     }
+
+    /// Returns the queue for a reference, if callers request it now.
+    pub(super) fn find(&self, reference: &Reference) -> Option<Arc<Queue>> {
+        self.0.get(reference).and_then(Weak::upgrade)
+    }
 }
 
 impl Queue {
+    /// Notes the progress of the running resolve.
+    pub(super) fn indexes(&self, step: Option<IndexProgress>) {
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
+    }
+
+    /// Returns how far the running resolve has indexed the prefix. `None` if it has not begun to.
+    pub(super) fn step(&self) -> Option<IndexProgress> {
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits until the reference was resolved since this call, or it is the caller's turn.
     pub(super) async fn wait(self: Arc<Self>) -> Result<Result<Arc<Dataset>, Error>, ResolveTurn> {
         let ticket = self.arrived.fetch_add(1, SeqCst);
         let outcome = Arc::clone(&self.last).lock_owned().await;
         match &*outcome {
             Some(outcome) if ticket < outcome.covers => Ok(outcome.found.clone()),
-            _ => Err(ResolveTurn { covers: self.arrived.load(SeqCst), outcome, _queue: self }),
+            _ => Err(ResolveTurn { covers: self.arrived.load(SeqCst), outcome, queue: self }),
         }
     }
 }
 
 impl ResolveTurn {
+    pub(super) fn queue(&self) -> Arc<Queue> {
+        Arc::clone(&self.queue)
+    }
+
     /// Gives the outcome to all callers that had arrived when the turn began, and ends the turn.
     pub(super) fn end(mut self, found: Result<Arc<Dataset>, Error>) {
         *self.outcome = Some(ResolveOutcome { covers: self.covers, found });

@@ -6,6 +6,7 @@
 mod describe;
 mod list;
 mod open;
+mod progress;
 
 pub(super) mod admin;
 
@@ -18,11 +19,12 @@ use larder_base::placement::Exceptions;
 use larder_base::{Error, ErrorKind, limits};
 use larder_wire::control::node_server::Node;
 use larder_wire::control::{
-    DescribeRequest, ExceptionsChunk, FetchManifestRequest, GetExceptionsRequest, GetRingRequest,
-    IntroduceRequest, IntroduceResponse, LastUses, ListDatasetsRequest, ListDatasetsResponse,
-    ListFailuresRequest, ListFailuresResponse, ListLastUsesRequest, ListShardsRequest,
-    ListShardsResponse, ManifestChunk, NodeDescription, OpenDatasetRequest, OpenDatasetResponse,
-    Ring, TellPlansRequest, TellPlansResponse, snapshot_id,
+    DescribeRequest, ExceptionsChunk, FetchManifestRequest, FillProgress, GetExceptionsRequest,
+    GetFillProgressRequest, GetOpenProgressRequest, GetRingRequest, IntroduceRequest,
+    IntroduceResponse, LastUses, ListDatasetsRequest, ListDatasetsResponse, ListFailuresRequest,
+    ListFailuresResponse, ListLastUsesRequest, ListShardsRequest, ListShardsResponse,
+    ManifestChunk, NodeDescription, OpenDatasetRequest, OpenDatasetResponse, OpenProgress, Ring,
+    TellPlansRequest, TellPlansResponse, snapshot_id,
 };
 use larder_wire::status::to_status;
 use tonic::{Request, Response, Status};
@@ -73,6 +75,22 @@ impl Node for Service {
         let opened = open::open(&self.0, request.into_inner(), requester).await;
         let opened = opened.map_err(to_status)?;
         Ok(Response::new(opened))
+    }
+
+    async fn get_open_progress(
+        &self,
+        request: Request<GetOpenProgressRequest>,
+    ) -> Answer<OpenProgress> {
+        let progress = progress::of_opening(&self.0, request.get_ref()).map_err(to_status)?;
+        Ok(Response::new(progress))
+    }
+
+    async fn get_fill_progress(
+        &self,
+        request: Request<GetFillProgressRequest>,
+    ) -> Answer<FillProgress> {
+        let context = Arc::clone(&self.0);
+        walk(&self.0, move || progress::of_fills(&context, request.get_ref())).await
     }
 
     type FetchManifestStream = Pieces<ManifestChunk>;

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use larder_base::{SnapshotId, limits};
 
 use crate::{
-    DatasetError, DatasetRef, IndexOptions, Indexed, Leaf, LeafFiles, LeftOut, Manifest,
-    ManifestError, ManifestLocation, Origin, OriginError, OriginUri, Snapshot,
+    DatasetError, DatasetRef, IndexOptions, IndexProgress, Indexed, Leaf, LeafFiles, LeftOut,
+    Manifest, ManifestError, ManifestLocation, Origin, OriginError, OriginUri, Snapshot,
     home::{cache_home, home_beside, manifest_uri, tag_uri},
     index::{index, read_tag},
 };
@@ -35,6 +35,11 @@ pub trait OpenBudget: Send + Sync {
     /// `None` if enough other prefixes are being indexed.
     fn to_index(&self) -> Option<Box<dyn Any + Send>> {
         Some(Box::new(()))
+    }
+
+    /// Called with the progress of indexing.
+    fn indexes(&self, step: IndexProgress) {
+        let _ = step;
     }
 }
 
@@ -127,7 +132,7 @@ pub async fn open_in(
     let prefix = dataset.uri();
     let _leave =
         room.to_index().ok_or_else(|| DatasetError::OthersIndexed { prefix: prefix.clone() })?;
-    let indexed = Box::pin(index(origin, prefix, &options, &|_| {})).await?;
+    let indexed = Box::pin(index(origin, prefix, &options, &|step| room.indexes(step))).await?;
     let Indexed { snapshot: Snapshot { manifest, leaves }, location, left_out } = indexed;
     let leaf_files = LeafFiles::of(origin, &location).await?;
     Ok(OpenedManifest { manifest, leaves, leaf_files, indexed_now: true, location, left_out })

@@ -317,6 +317,20 @@ impl Node for Says {
         Ok(Response::new(schema::OpenDatasetResponse { snapshot, ticket, ..Default::default() }))
     }
 
+    async fn get_open_progress(
+        &self,
+        _: Request<schema::GetOpenProgressRequest>,
+    ) -> Answer<schema::OpenProgress> {
+        unscripted()
+    }
+
+    async fn get_fill_progress(
+        &self,
+        _: Request<schema::GetFillProgressRequest>,
+    ) -> Answer<schema::FillProgress> {
+        unscripted()
+    }
+
     type GetExceptionsStream = Sent<schema::ExceptionsChunk>;
 
     async fn get_exceptions(

@@ -434,6 +434,8 @@ fn serve_control(state: &Arc<State>, address: SocketAddr) -> (tokio::runtime::Ru
 
 struct Control(Arc<State>);
 
+type Answer<T> = Result<Response<T>, Status>;
+
 fn id(bytes: &[u8]) -> Bytes {
     Bytes::copy_from_slice(bytes)
 }
@@ -448,7 +450,7 @@ impl node_server::Node for Control {
     async fn describe(
         &self,
         _: Request<schema::DescribeRequest>,
-    ) -> Result<Response<schema::NodeDescription>, Status> {
+    ) -> Answer<schema::NodeDescription> {
         let path = |path: &Path| path.to_str().unwrap().to_owned();
         Ok(Response::new(schema::NodeDescription {
             node_id: self.0.id.clone(),
@@ -463,33 +465,41 @@ impl node_server::Node for Control {
     async fn introduce(
         &self,
         _: Request<schema::IntroduceRequest>,
-    ) -> Result<Response<schema::IntroduceResponse>, Status> {
-        Err(Status::unimplemented("nodes ask this of nodes"))
+    ) -> Answer<schema::IntroduceResponse> {
+        Err(Status::unimplemented(""))
     }
 
     async fn tell_plans(
         &self,
         _: Request<schema::TellPlansRequest>,
-    ) -> Result<Response<schema::TellPlansResponse>, Status> {
+    ) -> Answer<schema::TellPlansResponse> {
         Ok(Response::new(schema::TellPlansResponse {}))
     }
 
-    async fn get_ring(
-        &self,
-        _: Request<schema::GetRingRequest>,
-    ) -> Result<Response<schema::Ring>, Status> {
+    async fn get_ring(&self, _: Request<schema::GetRingRequest>) -> Answer<schema::Ring> {
         let members = self.0.members.lock().unwrap().clone();
-        Ok(Response::new(
-            (&larder_base::Ring::new(self.0.ring_version.load(SeqCst), members)
-                .map_err(to_status)?)
-                .into(),
-        ))
+        let ring = larder_base::Ring::new(self.0.ring_version.load(SeqCst), members);
+        Ok(Response::new((&ring.map_err(to_status)?).into()))
+    }
+
+    async fn get_open_progress(
+        &self,
+        _: Request<schema::GetOpenProgressRequest>,
+    ) -> Answer<schema::OpenProgress> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn get_fill_progress(
+        &self,
+        _: Request<schema::GetFillProgressRequest>,
+    ) -> Answer<schema::FillProgress> {
+        Err(Status::unimplemented(""))
     }
 
     async fn get_exceptions(
         &self,
         request: Request<schema::GetExceptionsRequest>,
-    ) -> Result<Response<Self::GetExceptionsStream>, Status> {
+    ) -> Answer<Self::GetExceptionsStream> {
         let wanted = request.into_inner();
         assert_eq!(wanted.snapshot, self.0.fixture.manifest.snapshot().as_bytes()[..]);
         self.0.table_asked.fetch_add(1, SeqCst);
@@ -517,7 +527,7 @@ impl node_server::Node for Control {
     async fn open_dataset(
         &self,
         request: Request<schema::OpenDatasetRequest>,
-    ) -> Result<Response<schema::OpenDatasetResponse>, Status> {
+    ) -> Answer<schema::OpenDatasetResponse> {
         if self.0.unknown.lock().unwrap().is_some_and(|end| request.get_ref().uri.ends_with(end)) {
             return Err(to_status(WireFailure::new(ErrorKind::NotFound, "no such dataset")));
         }
@@ -544,7 +554,7 @@ impl node_server::Node for Control {
     async fn fetch_manifest(
         &self,
         request: Request<schema::FetchManifestRequest>,
-    ) -> Result<Response<Self::FetchManifestStream>, Status> {
+    ) -> Answer<Self::FetchManifestStream> {
         let fixture = &self.0.fixture;
         let file = match request.get_ref().leaf {
             None => fixture.manifest.as_bytes(),
@@ -559,14 +569,14 @@ impl node_server::Node for Control {
     async fn list_datasets(
         &self,
         _: Request<schema::ListDatasetsRequest>,
-    ) -> Result<Response<schema::ListDatasetsResponse>, Status> {
+    ) -> Answer<schema::ListDatasetsResponse> {
         Err(Status::unimplemented("not in the script"))
     }
 
     async fn list_shards(
         &self,
         _: Request<schema::ListShardsRequest>,
-    ) -> Result<Response<schema::ListShardsResponse>, Status> {
+    ) -> Answer<schema::ListShardsResponse> {
         Err(Status::unimplemented("not in the script"))
     }
 
@@ -575,14 +585,14 @@ impl node_server::Node for Control {
     async fn list_last_uses(
         &self,
         _: Request<schema::ListLastUsesRequest>,
-    ) -> Result<Response<Self::ListLastUsesStream>, Status> {
+    ) -> Answer<Self::ListLastUsesStream> {
         Err(Status::unimplemented("not in the script"))
     }
 
     async fn list_failures(
         &self,
         _: Request<schema::ListFailuresRequest>,
-    ) -> Result<Response<schema::ListFailuresResponse>, Status> {
+    ) -> Answer<schema::ListFailuresResponse> {
         Err(Status::unimplemented("not in the script"))
     }
 }

@@ -25,11 +25,7 @@ pub(super) async fn open(
     request: OpenDatasetRequest,
     requester: Requester,
 ) -> Result<OpenDatasetResponse, Error> {
-    let dataset = dataset_ref(&request.uri)?;
-    let manifest = match request.manifest_uri.as_str() {
-        "" => None,
-        uri => Some(origin_uri(uri)?),
-    };
+    let (dataset, manifest) = named(&request.uri, &request.manifest_uri)?;
     let wanted = WantedDataset { dataset, manifest, requester };
     let opened = open_in_turn(context, &wanted).await;
     // A client that is refused must not keep the node: see `when_unused`.
@@ -105,6 +101,12 @@ fn too_long(wanted: &DatasetRef) -> Error {
     let waited = limits::OPEN_DATASET_TIMEOUT.as_secs();
     let message = format!("opening {wanted} took longer than {waited} s; index it beforehand");
     Error::new(ErrorKind::OriginUnavailable, message)
+}
+
+/// Parses the address of a dataset, and that of its manifest if one is given.
+pub(super) fn named(uri: &str, manifest: &str) -> Result<(DatasetRef, Option<OriginUri>), Error> {
+    let manifest = (!manifest.is_empty()).then(|| origin_uri(manifest)).transpose()?;
+    Ok((dataset_ref(uri)?, manifest))
 }
 
 fn dataset_ref(text: &str) -> Result<DatasetRef, Error> {

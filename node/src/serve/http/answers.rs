@@ -56,7 +56,7 @@ pub(super) struct AnswerTurn {
 pub(super) fn units(path: &str) -> Option<u32> {
     let (service, call) = path.strip_prefix("/larder.v1.")?.split_once('/')?;
     match (service, call) {
-        ("Node", "FetchManifest" | "GetExceptions") => Some(1),
+        ("Node", "FetchManifest" | "GetExceptions" | "GetFillProgress") => Some(1),
         ("Node", "ListLastUses" | "ListShards" | "ListDatasets" | "ListFailures")
         | ("Admin", "GetCluster" | "GetHistory" | "PlanChange") => Some(LARGE_ANSWER_UNITS_OF_PAGE),
         _ => None,

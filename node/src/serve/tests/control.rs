@@ -7,9 +7,10 @@ use bytes::Bytes;
 use larder_base::{ErrorKind, limits};
 use larder_wire::{
     control::{
-        DescribeRequest, ExplainRequest, FetchManifestRequest, GetRingRequest, ListDatasetsRequest,
-        ListFailuresRequest, ListShardsRequest, OpenDatasetRequest, ShardState,
-        admin_client::AdminClient, node_client::NodeClient, ticket,
+        DescribeRequest, ExplainRequest, FetchManifestRequest, GetFillProgressRequest,
+        GetOpenProgressRequest, GetRingRequest, ListDatasetsRequest, ListFailuresRequest,
+        ListShardsRequest, OpenDatasetRequest, ShardState, admin_client::AdminClient,
+        node_client::NodeClient, ticket,
     },
     status::from_status,
 };
@@ -60,6 +61,38 @@ fn a_dataset_is_opened_and_its_ticket_opens_the_data_plane() {
     let mut client = Client::new(TcpStream::connect(node.data).unwrap());
     client.hello(ticket(&opened.ticket).unwrap()).unwrap();
     assert_eq!(client.gather(&node.gather([33])).unwrap().rows, [folder.row(33)]);
+}
+
+#[test]
+fn progress_of_fills_counts_what_is_here_and_what_is_missing() {
+    let folder = Folder::new(40, 1000, 10_000, false);
+    let node = TestNode::new(&folder, ROOMY);
+    let ask = |shards: Vec<u32>| {
+        let snapshot = Bytes::copy_from_slice(node.dataset.snapshot().as_bytes());
+        let request = GetFillProgressRequest { snapshot, shards };
+        call(&node, async |mut client| client.get_fill_progress(request).await)
+    };
+    let before = ask(vec![0, 3]).unwrap().into_inner();
+    assert_eq!((before.here_bytes, before.missing_bytes), (0, vec![10_000, 10_000]));
+    assert!(before.budget_bytes >= ROOMY);
+    let mut client = node.remote();
+    client.gather(&node.gather([33])).unwrap();
+    until("the shard is sealed", || ask(vec![3]).unwrap().into_inner().missing_bytes == [0]);
+    let after = ask(vec![0, 3]).unwrap().into_inner();
+    assert_eq!(after.missing_bytes, [10_000, 0]);
+    assert!((10_000..=ROOMY).contains(&after.here_bytes), "{after:?}");
+    assert_eq!(from_status(ask(vec![4]).unwrap_err()).kind(), ErrorKind::NotFound);
+    let many = vec![0; limits::PAGE_ENTRIES_MAX as usize + 1];
+    assert_eq!(from_status(ask(many).unwrap_err()).kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn progress_of_an_opening_that_nobody_waits_for_is_not_found() {
+    let folder = Folder::new(40, 1000, 10_000, false);
+    let node = TestNode::new(&folder, ROOMY);
+    let request = GetOpenProgressRequest { uri: folder.uri().to_string(), ..Default::default() };
+    let answer = call(&node, async |mut client| client.get_open_progress(request).await);
+    assert_eq!(from_status(answer.unwrap_err()).kind(), ErrorKind::NotFound);
 }
 
 #[test]

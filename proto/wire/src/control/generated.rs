@@ -377,6 +377,48 @@ pub struct OpenDatasetResponse {
     pub left_out_count: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetOpenProgressRequest {
+    /// As in OpenDatasetRequest.
+    #[prost(string, tag = "1")]
+    pub uri: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub manifest_uri: ::prost::alloc::string::String,
+}
+/// How far the opening of a dataset is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OpenProgress {
+    #[prost(enumeration = "OpenStep", tag = "1")]
+    pub step: i32,
+    /// The finished amount, and the whole amount. Their unit depends on the step.
+    #[prost(uint64, tag = "2")]
+    pub done: u64,
+    /// Absent: not known.
+    #[prost(uint64, optional, tag = "3")]
+    pub total: ::core::option::Option<u64>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetFillProgressRequest {
+    /// The snapshot, 32 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub snapshot: ::prost::bytes::Bytes,
+    /// The shards that the reader waits for, by index, at most 4,096.
+    #[prost(uint32, repeated, tag = "2")]
+    pub shards: ::prost::alloc::vec::Vec<u32>,
+}
+/// How much of a snapshot has arrived on a node.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FillProgress {
+    /// Bytes of its shards that are here, those of unfinished fills included.
+    #[prost(uint64, tag = "1")]
+    pub here_bytes: u64,
+    /// Bytes that the node may use for shards of all datasets.
+    #[prost(uint64, tag = "2")]
+    pub budget_bytes: u64,
+    /// For each shard of the request, its bytes that are not here.
+    #[prost(uint64, repeated, tag = "3")]
+    pub missing_bytes: ::prost::alloc::vec::Vec<u64>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchManifestRequest {
     /// A snapshot that is open on this node, 32 bytes.
     #[prost(bytes = "bytes", tag = "1")]
@@ -562,6 +604,47 @@ pub struct Failure {
     #[prost(uint64, tag = "10")]
     #[serde(rename = "age_seconds", serialize_with = "super::json::seconds")]
     pub age_ms: u64,
+}
+/// A step of opening a dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OpenStep {
+    /// A step that this schema does not know, or one before the prefix is indexed.
+    Unspecified = 0,
+    /// The prefix is listed. Counts objects.
+    Listing = 1,
+    /// Headers are read. Counts files.
+    Headers = 2,
+    /// Offsets of ragged rows are read. Counts bytes.
+    Offsets = 3,
+    /// Manifest and tag are written.
+    Publishing = 4,
+}
+impl OpenStep {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "OPEN_STEP_UNSPECIFIED",
+            Self::Listing => "OPEN_STEP_LISTING",
+            Self::Headers => "OPEN_STEP_HEADERS",
+            Self::Offsets => "OPEN_STEP_OFFSETS",
+            Self::Publishing => "OPEN_STEP_PUBLISHING",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "OPEN_STEP_UNSPECIFIED" => Some(Self::Unspecified),
+            "OPEN_STEP_LISTING" => Some(Self::Listing),
+            "OPEN_STEP_HEADERS" => Some(Self::Headers),
+            "OPEN_STEP_OFFSETS" => Some(Self::Offsets),
+            "OPEN_STEP_PUBLISHING" => Some(Self::Publishing),
+            _ => None,
+        }
+    }
 }
 /// The state of a shard on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -783,6 +866,52 @@ pub mod node_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("larder.v1.Node", "OpenDataset"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Returns how far the opening of a dataset is, for a caller of OpenDataset that waits.
+        /// NOT_FOUND: the dataset is not being opened.
+        pub async fn get_open_progress(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetOpenProgressRequest>,
+        ) -> std::result::Result<tonic::Response<super::OpenProgress>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Node/GetOpenProgress",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Node", "GetOpenProgress"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Returns how much of a snapshot has arrived on this node, for a reader that waits.
+        /// NOT_FOUND: the snapshot is not open on this node.
+        pub async fn get_fill_progress(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetFillProgressRequest>,
+        ) -> std::result::Result<tonic::Response<super::FillProgress>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/larder.v1.Node/GetFillProgress",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("larder.v1.Node", "GetFillProgress"));
             self.inner.unary(req, path, codec).await
         }
         /// Returns the manifest of an open snapshot, in order, in pieces of at most 256 KiB.
@@ -1017,6 +1146,18 @@ pub mod node_server {
             tonic::Response<super::OpenDatasetResponse>,
             tonic::Status,
         >;
+        /// Returns how far the opening of a dataset is, for a caller of OpenDataset that waits.
+        /// NOT_FOUND: the dataset is not being opened.
+        async fn get_open_progress(
+            &self,
+            request: tonic::Request<super::GetOpenProgressRequest>,
+        ) -> std::result::Result<tonic::Response<super::OpenProgress>, tonic::Status>;
+        /// Returns how much of a snapshot has arrived on this node, for a reader that waits.
+        /// NOT_FOUND: the snapshot is not open on this node.
+        async fn get_fill_progress(
+            &self,
+            request: tonic::Request<super::GetFillProgressRequest>,
+        ) -> std::result::Result<tonic::Response<super::FillProgress>, tonic::Status>;
         /// Server streaming response type for the FetchManifest method.
         type FetchManifestStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::ManifestChunk, tonic::Status>,
@@ -1331,6 +1472,96 @@ pub mod node_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = OpenDatasetSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Node/GetOpenProgress" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetOpenProgressSvc<T: Node>(pub Arc<T>);
+                    impl<
+                        T: Node,
+                    > tonic::server::UnaryService<super::GetOpenProgressRequest>
+                    for GetOpenProgressSvc<T> {
+                        type Response = super::OpenProgress;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetOpenProgressRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::get_open_progress(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetOpenProgressSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/larder.v1.Node/GetFillProgress" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetFillProgressSvc<T: Node>(pub Arc<T>);
+                    impl<
+                        T: Node,
+                    > tonic::server::UnaryService<super::GetFillProgressRequest>
+                    for GetFillProgressSvc<T> {
+                        type Response = super::FillProgress;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetFillProgressRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::get_fill_progress(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetFillProgressSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

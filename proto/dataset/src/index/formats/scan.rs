@@ -1,6 +1,9 @@
 //! Scans files of any format that `larder-formats` knows: performs the reads that a scan asks for.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use futures_util::{StreamExt, stream};
 use larder_formats::{
@@ -57,18 +60,20 @@ pub(super) async fn scan_all(
     let total = scans.len() as u64;
     let mut tables = Vec::with_capacity(scans.len());
     progress(IndexProgress::Headers { done: 0, total });
-    let scan =
-        async |begun: BegunScan| (begun.file.key.clone(), scan_one(origin, uri, begun).await);
+    let ended = AtomicU64::new(0);
+    let scan = async |begun: BegunScan| {
+        let scanned = (begun.file.key.clone(), scan_one(origin, uri, begun).await);
+        progress(IndexProgress::Headers { done: ended.fetch_add(1, Relaxed) + 1, total });
+        scanned
+    };
     let mut reads = stream::iter(scans).map(scan).buffered(SCANS_IN_FLIGHT);
-    let (mut places, mut done) = (0u64, 0);
+    let mut places = 0u64;
     while let Some((key, scanned)) = reads.next().await {
         if let Some((file, table)) = left_out.read(&key, scanned)? {
             places = places.saturating_add(listed_places(&table, columns));
             check_places(uri, places)?;
             tables.push((file, table));
         }
-        done += 1;
-        progress(IndexProgress::Headers { done, total });
     }
     Ok(tables)
 }
