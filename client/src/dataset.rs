@@ -10,7 +10,7 @@ use larder_dataset::{Manifest, Snapshot, Tensor};
 
 use crate::{
     CancelToken, Cluster, DatasetName, Error, ErrorKind, Fetcher, HostTensor, LoaderBuilder,
-    Locality, RowRef, Take, fetch,
+    Locality, RowRef, RowsWait, Take, fetch,
     loader::{self, LoaderSource, tensor_index},
     memory::{BufferPool, no_memory},
     sampler::{self, DatasetShape, Selection, View},
@@ -325,6 +325,13 @@ impl Dataset {
             Some(lent) => Ok(lent),
             None => self.take_samples(samples, tensors)?.read_unless(cancel),
         }
+    }
+
+    /// Follows the fills that a read of these samples waits for, for a program that reads them on
+    /// another thread.
+    pub fn follow(&self, samples: Range<u64>) -> RowsWait {
+        let take = self.check(&samples, 0).and_then(|_| self.take_samples(samples, None));
+        take.map_or_else(|_| RowsWait::begin(Vec::new(), ""), |take| take.follow())
     }
 
     fn private_view(

@@ -20,43 +20,40 @@ mod of_host;
 mod operate;
 mod owners;
 mod plans;
+mod progress;
 mod proximity;
 mod refresh;
 mod same_cluster;
 
 use std::{
     fmt, iter,
-    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64},
     },
-    time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
 use futures_util::future::join_all;
-use larder_base::{Advice, ErrorKind, Ring, SnapshotId, Ticket, WaitNotice, limits};
+use larder_base::{Advice, ErrorKind, Ring, SnapshotId, Ticket, limits};
 use larder_dataset::{DatasetRef, Leaf, Manifest, OriginUri};
 use larder_wire::control::NodeDescription;
 use tokio::time;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Error, local, process, runtime};
+use crate::{Error, local, process, progress::Reporter, runtime};
 use control::Control;
 pub(crate) use health::Health;
 pub use inspect::{MemberAnswer, ShardCounts};
 use of_host::OfHost;
 pub use operate::{NodeAnswers, Operator, PlannedChange};
 pub(crate) use owners::{Directory, OwnerDirectory};
+pub(crate) use progress::LOOK_INTERVAL;
 use proximity::HostProximity;
 
 /// Most nodes in `--cluster` of a client.
 const CLUSTER_ADDRESSES_MAX: usize = 64;
-
-/// How often a client that opens a dataset looks whether the wait is long.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The nodes of a cluster.
 pub struct Cluster {
@@ -105,26 +102,6 @@ pub struct DatasetName {
 }
 
 impl DatasetName {
-    /// Waits for the dataset to open. Tells users of a long wait, because indexing shows no
-    /// progress.
-    pub(crate) async fn told_if_long<T>(&self, opening: impl Future<Output = T>) -> T {
-        let (begun, notice, mut opening) = (process::now(), WaitNotice::default(), pin!(opening));
-        loop {
-            if let Ok(opened) = time::timeout(LOOK_INTERVAL, opening.as_mut()).await {
-                return opened;
-            }
-            let waited = process::now() - begun;
-            if notice.is_due(waited, waited) {
-                let (uri, seconds) = (self.reference.uri(), waited.as_secs());
-                tracing::warn!(
-                    "{uri} is still being opened after {seconds} s: one that nobody has indexed yet is \
-                     indexed first, which reads the header of every object; to see how far that is, \
-                     index it beforehand"
-                );
-            }
-        }
-    }
-
     /// The same dataset, pinned to one snapshot, because a tag may move while a job runs.
     pub(crate) fn pinned(&self, snapshot: SnapshotId) -> Self {
         self.tagged(&snapshot.to_string())
@@ -228,10 +205,22 @@ impl Cluster {
     /// # Errors
     /// Errors of the node, and `Unavailable` if no member answers.
     pub fn open_dataset(&self, name: &DatasetName) -> Result<OpenDataset, Error> {
+        self.open_reporting(name, &Reporter::default())
+    }
+
+    /// As [`open_dataset`](Self::open_dataset), with reports of its progress.
+    pub(crate) fn open_reporting(
+        &self,
+        name: &DatasetName,
+        reporter: &Reporter<'_>,
+    ) -> Result<OpenDataset, Error> {
         self.on_any(name, |member| {
             runtime::block_on(async {
                 self.control.describe(&member.control).await?;
-                name.told_if_long(self.control.open_dataset(&member.control, name)).await
+                let opening = self.control.open_dataset(&member.control, name);
+                let reported =
+                    self.control.report_opening(&member.control, name, reporter, opening);
+                Box::pin(name.told_if_long(reported, reporter)).await
             })?
         })
     }

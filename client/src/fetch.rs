@@ -25,6 +25,7 @@ mod leaves;
 mod mapped;
 mod node;
 mod origin;
+mod progress;
 mod route;
 mod row_source;
 mod session;
@@ -34,10 +35,11 @@ mod view;
 use std::{
     fmt,
     ops::Range,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicUsize},
     time::{Duration, Instant},
 };
 
+use arc_swap::ArcSwapOption;
 use larder_base::{Placement, RowRef, WaitNotice};
 use larder_dataset::{Leaf, Manifest};
 use larder_wire::data::DistinctShards;
@@ -51,6 +53,8 @@ use session::Session;
 
 pub(crate) use check::begins;
 pub(crate) use leaves::Leaves;
+pub(crate) use progress::Awaited;
+pub use progress::RowsWait;
 pub(crate) use row_source::RowSource;
 pub(crate) use sources::Gathered;
 pub use sources::{Hop, LongestWait, Sources};
@@ -97,6 +101,10 @@ pub(crate) struct Target {
     options: FetchOptions,
     /// Waits for rows of the snapshot.
     notice: WaitNotice,
+    /// Why rows did not come, and when that was.
+    trouble: ArcSwapOption<(Duration, String)>,
+    /// Waits of this process whose fills are followed.
+    followers: AtomicUsize,
 }
 
 impl Target {
@@ -108,8 +116,17 @@ impl Target {
     ) -> Self {
         let pinned = name.pinned(manifest.snapshot());
         let owner_directory = OwnerDirectory::new(manifest.snapshot(), manifest.shard_count());
-        let notice = WaitNotice::default();
-        Self { manifest, name: name.clone(), pinned, cluster, owner_directory, options, notice }
+        Self {
+            manifest,
+            name: name.clone(),
+            pinned,
+            cluster,
+            owner_directory,
+            options,
+            notice: WaitNotice::default(),
+            trouble: ArcSwapOption::const_empty(),
+            followers: AtomicUsize::new(0),
+        }
     }
 
     /// Tells users why rows have not come since `begun`, if that is due.

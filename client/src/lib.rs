@@ -39,6 +39,7 @@
 mod deadline;
 mod error;
 mod process;
+mod progress;
 
 use process::runtime;
 
@@ -72,7 +73,7 @@ pub use error::{
     Error,
     warnings::{Level, take_warnings},
 };
-pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, Sources};
+pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, RowsWait, Sources};
 pub use host::{HostNode, HostOptions};
 pub use larder_base::{Advice, ErrorKind, RowRef, SnapshotId, printable, printable_line};
 pub use larder_dataset::{Dtype, Key, Logical, Manifest, Tensor, TimeUnit, columns_left_out};
@@ -83,6 +84,7 @@ pub use loader::{
 };
 pub use memory::{CallerMemory, CopyStats, HostTensor, Memory};
 pub use process::Owned;
+pub use progress::Progress;
 
 /// The functions for operators' tools beside the data path: indexing and reading datasets on their
 /// origin, inspecting nodes, changing a cluster, and the memory of a host for extents.
@@ -98,11 +100,11 @@ pub mod admin {
     pub use larder_base::{RegionRef, ShardId, SnapshotId};
     pub use larder_dataset::{
         Addressed, Bad, DatasetError, DatasetRef, Dtype, FetchError, FillPlan, Format,
-        IndexOptions, IndexProgress, Indexed, Layout, Leaf, LeafFiles, LeftOut, LeftOutGroup,
-        Manifest, ManifestLocation, Missing, OpenedManifest, Origin, OriginError, OriginUri,
-        RowLocator, Scheme, Shard, Snapshot, TokenSpec, UriError, Verdict, WindowSpec,
-        added_warning, cache_home, check_threads, count_added, find_with, index, index_warnings,
-        is_key_tag, left_out_by_reason, open, open_with, resolve, shard_checksum, verdicts,
+        IndexOptions, Indexed, Layout, Leaf, LeafFiles, LeftOut, LeftOutGroup, Manifest,
+        ManifestLocation, Missing, OpenedManifest, Origin, OriginError, OriginUri, RowLocator,
+        Scheme, Shard, Snapshot, TokenSpec, UriError, Verdict, WindowSpec, added_warning,
+        cache_home, check_threads, count_added, find_with, index, index_warnings, is_key_tag,
+        left_out_by_reason, open, open_with, resolve, shard_checksum, verdicts,
         warning_of_run_folder,
     };
     pub use larder_extent::{
@@ -118,7 +120,7 @@ pub mod admin {
         command_request::Command as ClusterCommand, explain_request::What as ExplainWhat,
     };
 
-    pub use crate::dataset::index_prefix;
+    pub use crate::{dataset::index_prefix, progress::Reporter};
 
     /// The most nodes that may own one shard.
     pub const COPIES_MAX: u8 = 8;

@@ -1,5 +1,5 @@
 //! Shows the progress of long work on standard error: amount, speed and remaining time. It is drawn
-//! on a terminal only; in a pipe nothing is written.
+//! on a terminal. Elsewhere, work of the library gets a line every ten seconds.
 
 use std::{
     fmt::Write,
@@ -9,9 +9,14 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
+use larder_client::Progress;
+
 use crate::output::Output;
 
 const TICK: Duration = Duration::from_millis(100);
+
+/// The time from one line to the next where no bar is drawn.
+const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// The bar on the terminal.
 static DRAWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
@@ -29,6 +34,7 @@ pub(crate) fn above(print: impl FnOnce()) {
 #[derive(Debug)]
 pub(crate) struct Bar {
     bar: ProgressBar,
+    is_quiet: bool,
 }
 
 impl Bar {
@@ -45,7 +51,7 @@ impl Bar {
             bar.enable_steady_tick(TICK);
             *DRAWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
         }
-        Self { bar }
+        Self { bar, is_quiet: output.is_quiet() }
     }
 
     /// Whether it is on a terminal.
@@ -56,6 +62,20 @@ impl Bar {
     /// Names a step without a count.
     pub(crate) fn say(&self, doing: &str) {
         self.bar.set_message(doing.to_owned());
+    }
+
+    /// Shows the progress of work of the library.
+    pub(crate) fn shows(&self) -> impl Fn(Progress) + Send + Sync + 'static {
+        let (bar, is_quiet) = (self.bar.clone(), self.is_quiet);
+        let said = Mutex::new(bar.elapsed());
+        move |progress| {
+            bar.set_message(progress.to_string());
+            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+            if bar.is_hidden() && !is_quiet && bar.elapsed() >= *said + LINE_EVERY {
+                *said = bar.elapsed();
+                eprintln!("{progress}");
+            }
+        }
     }
 
     /// From here on `total` bytes are counted.
@@ -76,10 +96,6 @@ impl Bar {
         self.bar.set_position(0);
         self.bar.reset_eta();
         self.bar.reset_elapsed();
-    }
-
-    pub(crate) fn set(&self, done: u64) {
-        self.bar.set_position(done);
     }
 
     pub(crate) fn add(&self, more: u64) {

@@ -1,9 +1,10 @@
 //! The dataset for Python.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
 use larder_client::{
-    Dataset as Inner, Error, ErrorKind, HostOptions, Key, Take, Tensor, columns_left_out,
+    Dataset as Inner, Error, ErrorKind, HostOptions, HostTensor, Key, OpenOptions, Take, Tensor,
+    columns_left_out,
 };
 use pyo3::{
     buffer::PyBuffer,
@@ -16,13 +17,13 @@ use crate::{
     array::{Array, GivenBytes, arrays},
     error::OrRaise,
     host::{StartedNode, started},
-    wait::{interruptible, reading},
+    wait::{Reports, interruptible, reading, reporting},
 };
 
 /// One opened snapshot.
 #[pyclass(frozen, module = "larder._larder")]
 pub(crate) struct Dataset {
-    inner: Inner,
+    inner: Arc<Inner>,
 }
 
 impl Dataset {
@@ -44,36 +45,50 @@ pub(crate) fn facts<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<Te
     tensors.into_iter().map(facts).collect()
 }
 
-#[pymethods]
-impl Dataset {
-    /// Opens a dataset; `patience` is in seconds. Without a cluster, rows come through the node of
-    /// this host, which is started from `node_bin` if it does not run. With the cluster `none` they
-    /// come from the origin directly.
-    #[staticmethod]
-    fn open(
-        py: Python<'_>,
-        uris: Vec<String>,
-        cluster: Option<String>,
-        manifest: Option<String>,
-        local: bool,
-        patience: f64,
-        node_bin: Option<PathBuf>,
-    ) -> PyResult<Self> {
-        let patience = Duration::try_from_secs_f64(patience).map_err(|error| {
+/// A dataset to open. `patience` is in seconds. Without a cluster, rows come through the node of
+/// this host, which is started from `node_bin` if it does not run. With the cluster `none` they
+/// come from the origin directly.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct OpenRequest {
+    uris: Vec<String>,
+    cluster: Option<String>,
+    manifest: Option<String>,
+    local: bool,
+    patience: f64,
+    node_bin: Option<PathBuf>,
+}
+
+impl OpenRequest {
+    fn options(&self) -> Result<OpenOptions, Error> {
+        let Self { cluster, manifest, local, patience, node_bin, .. } = self;
+        let patience = Duration::try_from_secs_f64(*patience).map_err(|error| {
             let what = format!("the patience can't be {patience} seconds");
             Error::new(ErrorKind::InvalidArgument, what).because(error)
         });
-        let mut options = Inner::options().local(local).patience(patience.or_raise(py)?);
-        options = match cluster.as_deref() {
+        let options = Inner::options().local(*local).patience(patience?);
+        let node_bin = node_bin.clone();
+        let options = match cluster.as_deref() {
             None => options.host_node(HostOptions { node_bin, ..HostOptions::default() }),
             Some("none") => options,
             Some(addresses) => options.cluster(addresses),
         };
-        if let Some(manifest) = manifest {
-            options = options.manifest(manifest);
-        }
-        let inner = interruptible(py, move |_| options.open_all(&uris))?;
-        Ok(Self { inner })
+        Ok(manifest.iter().fold(options, OpenOptions::manifest))
+    }
+}
+
+#[pymethods]
+impl Dataset {
+    /// Opens a dataset. The progress goes to `reporter`.
+    #[staticmethod]
+    fn open(py: Python<'_>, request: OpenRequest, reporter: Option<Py<PyAny>>) -> PyResult<Self> {
+        let is_shown = reporter.is_some();
+        let options = request.options().or_raise(py)?;
+        let inner = reporting(py, Reports::to(reporter), "opening", move |_, say| {
+            let options = if is_shown { options.progress(move |step| say(step)) } else { options };
+            options.open_all(&request.uris)
+        });
+        Ok(Self { inner: Arc::new(inner?) })
     }
 
     fn __len__(&self) -> usize {
@@ -101,24 +116,24 @@ impl Dataset {
 
     /// Only these samples, by their numbers in this dataset.
     fn select_range(&self, py: Python<'_>, start: u64, end: u64) -> PyResult<Self> {
-        Ok(Self { inner: self.inner.select(start..end).or_raise(py)? })
+        Ok(Self { inner: Arc::new(self.inner.select(start..end).or_raise(py)?) })
     }
 
     /// Only the samples with these numbers, which ascend.
     fn select_indices(&self, py: Python<'_>, indices: PyBuffer<u64>) -> PyResult<Self> {
         let indices = indices.to_vec(py)?;
-        Ok(Self { inner: self.inner.select(indices).or_raise(py)? })
+        Ok(Self { inner: Arc::new(self.inner.select(indices).or_raise(py)?) })
     }
 
     /// Only these columns, in this order.
     fn with_columns(&self, py: Python<'_>, names: Vec<String>) -> PyResult<Self> {
-        Ok(Self { inner: self.inner.with_columns(&names).or_raise(py)? })
+        Ok(Self { inner: Arc::new(self.inner.with_columns(&names).or_raise(py)?) })
     }
 
     /// Disjoint random parts of these sizes, which together have all samples.
     fn split(&self, py: Python<'_>, fractions: Vec<f64>, seed: u64) -> PyResult<Vec<Self>> {
         let parts = self.inner.split(&fractions, seed).or_raise(py)?;
-        Ok(parts.into_iter().map(|inner| Self { inner }).collect())
+        Ok(parts.into_iter().map(|inner| Self { inner: Arc::new(inner) }).collect())
     }
 
     /// The name of the snapshot, in hexadecimal digits.
@@ -169,9 +184,13 @@ impl Dataset {
         py: Python<'py>,
         indices: PyBuffer<i64>,
         tensors: Option<Vec<String>>,
+        reporter: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let take = self.prepare(py, &indices, tensors.as_deref())?;
-        arrays(py, reading(py, |cancel| take.read_unless(cancel))?)
+        let take = Arc::new(self.prepare(py, &indices, tensors.as_deref())?);
+        let followed = Arc::clone(&take);
+        let read =
+            reading(py, reporter, move || followed.follow(), |cancel| take.read_unless(cancel));
+        arrays(py, read?)
     }
 
     /// As [`take`](Self::take), into memory of the caller: `out` has one buffer for each tensor.
@@ -181,14 +200,21 @@ impl Dataset {
         indices: PyBuffer<i64>,
         tensors: Vec<String>,
         out: Vec<PyBuffer<u8>>,
+        reporter: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let take = self.prepare(py, &indices, Some(&tensors))?;
+        let take = Arc::new(self.prepare(py, &indices, Some(&tensors))?);
+        let followed = Arc::clone(&take);
         let mut out: Vec<GivenBytes> =
             out.into_iter().map(GivenBytes::new).collect::<PyResult<_>>()?;
-        reading(py, |cancel| {
-            let mut parts: Vec<&mut [u8]> = out.iter_mut().map(GivenBytes::bytes_mut).collect();
-            take.fill(&mut parts, cancel)
-        })
+        reading(
+            py,
+            reporter,
+            move || followed.follow(),
+            |cancel| {
+                let mut parts: Vec<&mut [u8]> = out.iter_mut().map(GivenBytes::bytes_mut).collect();
+                take.fill(&mut parts, cancel)
+            },
+        )
     }
 
     /// Raises that there is no such sample, at this place of a list of indices if it came in one.
@@ -206,7 +232,7 @@ impl Dataset {
     ) -> PyResult<(Array, Bound<'py, PyBytes>)> {
         let keys = keys.taken(py)?;
         if !self.inner.has_keys_open() {
-            let inner = self.inner.clone();
+            let inner = Arc::clone(&self.inner);
             interruptible(py, move |_| inner.find([]).map(drop))?;
         }
         let found = py.detach(|| {
@@ -228,17 +254,21 @@ impl Dataset {
         start: u64,
         end: u64,
         tensors: Option<Vec<String>>,
+        reporter: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let tensors = tensors.as_deref();
-        arrays(py, reading(py, |cancel| self.inner.slice_unless(start..end, tensors, cancel))?)
+        arrays(py, self.read(py, start..end, tensors.as_deref(), reporter)?)
     }
 
     /// One sample, as [`slice`](Self::slice), without the axis that counts samples. A row of a
     /// ragged tensor is one array. A negative index counts from the end.
-    fn sample<'py>(&self, py: Python<'py>, index: i64) -> PyResult<Bound<'py, PyDict>> {
+    fn sample<'py>(
+        &self,
+        py: Python<'py>,
+        index: i64,
+        reporter: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
         let at = self.inner.position(index).map_err(|error| index_error(&error))?;
-        let read = reading(py, |cancel| self.inner.slice_unless(at..at + 1, None, cancel));
-        let mut tensors = read?;
+        let mut tensors = self.read(py, at..at + 1, None, reporter)?;
         for tensor in &mut tensors {
             if tensor.offsets.take().is_none() {
                 tensor.shape.remove(0);
@@ -249,6 +279,23 @@ impl Dataset {
 }
 
 impl Dataset {
+    /// Consecutive samples.
+    fn read(
+        &self,
+        py: Python<'_>,
+        samples: Range<u64>,
+        tensors: Option<&[String]>,
+        reporter: Option<Py<PyAny>>,
+    ) -> PyResult<Vec<HostTensor>> {
+        let (inner, followed) = (Arc::clone(&self.inner), samples.clone());
+        reading(
+            py,
+            reporter,
+            move || inner.follow(followed.clone()),
+            |cancel| self.inner.slice_unless(samples, tensors, cancel),
+        )
+    }
+
     /// Finds the rows of these indices. An index outside the dataset raises `IndexError`.
     fn prepare(
         &self,

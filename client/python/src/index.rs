@@ -5,13 +5,17 @@ use std::str::FromStr;
 use larder_client::{
     Error, ErrorKind,
     admin::{
-        Dtype, IndexOptions, IndexProgress, Indexed, OriginUri, TokenSpec, WindowSpec,
-        index_prefix, index_warnings, left_out_by_reason,
+        Dtype, IndexOptions, Indexed, OriginUri, TokenSpec, WindowSpec, index_prefix,
+        index_warnings, left_out_by_reason,
     },
 };
 use pyo3::{prelude::*, types::PyDict};
 
-use crate::{dataset, error::OrRaise, wait::watched};
+use crate::{
+    dataset,
+    error::OrRaise,
+    wait::{Reports, reporting},
+};
 
 /// The options of the caller. [`IndexOptions`] describes each.
 #[derive(FromPyObject)]
@@ -115,36 +119,19 @@ fn chosen<T: Default + FromStr<Err = String>>(
     })
 }
 
-/// Indexes the files under a prefix. `progress`, if given, is called with the name of the step, the
-/// finished amount and the whole amount, which is `None` if it is not known. An exception of
-/// `progress` ends the indexing.
+/// Indexes the files under a prefix. An exception of `reporter` ends the indexing.
 #[pyfunction]
 pub(crate) fn index<'py>(
     py: Python<'py>,
     request: Request,
-    progress: Option<Bound<'py, PyAny>>,
+    reporter: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = request.options().or_raise(py)?;
     let uris = request.uris;
-    let watch = |step| match &progress {
-        Some(progress) => progress.call1(facts(step)).map(drop),
-        None => Ok(()),
-    };
-    let indexed =
-        watched(py, move |cancel, say| index_prefix(&uris, &options, say, cancel), watch)?;
-    report(py, &indexed)
-}
-
-/// The name of the step, the finished amount and the whole amount.
-fn facts(step: IndexProgress) -> (&'static str, u64, Option<u64>) {
-    match step {
-        IndexProgress::Listed { objects } => ("listing objects", objects, None),
-        IndexProgress::Headers { done, total } => ("reading headers", done, Some(total)),
-        IndexProgress::Offsets { done, total } => ("reading offsets", done, Some(total)),
-        IndexProgress::Checksums { done, total } => ("reading bytes", done, Some(total)),
-        IndexProgress::Keys { done, total } => ("reading keys", done, Some(total)),
-        _ => ("publishing", 0, None),
-    }
+    let indexed = reporting(py, Reports::to(reporter), "indexing", move |cancel, say| {
+        index_prefix(&uris, &options, &*say, cancel)
+    });
+    report(py, &indexed?)
 }
 
 fn report<'py>(py: Python<'py>, indexed: &Indexed) -> PyResult<Bound<'py, PyDict>> {

@@ -8,7 +8,7 @@ use std::{
 
 use larder_client::{
     Batch as InnerBatch, Device, DeviceWay, Epoch as OnHostEpoch, Error, ErrorKind,
-    Loader as Inner, OnDevice, ScheduledBatch,
+    Loader as Inner, OnDevice, Progress, ScheduledBatch,
     sampler::{self, LoaderState},
 };
 use pyo3::{
@@ -22,7 +22,7 @@ use crate::{
     error::OrRaise,
     pump::{DeviceAllocator, Pump, tensors_of},
     stats::{self, Fetched},
-    wait::{LOOK_UP, Lock},
+    wait::{LOOK_UP, Lock, Reports},
     warnings,
 };
 
@@ -40,11 +40,17 @@ pub(crate) struct Loader {
     inner: Lock<Inner>,
     /// The number of the next epoch.
     next: AtomicU64,
+    /// See [`Reports`].
+    reporter: Option<Py<PyAny>>,
 }
 
 impl Loader {
-    pub(crate) fn new(inner: Inner) -> Self {
-        Self { inner: Lock::new(inner), next: AtomicU64::new(0) }
+    pub(crate) fn new(inner: Inner, reporter: Option<Py<PyAny>>) -> Self {
+        Self { inner: Lock::new(inner), next: AtomicU64::new(0), reporter }
+    }
+
+    fn begun(&self, py: Python<'_>, inner: InnerEpoch) -> Epoch {
+        Epoch::new(inner, self.reporter.as_ref().map(|reporter| reporter.clone_ref(py)))
     }
 }
 
@@ -61,14 +67,14 @@ impl Loader {
         let_go(py);
         let Some(allocate) = allocate else {
             let begun = self.inner.with(|inner| inner.epoch(epoch));
-            return Ok(Epoch::new(InnerEpoch::OnHost(begun.or_raise(py)?, None)));
+            return Ok(self.begun(py, InnerEpoch::OnHost(begun.or_raise(py)?, None)));
         };
         let mut prepared = self.inner.with(|inner| inner.prepare(epoch)).or_raise(py)?;
         while let Some(bytes) = prepared.wanted() {
             prepared.give(Box::new(TensorMemory::allocate(&allocate, bytes)?));
         }
         let begun = prepared.begin().or_raise(py)?;
-        Ok(Epoch::new(InnerEpoch::OnHost(begun, Some(allocate.unbind()))))
+        Ok(self.begun(py, InnerEpoch::OnHost(begun, Some(allocate.unbind()))))
     }
 
     /// The pump that copies this loader's batches to the GPU with this number.
@@ -92,12 +98,12 @@ impl Loader {
         let pump = pump.inner();
         let Some(place) = place.map(|place| DeviceAllocator::new(&place, pump)) else {
             let begun = self.inner.with(|inner| inner.epoch_on(epoch, pump));
-            return Ok(Epoch::new(InnerEpoch::OnDevice(begun.or_raise(py)?, None)));
+            return Ok(self.begun(py, InnerEpoch::OnDevice(begun.or_raise(py)?, None)));
         };
         let mut prepared = self.inner.with(|inner| inner.prepare_on(epoch, pump)).or_raise(py)?;
         place.prepare(py, &mut prepared)?;
         let begun = prepared.begin().or_raise(py)?;
-        Ok(Epoch::new(InnerEpoch::OnDevice(begun, Some(place))))
+        Ok(self.begun(py, InnerEpoch::OnDevice(begun, Some(place))))
     }
 
     /// The number of the next epoch. No other thread gets it.
@@ -200,6 +206,7 @@ pub(crate) struct Epoch {
     stand: Lock<Stand>,
     /// Batches in all.
     batches: u64,
+    reporter: Option<Py<PyAny>>,
 }
 
 /// An epoch, and the allocator of its batches' tensors if there is one.
@@ -244,6 +251,13 @@ impl InnerEpoch {
             Self::OnDevice(epoch, _) => {
                 epoch.poll(LOOK_UP).map(|next| next.map(|next| next.map(AnyBatch::OnDevice)))
             }
+        }
+    }
+
+    fn progress(&mut self) -> Option<Progress> {
+        match self {
+            Self::OnHost(epoch, _) => epoch.progress(),
+            Self::OnDevice(epoch, _) => epoch.progress(),
         }
     }
 
@@ -299,15 +313,27 @@ impl Stand {
 }
 
 impl Epoch {
-    fn new(inner: InnerEpoch) -> Self {
+    fn new(inner: InnerEpoch, reporter: Option<Py<PyAny>>) -> Self {
         let batches = inner.batches();
-        Self { stand: Lock::new(Stand::Ready(Box::new(inner))), batches }
+        Self { stand: Lock::new(Stand::Ready(Box::new(inner))), batches, reporter }
     }
 
     /// The next batch; `None` after the last, and if the epoch is closed meanwhile. Memory for the
     /// batches after it is allocated first.
     fn wait(&self, py: Python<'_>, epoch: &mut InnerEpoch) -> PyResult<Option<Batch>> {
         epoch.give(py)?;
+        let mut reports = Reports::to(self.reporter.as_ref().map(|report| report.clone_ref(py)));
+        let next = self.poll(py, epoch, &mut reports);
+        reports.end(py)?;
+        next
+    }
+
+    fn poll(
+        &self,
+        py: Python<'_>,
+        epoch: &mut InnerEpoch,
+        reports: &mut Reports,
+    ) -> PyResult<Option<Batch>> {
         loop {
             match py.detach(|| epoch.poll()) {
                 Poll::Ready(next) => {
@@ -318,6 +344,7 @@ impl Epoch {
                 Poll::Pending => {
                     warnings::hand_over(py)?;
                     py.check_signals()?;
+                    reports.look(py, || epoch.progress())?;
                 }
             }
         }

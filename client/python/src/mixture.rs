@@ -74,12 +74,13 @@ impl Mixture {
         self.inner.draws().collect()
     }
 
-    /// A loader of batches. Its options are JSON.
+    /// A loader of batches. Its options are JSON. Waits for batches are told to `reporter`.
     fn loader(
         &self,
         py: Python<'_>,
         options: &str,
         locality: Option<&Locality>,
+        reporter: Option<Py<PyAny>>,
     ) -> PyResult<Loader> {
         let mut builder =
             self.inner.loader().options(LoaderOptions::from_json(options).or_raise(py)?);
@@ -87,7 +88,7 @@ impl Mixture {
             builder = builder.locality(locality.inner().clone());
         }
         let loader = interruptible(py, move |_| builder.build())?;
-        Ok(Loader::new(loader))
+        Ok(Loader::new(loader, reporter))
     }
 
     /// The nodes of the cluster on this host, by name.

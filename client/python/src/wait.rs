@@ -9,20 +9,26 @@
 use std::{
     io,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, sync_channel},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use larder_client::{CancelToken, Error, ErrorKind};
+use larder_client::{CancelToken, Error, ErrorKind, Progress, RowsWait};
 use pyo3::{intern, prelude::*};
 
 use crate::{error::OrRaise, warnings};
 
 /// The interval at which a waiting main thread checks for signals.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(50);
+
+/// A shorter wait for rows has no progress: the nodes are not asked for it.
+const LOOKED_AFTER: Duration = Duration::from_secs(1);
+
+/// The least time from one look at the progress to the next.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
 
 /// Runs `work` without the interpreter, and returns its result. If a signal handler raises
 /// (Ctrl-C), its exception is returned at once. The token then cancels the work, and its result is
@@ -36,34 +42,100 @@ pub(crate) fn interruptible<T: Send + 'static>(
         warnings::hand_over(py)?;
         return done.or_raise(py);
     }
-    watched(py, move |cancel, _| work(cancel), |(): ()| Ok(()))
+    reporting(py, Reports::to(None), "", move |cancel, _| work(cancel))
 }
 
 /// As [`interruptible`], but on this thread, which saves the price of another: for reads that take
-/// microseconds or end soon after they are cancelled. Returns only after the work has ended.
+/// microseconds or end soon after they are cancelled. Returns only after the work has ended. A long
+/// read is followed by `follow`, and its progress goes to `report`.
 pub(crate) fn reading<T: Send>(
     py: Python<'_>,
+    report: Option<Py<PyAny>>,
+    follow: impl Fn() -> RowsWait + Send + Sync + 'static,
     work: impl FnOnce(&CancelToken) -> Result<T, Error> + Send,
 ) -> PyResult<T> {
-    // Only the main thread handles signals. In another thread this does nothing.
-    let cancel = CancelToken::watching(|| {
-        Python::attach(|py| match py.check_signals() {
-            Ok(()) => false,
-            Err(signal) => {
-                signal.restore(py);
-                true
+    let followed = Arc::new(Mutex::new((Reports::to(report), None)));
+    let watched = Arc::clone(&followed);
+    // Only the main thread handles signals. In another thread the check does nothing.
+    let cancel = CancelToken::watching(move || {
+        Python::attach(|py| {
+            let (reports, wait) = &mut *watched.lock().unwrap_or_else(PoisonError::into_inner);
+            let looked = reports.look(py, || wait.get_or_insert_with(&follow).progress());
+            let looked = looked.and_then(|()| warnings::hand_over(py));
+            match looked.and_then(|()| py.check_signals()) {
+                Ok(()) => false,
+                Err(raised) => {
+                    raised.restore(py);
+                    true
+                }
             }
         })
     });
     let done = py.detach(|| work(&cancel));
-    PyErr::take(py).map_or(Ok(()), Err)?;
+    let raised = PyErr::take(py);
+    followed.lock().unwrap_or_else(PoisonError::into_inner).0.end(py)?;
+    raised.map_or(Ok(()), Err)?;
     warnings::hand_over(py)?;
     done.or_raise(py)
 }
 
+/// The progress of one wait, on its way to Python.
+pub(crate) struct Reports {
+    /// Called with the seconds waited so far, and the values of a `larder.Progress` or None at the
+    /// end. Absent if nothing is to be shown.
+    report: Option<Py<PyAny>>,
+    begun: Instant,
+    told: Option<Instant>,
+}
+
+impl Reports {
+    pub(crate) fn to(report: Option<Py<PyAny>>) -> Self {
+        Self { report, begun: now(), told: None }
+    }
+
+    /// Tells the present progress, once the wait is long and not more often than
+    /// [`TOLD_EVERY`].
+    pub(crate) fn look(
+        &mut self,
+        py: Python<'_>,
+        progress: impl FnOnce() -> Option<Progress>,
+    ) -> PyResult<()> {
+        let is_due = self.begun.elapsed() >= LOOKED_AFTER
+            && self.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY);
+        match &self.report {
+            Some(_) if is_due => progress().map_or(Ok(()), |progress| self.tell(py, &progress)),
+            _ => Ok(()),
+        }
+    }
+
+    fn tell(&mut self, py: Python<'_>, progress: &Progress) -> PyResult<()> {
+        let Some(report) = &self.report else { return Ok(()) };
+        self.told = Some(now());
+        let Progress { what, done, total, unit, note, .. } = progress;
+        let (left, text) = (progress.seconds_left(), progress.to_string());
+        let facts = (*what, *done, *total, *unit, left, note.as_str(), text);
+        report.call1(py, (self.begun.elapsed().as_secs_f64(), facts)).map(drop)
+    }
+
+    /// The wait is over.
+    pub(crate) fn end(&mut self, py: Python<'_>) -> PyResult<()> {
+        match (&self.report, self.told.take()) {
+            (Some(report), Some(_)) => {
+                report.call1(py, (self.begun.elapsed().as_secs_f64(), py.None())).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long a wait is, for people")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 /// A message of the work.
-enum Message<P, T> {
-    Progress(P),
+enum Message<T> {
+    Progress(Progress),
     Done(Result<T, Error>),
 }
 
@@ -71,14 +143,16 @@ enum Message<P, T> {
 const MESSAGES_MAX: usize = 16;
 
 /// The function by which the work reports its progress.
-type Say<'a, P> = &'a (dyn Fn(P) + Send + Sync);
+pub(crate) type Say = Arc<dyn Fn(Progress) + Send + Sync>;
 
-/// As [`interruptible`], but always on another thread. `watch` gets each report of progress, on the
-/// calling thread. An error of `watch` is returned at once and cancels the work.
-pub(crate) fn watched<P: Send + 'static, T: Send + 'static>(
+/// As [`interruptible`], but always on another thread. The progress of the work goes to `reports`.
+/// Before the work says anything, its progress is that it does `what`. An error of a report is
+/// returned at once and cancels the work.
+pub(crate) fn reporting<T: Send + 'static>(
     py: Python<'_>,
-    work: impl FnOnce(&CancelToken, Say<'_, P>) -> Result<T, Error> + Send + 'static,
-    watch: impl FnMut(P) -> PyResult<()>,
+    mut reports: Reports,
+    what: &'static str,
+    work: impl FnOnce(&CancelToken, Say) -> Result<T, Error> + Send + 'static,
 ) -> PyResult<T> {
     let (say, said) = sync_channel(MESSAGES_MAX);
     let cancel = CancelToken::new();
@@ -86,21 +160,25 @@ pub(crate) fn watched<P: Send + 'static, T: Send + 'static>(
     let thread = thread::Builder::new().name("larder-call".to_owned());
     let started = thread.spawn(move || {
         // After an interrupt the receiver is gone, and sending fails.
-        let done = work(&given, &|progress| drop(say.send(Message::Progress(progress))));
+        let progress = say.clone();
+        let report = Arc::new(move |step| drop(progress.send(Message::Progress(step))));
+        let done = work(&given, report);
         drop(say.send(Message::Done(done)));
     });
     started.map_err(no_thread).or_raise(py)?;
-    let done = listen(py, said, watch);
+    let done = listen(py, said, &mut reports, Progress::of(what));
     // Unless it was interrupted, the work has ended.
     cancel.cancel();
+    reports.end(py)?;
     done
 }
 
 /// Receives messages until the work is done, or until the interpreter raises.
-fn listen<P: Send, T: Send>(
+fn listen<T: Send>(
     py: Python<'_>,
-    mut said: Receiver<Message<P, T>>,
-    mut watch: impl FnMut(P) -> PyResult<()>,
+    mut said: Receiver<Message<T>>,
+    reports: &mut Reports,
+    mut latest: Progress,
 ) -> PyResult<T> {
     loop {
         let said = &mut said;
@@ -108,8 +186,14 @@ fn listen<P: Send, T: Send>(
         warnings::hand_over(py)?;
         match message {
             Ok(Message::Done(outcome)) => return outcome.or_raise(py),
-            Ok(Message::Progress(progress)) => watch(progress)?,
-            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Ok(Message::Progress(progress)) => {
+                latest = progress;
+                reports.tell(py, &latest)?;
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                py.check_signals()?;
+                reports.look(py, || Some(latest.clone()))?;
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 let defect = Error::new(ErrorKind::Internal, "a call of the library panicked")
                     .hint("please report it, with what was printed on standard error");

@@ -64,6 +64,7 @@ pub(crate) fn hand_over(py: Python<'_>) -> PyResult<()> {
     waiting.retain(|warning| warning.process == process::id());
     waiting.sort_unstable_by_key(|warning| warning.number);
     let left_out = LEFT_OUT.swap(0, Ordering::AcqRel);
+    py.import(intern!(py, "larder._progress"))?.call_method0(intern!(py, "clear"))?;
     let logging = py.import(intern!(py, "logging"))?;
     let logger = logging.call_method1(intern!(py, "getLogger"), ("larder",))?;
     let words = py.import("larder._errors")?.getattr("in_words_of_python")?;

@@ -137,16 +137,15 @@ def test_index_reports_its_results_and_progress(tmp_path: Path) -> None:
     part = {name: array[:30] for name, array in all_images().items()}
     save_file(part, tmp_path / "a.safetensors")
     (tmp_path / "notes.txt").write_text("not a tensor")
-    steps = []
-    report = larder.index(
-        f"file://{tmp_path}", tag="v1", checksum=True, progress=lambda *step: steps.append(step)
-    )
+    steps: list[larder.Progress] = []
+    uri = f"file://{tmp_path}"
+    report = larder.index(uri, tag="v1", checksum=True, progress=steps.append)
     assert (report.samples, report.shards) == (30, 1)
     assert report.bytes == sum(array.nbytes for array in part.values())
     assert report.tensors["label"] == larder.TensorSpec("int64", ())
     assert [what for what, _, _ in report.left_out] == ["notes.txt"]
-    assert {step[0] for step in steps} == {
-        "listing objects", "reading headers", "reading bytes", "publishing",
+    assert {step.what for step in steps} == {
+        "listing", "indexing", "reading for checksums", "writing the manifest",
     }  # fmt: skip
     opened = larder.open(f"file://{tmp_path}@v1", cluster="none")
     assert opened.snapshot == report.snapshot

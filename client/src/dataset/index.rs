@@ -4,13 +4,17 @@ use std::fmt;
 
 use larder_base::{limits, printable_line};
 use larder_dataset::{
-    Addressed, DatasetError, IndexOptions, IndexProgress, Indexed, LeftOut, ManifestLocation,
-    NamedFiles, OpenedManifest, Origin, OriginError, OriginUri, Snapshot, find_with, index,
-    index_warnings, left_out_by_reason, warning_of_run_folder,
+    Addressed, DatasetError, IndexOptions, Indexed, LeftOut, ManifestLocation, NamedFiles,
+    OpenedManifest, Origin, OriginError, OriginUri, Snapshot, find_with, index, index_warnings,
+    left_out_by_reason, warning_of_run_folder,
 };
 
 use super::address::{parse_prefix, resolved};
-use crate::{CancelToken, DatasetName, Error, ErrorKind, OpenDataset, runtime};
+use crate::{
+    CancelToken, DatasetName, Error, ErrorKind, OpenDataset,
+    progress::{Progress, Reporter},
+    runtime,
+};
 
 /// The report of indexing an opened prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +101,7 @@ impl fmt::Display for IndexedNow {
 pub(super) fn index_files(
     files: &NamedFiles,
     name: &DatasetName,
+    reporter: &Reporter<'_>,
 ) -> Result<Option<IndexedNow>, Error> {
     let indexed = runtime::block_on(async {
         let origin = Origin::connect(&files.prefix).await?;
@@ -110,7 +115,9 @@ pub(super) fn index_files(
             manifest: name.manifest.clone(),
             ..IndexOptions::default()
         };
-        Box::pin(index(&origin, &files.prefix, &options, &|_| {})).await.map(Some)
+        Box::pin(index(&origin, &files.prefix, &options, &|step| reporter.report(step)))
+            .await
+            .map(Some)
     })?;
     match indexed {
         Ok(indexed) => Ok(indexed.map(|indexed| IndexedNow::of_files(&indexed))),
@@ -134,7 +141,7 @@ pub(super) fn index_files(
 pub fn index_prefix(
     uris: &[String],
     options: &IndexOptions,
-    progress: &(dyn Fn(IndexProgress) + Send + Sync),
+    progress: &(dyn Fn(Progress) + Send + Sync),
     cancel: &CancelToken,
 ) -> Result<Indexed, Error> {
     let (prefix, options) = match (uris, resolved(uris)?) {
@@ -143,9 +150,10 @@ pub fn index_prefix(
         (_, Addressed::Prefix(reference)) => (reference.uri().clone(), options.clone()),
     };
     let (prefix, options) = (&prefix, &options);
+    let reporter = Reporter::new(progress);
     let indexed = runtime::block_on(cancel.unless(async {
         let origin = Origin::connect(prefix).await.map_err(DatasetError::from)?;
-        Box::pin(index(&origin, prefix, options, progress)).await
+        Box::pin(index(&origin, prefix, options, &|step| reporter.report(step))).await
     }))??;
     let indexed = indexed.map_err(|error| index_error(prefix, error))?;
     let warnings = warnings(&indexed.snapshot, &indexed.location.uri().to_string());

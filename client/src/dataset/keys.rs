@@ -12,7 +12,7 @@ use arc_swap::ArcSwapOption;
 use larder_dataset::{Key, Manifest, key_tag};
 
 use super::{Dataset, open};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, progress::Reporter};
 
 /// The manifest with the keys of a snapshot, read at the first lookup.
 pub(super) type KeyManifest = ArcSwapOption<Manifest>;
@@ -86,7 +86,8 @@ impl Dataset {
             return Ok(manifest);
         }
         let name = self.name().tagged(&key_tag(self.snapshot()));
-        let read = open::read(&name, self.cluster().map(|it| &**it), self.local());
+        let (cluster, silent) = (self.cluster().map(|it| &**it), Reporter::default());
+        let read = open::read(&name, cluster, self.local(), &silent);
         let (open::OpenedSnapshot { manifest, .. }, _) =
             read.map_err(|error| match error.kind() {
                 ErrorKind::NotFound => self.no_keys(),

@@ -7,7 +7,7 @@
 
 use std::{iter, sync::Arc, time::Duration};
 
-use larder_dataset::{DatasetError, Leaf, Manifest};
+use larder_dataset::{DatasetError, IndexProgress, Leaf, Manifest, OpenBudget, Origin, open_in};
 
 use super::{
     Dataset, IDLE_BYTES_MAX, IDLE_MAX,
@@ -18,7 +18,11 @@ use super::{
 };
 use crate::{
     Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostOptions,
-    OpenDataset, memory::BufferPool, process, runtime,
+    OpenDataset,
+    memory::BufferPool,
+    process,
+    progress::{Progress, Reporter},
+    runtime,
 };
 
 /// Options to open a dataset. Created by [`Dataset::options`].
@@ -29,6 +33,7 @@ pub struct OpenOptions {
     host: Option<HostOptions>,
     manifest: Option<String>,
     fetch: FetchOptions,
+    reporter: Reporter<'static>,
 }
 
 impl OpenOptions {
@@ -68,6 +73,12 @@ impl OpenOptions {
         self
     }
 
+    /// Calls `report` with the progress of opening, about once a second and at each file that is
+    /// indexed. Threads of this library call it.
+    pub fn progress(self, report: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        Self { reporter: Reporter::new(report), ..self }
+    }
+
     /// Opens `uri`, as [`Dataset::open`].
     ///
     /// # Errors
@@ -84,9 +95,10 @@ impl OpenOptions {
     /// As [`Dataset::open`].
     pub fn open_all(self, uris: &[String]) -> Result<Dataset, Error> {
         let (name, files) = find_name(uris, self.manifest.as_deref())?;
+        let reporter = &self.reporter;
         process::check_files()?;
         let indexed_files = match &files {
-            Some(files) => index_files(files, &name)?,
+            Some(files) => index_files(files, &name, reporter)?,
             None => None,
         };
         let cluster = match (&self.cluster, &self.host) {
@@ -94,7 +106,7 @@ impl OpenOptions {
             (None, Some(host)) => Some(cluster_of_host(host, &name)?),
             (None, None) => None,
         };
-        let (opened, opened_by_node) = read(&name, cluster.as_deref(), self.fetch.local)?;
+        let (opened, opened_by_node) = read(&name, cluster.as_deref(), self.fetch.local, reporter)?;
         let OpenedSnapshot { manifest, leaves, indexed_by_node, indexed_now } = opened;
         let mut indexed_now = indexed_now.or(indexed_files);
         let view = all_samples(&manifest)?;
@@ -155,14 +167,15 @@ pub(super) fn read(
     name: &DatasetName,
     cluster: Option<&Cluster>,
     local: bool,
+    reporter: &Reporter<'_>,
 ) -> Result<(OpenedSnapshot, bool), Error> {
     let by_node = match cluster {
-        Some(cluster) => through_cluster(cluster, name, local)?,
+        Some(cluster) => through_cluster(cluster, name, local, reporter)?,
         None => None,
     };
     match by_node {
         Some(opened) => Ok((opened, true)),
-        None => Ok((from_origin(name)?, false)),
+        None => Ok((from_origin(name, reporter)?, false)),
     }
 }
 
@@ -171,10 +184,11 @@ fn through_cluster(
     cluster: &Cluster,
     name: &DatasetName,
     local: bool,
+    reporter: &Reporter<'_>,
 ) -> Result<Option<OpenedSnapshot>, Error> {
     let uri = name.reference.uri();
     let hinted = |error| cluster.hint_at_credentials(error, uri);
-    let opened = cluster.open_dataset(name).map_err(hinted);
+    let opened = cluster.open_reporting(name, reporter).map_err(hinted);
     let opened = opened.and_then(|opened| {
         let manifest = cluster.manifest(name, &opened, local)?;
         let indexed_by_node = opened.indexed_now.then_some(opened);
@@ -190,10 +204,22 @@ fn through_cluster(
     }
 }
 
-fn from_origin(name: &DatasetName) -> Result<OpenedSnapshot, Error> {
-    let opened = larder_dataset::open(&name.reference, name.manifest.as_ref());
-    let opened =
-        runtime::block_on(name.told_if_long(opened))?.map_err(|error| open_error(name, error))?;
+/// Reports the progress of an index.
+struct Reports<'a>(&'a Reporter<'a>);
+
+impl OpenBudget for Reports<'_> {
+    fn indexes(&self, step: IndexProgress) {
+        self.0.report(step);
+    }
+}
+
+fn from_origin(name: &DatasetName, reporter: &Reporter<'_>) -> Result<OpenedSnapshot, Error> {
+    let opened = async {
+        let origin = Origin::connect(name.reference.uri()).await?;
+        open_in(&origin, &name.reference, name.manifest.as_ref(), &Reports(reporter)).await
+    };
+    let opened = runtime::block_on(name.told_if_long(opened, reporter))?;
+    let opened = opened.map_err(|error| open_error(name, error))?;
     let indexed_now = IndexedNow::of(&opened);
     let larder_dataset::OpenedManifest { manifest, leaves, .. } = opened;
     Ok(OpenedSnapshot { manifest, leaves, indexed_now, indexed_by_node: None })

@@ -109,7 +109,7 @@ impl Control {
     }
 
     /// The name of a node in errors: its address, unless it is the private node of this host.
-    fn named<'a>(&self, address: &'a str) -> &'a str {
+    pub(super) fn named<'a>(&self, address: &'a str) -> &'a str {
         if self.is_of_host { OF_THIS_HOST } else { address }
     }
 

@@ -160,7 +160,10 @@ impl<'a, 'b> Gathering<'a, 'b> {
                 Event::Alive { node } => {
                     let id = &routes.nodes[node].member.id;
                     let why = format_args!("node {id} is still bringing them");
-                    self.means.target.tell_wait(self.begun, why);
+                    // A program that follows the fills knows that.
+                    if !self.means.target.is_followed() {
+                        self.means.target.tell_wait(self.begun, why);
+                    }
                 }
                 Event::Failed(lane, failure) => {
                     self.lane_failed(routes, *lane, &failure)?;
@@ -466,6 +469,7 @@ impl<'a, 'b> Gathering<'a, 'b> {
             return Err(error.context(format!("gave up after {patience:?}")));
         }
         self.means.target.tell_wait(self.begun, &error);
+        self.means.target.note_trouble(&error);
         tracing::debug!(%error, ?wait, "trying again");
         self.tries += 1;
         self.policy.iter_mut().for_each(FailurePolicy::forgive);

@@ -11,7 +11,7 @@ use larder_extent::Attached;
 use larder_wire::data::DistinctShards;
 
 use super::{
-    ASK_AGAIN_CORRUPT, Fetcher, Gathered, RowsView, check,
+    ASK_AGAIN_CORRUPT, Awaited, Fetcher, Gathered, RowsView, check,
     gather::{Gathering, Means},
     mapped::{self, copy_mapped},
     view::Stretch,
@@ -52,6 +52,12 @@ pub(crate) trait RowSource: Send + Sync {
     /// The mapped extent of a shard. With a token it asks the node of this host for an extent that
     /// is not mapped, until the token is cancelled.
     fn mapped(&self, shard: u32, ask: Option<&CancelToken>) -> Option<Arc<Attached>>;
+
+    /// A wait for these shards. `None` for the fake of a test.
+    fn awaits(&self, shards: Vec<u32>) -> Option<Awaited> {
+        let _ = shards;
+        None
+    }
 }
 
 impl RowSource for Fetcher {
@@ -137,6 +143,10 @@ impl RowSource for Fetcher {
     fn mapped(&self, shard: u32, ask: Option<&CancelToken>) -> Option<Arc<Attached>> {
         let session = self.session();
         session.slots.get(shard).or_else(|| session.attach(&self.target, shard, ask?))
+    }
+
+    fn awaits(&self, shards: Vec<u32>) -> Option<Awaited> {
+        Some(Awaited { target: Arc::clone(&self.target), shards })
     }
 }
 

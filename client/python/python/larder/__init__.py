@@ -42,6 +42,7 @@ from larder._larder import (
 from larder._loader import Loader
 from larder._mixture import Mixture, mix
 from larder._options import LoaderOptions
+from larder._progress import Progress
 from larder._ragged import JsonText, Ragged
 from larder._samples import Samples
 
@@ -69,6 +70,7 @@ __all__ = [
     "NotFound",
     "OriginUnavailable",
     "PermissionDenied",
+    "Progress",
     "Ragged",
     "ResourceExhausted",
     "Samples",
@@ -101,6 +103,7 @@ for _public in (
     LoaderOptions,
     Mixture,
     Node,
+    Progress,
     Ragged,
     Samples,
     Schema,

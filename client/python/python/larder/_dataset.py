@@ -20,6 +20,7 @@ from larder._errors import InvalidArgument, in_words_of_python
 from larder._host import announce, packaged_node
 from larder._loader import Loads
 from larder._output import Output, convert_all, converter, each_row, sample_of, to_numpy
+from larder._progress import OnProgress, Reporter, reporter
 from larder._rows import Indices, Keys
 from larder._samples import Samples
 
@@ -81,12 +82,21 @@ class _Source:
     manifest: str | None
     local: bool
     patience: float
+    on_progress: OnProgress | None = None
     #: The selections, in their order.
     steps: tuple[partial[_larder.Dataset], ...] = ()
 
     def open(self) -> _larder.Dataset:
         native = _larder.Dataset.open(
-            list(self.uris), self.cluster, self.manifest, self.local, self.patience, packaged_node()
+            {
+                "uris": list(self.uris),
+                "cluster": self.cluster,
+                "manifest": self.manifest,
+                "local": self.local,
+                "patience": self.patience,
+                "node_bin": packaged_node(),
+            },
+            reporter(self.on_progress),
         )
         announce(native)
         for step in self.steps:
@@ -118,6 +128,7 @@ def open(
     manifest: str | None = None,
     local: bool = True,
     patience: float = 120.0,
+    progress: OnProgress | None = None,
 ) -> Dataset:
     """Open a dataset in place: ``s3://bucket/prefix``, ``gs://``, ``az://``, ``file:///folder``.
 
@@ -136,6 +147,8 @@ def open(
         manifest: the place of the manifest if it is not beside the data. It must exist there.
         local: whether to map the memory of a node on this host.
         patience: seconds for which one read retries while nodes or the origin say "try again".
+        progress: a function that is called with a :class:`larder.Progress` while this call waits.
+            By default a line on standard error or in the log shows it after two seconds.
 
     Raises:
         NotFound: there is no such prefix, tag, snapshot or column, or no ``larder-node`` to start.
@@ -154,7 +167,8 @@ def open(
     local = _arguments.flag("local", local)
     wanted = "seconds from 0 to 1e9"
     patience = _arguments.real("patience", patience, 0.0, 1e9, wanted=wanted)
-    return Dataset(_Source(tuple(uris), cluster, manifest, local, patience, steps))
+    on_progress = optional(_arguments.function, "progress", progress)
+    return Dataset(_Source(tuple(uris), cluster, manifest, local, patience, on_progress, steps))
 
 
 _log = logging.getLogger("larder")
@@ -168,7 +182,9 @@ class Dataset(Loads):
     def __init__(self, source: _Source, native: _larder.Dataset | None = None) -> None:
         self._native = source.open() if native is None else native
         # Pinned, so that a copy has the same samples even if the tag has moved.
-        self._source = replace(source, uris=(self._native.pinned_uri,))
+        self._source = replace(source, uris=(self._native.pinned_uri,), on_progress=None)
+        #: Of reads of rows.
+        self._reporter = reporter()
 
     @property
     def uri(self) -> str:
@@ -245,7 +261,7 @@ class Dataset(Loads):
         if type(index) is int or _is_number(index):
             try:
                 number = operator.index(index)
-                sample = self._native.sample(number)
+                sample = self._native.sample(number, self._reporter)
             except OverflowError:
                 self._native.refuse(str(index), None)
             return sample_of(sample, number)
@@ -295,6 +311,7 @@ class Dataset(Loads):
         tensors: Sequence[str] | None = None,
         out: Mapping[str, Any] | None = None,
         output: Output = "auto",
+        progress: OnProgress | None = None,
     ) -> Samples:
         """The samples with these numbers or keys, stacked: a dict from each tensor to an array.
 
@@ -308,6 +325,8 @@ class Dataset(Loads):
                 host, of the right type and shape, in C order. Then ``take`` returns ``out``.
             output: ``"numpy"``, ``"torch"`` or ``"jax"``. By default torch if it is imported, else
                 numpy.
+            progress: a function that is called with a :class:`larder.Progress` while the read
+                waits. By default a line on standard error or in the log shows it.
 
         Any number of threads may call it at once. It releases the GIL for the whole read.
 
@@ -323,12 +342,13 @@ class Dataset(Loads):
         if out is not None and output != "auto":
             what = f"take() has out= and output={output!r}"
             raise InvalidArgument(what, hint="with out= the result is out: leave output= out")
+        report = self._reporter if progress is None else _reporting(progress)
         chosen = _rows.numbers(self._native, indices) if keys is None else self.positions(keys)
         if out is None:
             convert = converter(output)
-            return convert_all(self._native.take(chosen, names), convert, self.left_out)
+            return convert_all(self._native.take(chosen, names, report), convert, self.left_out)
         names, given = _rows.given_bytes(self._native, len(chosen), names, out)
-        self._native.take_into(chosen, names, given)
+        self._native.take_into(chosen, names, given, report)
         return Samples(out)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[dict[str, Any]]:
@@ -348,7 +368,8 @@ class Dataset(Loads):
         hint = f"rows are counted from 0; dataset[{start}:{stop}] counts also from the end"
         start = _arguments.integer("start", start, most=len(self), hint=hint)
         stop = _arguments.integer("stop", stop, start, len(self), hint=hint)
-        return convert_all(self._native.slice(start, stop, names), to_numpy, self.left_out)
+        rows = self._native.slice(start, stop, names, self._reporter)
+        return convert_all(rows, to_numpy, self.left_out)
 
     def select(self, chosen: range | slice | Sequence[int] | np.ndarray[Any, Any]) -> Dataset:
         """A dataset of some samples: a range, indices, or a mask of one bool a sample.
@@ -423,6 +444,11 @@ class Dataset(Loads):
         return (
             f"<larder.Dataset {self.uri!r} of {len(self)} samples, snapshot {self.snapshot[:12]}>"
         )
+
+
+def _reporting(progress: OnProgress) -> Reporter | None:
+    """The reporter of one read."""
+    return reporter(_arguments.function("progress", progress))
 
 
 def _is_number(index: Any) -> bool:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from larder import _arguments, _larder
 from larder._dataset import TensorSpec, specs
 from larder._errors import in_words_of_python
+from larder._progress import OnProgress, reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
 
@@ -62,7 +63,7 @@ def index(
     columns: Sequence[str] | None = None,
     missing: str | None = None,
     bad: str | None = None,
-    progress: Callable[[str, int, int | None], object] | None = None,
+    progress: OnProgress | None = None,
 ) -> IndexReport:
     """Index the files under a prefix in place, and write a small manifest beside them.
 
@@ -104,11 +105,12 @@ def index(
             or ``"skip"``.
         bad: what happens to a damaged file: ``"error"`` (default), or ``"skip"``, which leaves it
             out and lists it in the report.
-        progress: called with the name of the step, the finished amount, and the whole amount (None
-            if that is not known). Its exception or Ctrl-C ends the indexing. Nothing is published
-            unless publishing has begun.
+        progress: a function that is called with a :class:`larder.Progress`. Its exception or Ctrl-C
+            ends the indexing. Nothing is published unless publishing has begun. By default a line
+            on standard error or in the log shows the progress after two seconds.
     """
     optional = _arguments.optional
+    on_progress = optional(_arguments.function, "progress", progress)
     report = _larder.index(
         {
             "uris": _arguments.addresses("uri", uri),
@@ -130,7 +132,7 @@ def index(
             "missing": optional(_arguments.text, "missing", missing, "error, empty or skip"),
             "bad": optional(_arguments.text, "bad", bad, "error or skip"),
         },
-        optional(_arguments.function, "progress", progress),
+        reporter(on_progress),
     )
     said = in_words_of_python
     words = {

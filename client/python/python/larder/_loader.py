@@ -23,6 +23,7 @@ from larder._larder import Iteration
 from larder._options import BatchOptions, Last, LoaderOptions, checked, documented, options_of
 from larder._output import Output, converter, resolve
 from larder._pinned import PinMemory, Pinning
+from larder._progress import reporter
 from larder._seconds import Spent, Timed
 from larder._transform import Transform
 from larder._transformed import Transformed
@@ -293,10 +294,7 @@ class Loader:
 
     def stats(self) -> dict[str, float]:
         """Counts of the batches handed out so far, their rows by source, and waits in seconds."""
-        stats = {**self._native.stats(), **self._spent.stats()}
-        if self._transformed is not None:
-            stats["skipped"] += self._transformed.skipped
-        return stats
+        return _counts(self._native, self._spent, self._transformed)
 
     def explain(self) -> Explanation:
         """Why the loop waits for batches, and the waits of the slowest batches: print it."""
@@ -311,6 +309,16 @@ class Loader:
         shuffle = shown_shuffle(self._source.settings["shuffle"], self.shuffle)
         batches = f"{len(self)} batches an epoch"
         return f"<larder.Loader of {batches}, shuffle {shuffle}, {self._coordinates}>"
+
+
+def _counts(
+    native: _larder.Loader, spent: Spent, transformed: Transformed | None
+) -> dict[str, float]:
+    """The counts of a loader of these parts."""
+    counts = {**native.stats(), **spent.stats()}
+    if transformed is not None:
+        counts["skipped"] += transformed.skipped
+    return counts
 
 
 def shown_shuffle(said: str, shuffle: str) -> str:
@@ -348,9 +356,11 @@ class Loads:
         raise NotImplementedError
 
     def _native_loader(self, settings: Settings) -> _larder.Loader:
-        """The native loader, which takes settings as JSON. A locality has no text."""
-        options = {name: value for name, value in settings.items() if name != "locality"}
-        return self._data().loader(json.dumps(options, default=_plain), settings["locality"])
+        """The native loader, which takes settings as JSON. Objects have no text."""
+        settings = dict(settings)
+        locality, on_progress = settings.pop("locality"), settings.pop("progress", None)
+        options = json.dumps(settings, default=_plain)
+        return self._data().loader(options, locality, reporter(on_progress))
 
     def _upright(self) -> Set[str]:
         """The tensors whose pictures are turned upright unless the user says otherwise."""

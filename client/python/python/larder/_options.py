@@ -24,6 +24,7 @@ from larder._errors import InvalidArgument
 from larder._larder import Locality
 from larder._output import Output
 from larder._pinned import PinMemory
+from larder._progress import OnProgress
 
 #: The range of the shuffle; also ``"window:SHARDS"``.
 Shuffle = Literal["auto", "none", "window", "global"] | str
@@ -102,6 +103,8 @@ class BatchOptions(OrderOptions, total=False):
         prefetch: batches fetched ahead, 1 to 64, each on a thread. The default is 2. With
             ``decode`` it is the number of cores, 16 at most.
         job: a name for people, at most 64 bytes: ``larder node show`` lists what the job reads.
+        progress: a function that is called with a :class:`larder.Progress` while a batch makes the
+            program wait. By default a line on standard error or in the log shows it.
     """
 
     tensors: Annotated[Sequence[str] | None, Option(None, _arguments.names)]
@@ -112,6 +115,7 @@ class BatchOptions(OrderOptions, total=False):
         Option(None, partial(_arguments.integer, least=1, most=_arguments.PREFETCH_MAX)),
     ]
     job: Annotated[str, Option("", partial(_arguments.text, wanted="a name"))]
+    progress: Annotated[OnProgress | None, Option(None, _arguments.function)]
 
 
 class LoaderOptions(BatchOptions, total=False):

@@ -2,7 +2,7 @@
 
 mod decoding;
 
-use std::{borrow::Cow, ops::Range, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, ops::Range, sync::Arc};
 
 use larder_dataset::{Manifest, RowPlaces};
 use larder_extent::Attached;
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     CallerMemory, Cluster, CopyStats, Error, Fetcher, HostTensor, RowRef, RowsView, Sources,
     deadline::CancelToken,
-    fetch::{Gathered, Leaves, RowSource},
+    fetch::{Awaited, Gathered, Leaves, RowSource},
     loader::order::Pass,
     memory::{Buffer, BufferPool},
     process,
@@ -191,6 +191,18 @@ impl Fetch for OnHost {
 }
 
 impl BatchFetcher {
+    /// The shards of a batch of a pass, in each dataset.
+    pub(in crate::loader) fn awaits(&self, pass: &Pass, batch: u64) -> Vec<Awaited> {
+        let (draws, _) = pass.draws(batch);
+        let mut shards = vec![BTreeSet::new(); self.snapshots.len()];
+        for (source, sample) in (0..draws.len()).map(|place| draws.at(place)) {
+            let source = source as usize;
+            shards[source].insert(self.snapshots[source].locate(sample).shard);
+        }
+        let sources = self.snapshots.iter().zip(shards);
+        sources.filter_map(|(of, shards)| of.rows.awaits(Vec::from_iter(shards))).collect()
+    }
+
     /// Builds a batch of a pass. `fetch` fetches its samples, and is called again if some of them
     /// are replaced.
     pub(in crate::loader) fn batch<P>(

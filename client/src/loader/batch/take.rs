@@ -12,6 +12,7 @@
 //! [`Dataset::slice`](crate::Dataset::slice) makes.
 
 use std::{
+    collections::BTreeSet,
     io,
     sync::{
         Arc,
@@ -25,8 +26,10 @@ use larder_dataset::RowPlaces;
 
 use super::layout::{BatchLayout, Ragged, invalid};
 use crate::{
-    CancelToken, Error, ErrorKind, Fetcher, HostTensor, Memory, RowRef, fetch::RowSource,
-    memory::BufferPool, remote::Placed,
+    CancelToken, Error, ErrorKind, Fetcher, HostTensor, Memory, RowRef,
+    fetch::{RowSource, RowsWait},
+    memory::BufferPool,
+    remote::Placed,
 };
 
 /// A read that must ask nodes is cut in two from this size on: below, the second thread costs more
@@ -76,6 +79,13 @@ impl Take {
     pub fn bytes(&self) -> Vec<usize> {
         let ranges = self.layout.ranges(self.rows.len(), &self.ragged);
         ranges.iter().map(ExactSizeIterator::len).collect()
+    }
+
+    /// Follows the fills that the rows wait for, for a program that reads them on another thread.
+    pub fn follow(&self) -> RowsWait {
+        let shards: BTreeSet<u32> = self.rows.iter().map(|row| row.shard).collect();
+        let awaited = self.fetcher.awaits(Vec::from_iter(shards));
+        RowsWait::begin(Vec::from_iter(awaited), "this read")
     }
 
     /// Reads the rows into new memory: one tensor for each name, its rows in the order of the

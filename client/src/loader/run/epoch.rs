@@ -14,11 +14,13 @@ use super::{
 use crate::{
     Error,
     deadline::CancelToken,
+    fetch::RowsWait,
     loader::{
         batch::{Batch, BatchFetcher, BatchMemory, Choice, Fetch, OnHost},
         order::Pass,
     },
     process,
+    progress::Progress,
     sampler::{EpochDigest, LoaderState, PassId, PassName},
 };
 
@@ -50,6 +52,8 @@ pub struct Epoch<P: BatchMemory = OnHost> {
     progress: EpochProgress,
     /// The time waited so far for the next batch.
     waited: Duration,
+    /// Present once a program asked for the progress of that wait.
+    wait: Option<RowsWait>,
 }
 
 /// How far ahead batches are fetched.
@@ -164,8 +168,8 @@ impl<P: Fetch> Epoch<P> {
         // The resume is used up only here, so that an epoch that failed to begin can be tried
         // again.
         start.resumed.compare_and_swap(&Some(Arc::clone(&start.pass)), None);
-        let (handed_out, waited) = (0, Duration::ZERO);
-        Ok(Self { start, prefetch, buffers, cancel, handed_out, progress, waited })
+        let (handed_out, waited, wait) = (0, Duration::ZERO, None);
+        Ok(Self { start, prefetch, buffers, cancel, handed_out, progress, waited, wait })
     }
 }
 
@@ -211,6 +215,20 @@ impl<P: BatchMemory> Epoch<P> {
         if ready { Poll::Ready(self.next()) } else { Poll::Pending }
     }
 
+    /// How far the fills are that the next batch waits for, for a program that [polls](Self::poll).
+    /// The first call for a batch begins to ask the nodes, once a second, and returns `None`.
+    pub fn progress(&mut self) -> Option<Progress> {
+        let (start, batch) = (&self.start, self.handed_out);
+        if batch >= self.batches() {
+            return None;
+        }
+        let begin = || {
+            let reader = if batch == 0 { "first batch" } else { "next batch" };
+            RowsWait::begin(start.fetcher.awaits(&start.pass, batch), reader)
+        };
+        self.wait.get_or_insert_with(begin).progress()
+    }
+
     /// Counts a batch as handed out.
     fn record(&mut self, batch: &Batch<P>, waiting: Duration) {
         batch.draws.add_to(&mut self.progress.digest, batch.len() - batch.padding());
@@ -240,6 +258,7 @@ impl<P: BatchMemory> Iterator for Epoch<P> {
     fn next(&mut self) -> Option<Self::Item> {
         let begun = process::now();
         let next = self.prefetch.next();
+        self.wait = None;
         match &next {
             Some(Ok(batch)) => {
                 let waited = mem::take(&mut self.waited);

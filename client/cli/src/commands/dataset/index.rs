@@ -2,8 +2,9 @@
 
 use clap::{Args, ValueEnum};
 use larder_client::admin::{
-    self, Addressed, Bad, DatasetRef, Dtype, Format, IndexOptions, IndexProgress, Indexed, LeftOut,
-    ManifestLocation, Missing, Origin, OriginUri, TokenSpec, Verdict, WindowSpec, parse_size,
+    self, Addressed, Bad, DatasetRef, Dtype, Format, IndexOptions, Indexed, LeftOut,
+    ManifestLocation, Missing, Origin, OriginUri, Reporter, TokenSpec, Verdict, WindowSpec,
+    parse_size,
 };
 use serde::Serialize;
 
@@ -15,7 +16,6 @@ use crate::{
     context::Context,
     error::{Exit, Failure},
     output::{Ink, Page, Report, TextTable, units},
-    progress::Bar,
 };
 
 /// Indexes the files under a prefix in place and writes a small manifest beside them.
@@ -165,8 +165,9 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     let progress = context.progress(&format!("listing {uri}"));
     let indexed = context.block_on(async {
         let origin = Origin::connect(&uri).await.map_err(Failure::from)?;
-        let show = |step| show(&progress, step);
-        let indexed = Box::pin(admin::index(&origin, &uri, &options, &show)).await;
+        let reporter = Reporter::new(progress.shows());
+        let report = |step| reporter.report(step);
+        let indexed = Box::pin(admin::index(&origin, &uri, &options, &report)).await;
         indexed.map_err(Failure::from)
     })?;
     drop(progress);
@@ -280,23 +281,6 @@ fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
         tag: arguments.tag.clone(),
         key: arguments.key.clone(),
     })
-}
-
-fn show(progress: &Bar, step: IndexProgress) {
-    match step {
-        IndexProgress::Listed { objects } => {
-            progress.say(&format!("{} found", units::counted(objects, "object")));
-        }
-        IndexProgress::Headers { done: 0, total } => progress.items("reading headers", total),
-        IndexProgress::Offsets { done: 0, total } => progress.bytes("reading offsets", total),
-        IndexProgress::Checksums { done: 0, total } => progress.bytes("pinning checksums", total),
-        IndexProgress::Keys { done: 0, total } => progress.items("reading keys", total),
-        IndexProgress::Headers { done, .. }
-        | IndexProgress::Offsets { done, .. }
-        | IndexProgress::Checksums { done, .. }
-        | IndexProgress::Keys { done, .. } => progress.set(done),
-        _ => progress.say("publishing"),
-    }
 }
 
 fn report(uri: &OriginUri, options: &IndexOptions, indexed: Indexed) -> IndexReport {

@@ -117,7 +117,8 @@ fn open_by(
     reference: &str,
     manifest: Option<&OriginUri>,
 ) -> Result<Dataset, Failure> {
-    let _progress = context.progress(words);
+    let progress = context.progress(words);
+    let options = options.progress(progress.shows());
     let options = manifest.iter().fold(options, |o, uri| o.manifest(uri.to_string()));
     Ok(options.open(reference)?)
 }

@@ -209,6 +209,7 @@ fn verify_origin(
     progress.bytes("verifying", manifest.total_bytes());
     let checked = context.block_on(Box::pin(check(&origin, &opened, &progress)))?;
     let (problems, checksums) = checked?;
+    drop(progress);
     let added = warn_of_added(context, manifest, given)?;
     Ok(VerifyReport {
         uri: reference.uri().to_string(),
