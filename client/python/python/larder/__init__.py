@@ -40,6 +40,7 @@ from larder._larder import (
     stats,
 )
 from larder._loader import Loader
+from larder._metrics import metrics
 from larder._mixture import Mixture, mix
 from larder._options import LoaderOptions
 from larder._progress import Progress
@@ -83,6 +84,7 @@ __all__ = [
     "__version__",
     "devices",
     "index",
+    "metrics",
     "mix",
     "open",
     "serve",
@@ -109,6 +111,7 @@ for _public in (
     Schema,
     TensorSpec,
     index,
+    metrics,
     mix,
     open,
     serve,

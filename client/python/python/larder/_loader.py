@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import numpy as np
 
-from larder import _arguments, _decode, _distributed, _locality, _pinned
+from larder import _arguments, _decode, _distributed, _locality, _metrics, _pinned
 from larder._batch import Batch
 from larder._device import Place, Target, place_of, refuse_in_worker
 from larder._errors import InvalidArgument
@@ -168,6 +168,8 @@ class Loader:
         self._epoch = 0
         #: The iteration begun last; None after a state was loaded.
         self._turn: _Turn | None = None
+        counts = partial(_counts, self._native, self._spent, self._transformed)
+        _metrics.watch(self, source.settings.get("job", ""), counts)
 
     @property
     def epoch(self) -> int:
