@@ -123,6 +123,6 @@ impl Report for ExitCodes {
         for code in &self.exit_codes {
             table.row([code.code.to_string(), code.meaning.to_owned()]);
         }
-        page.table(table);
+        page.table(&table);
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod units;
 
 use std::io::{self, IsTerminal, Write};
 
+use console::Term;
 use serde::Serialize;
 
 use crate::{
@@ -69,7 +70,7 @@ impl Output {
 
     /// A page for standard output.
     pub(crate) fn page(&self) -> Page {
-        Page::new(self.terminal, self.colour_out)
+        Page::new(self.terminal, self.colour_out).within(columns(&Term::stdout()))
     }
 
     /// Prints a result.
@@ -104,7 +105,7 @@ impl Output {
     /// are JSON.
     pub(crate) fn show_first(&self, show: impl FnOnce(&mut Page)) {
         if !self.quiet && !self.is_json() {
-            let mut page = Page::new(io::stderr().is_terminal(), self.colour_err);
+            let mut page = self.page_of_errors(io::stderr().is_terminal());
             show(&mut page);
             page.line("");
             self.tell(&page);
@@ -114,7 +115,7 @@ impl Output {
     /// Writes a note on standard error.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
-            let mut page = Page::new(false, self.colour_err);
+            let mut page = self.page_of_errors(false);
             page.marked(Ink::Cyan, "note", text);
             self.tell(&page);
         }
@@ -122,7 +123,7 @@ impl Output {
 
     /// Writes a warning on standard error, even with `--quiet`.
     pub(crate) fn warn(&self, text: &str) {
-        let mut page = Page::new(false, self.colour_err);
+        let mut page = self.page_of_errors(false);
         page.marked(Ink::Yellow, "warning", text);
         self.tell(&page);
     }
@@ -132,7 +133,7 @@ impl Output {
         if failure.is_silent() {
             return;
         }
-        let mut page = Page::new(false, self.colour_err);
+        let mut page = self.page_of_errors(false);
         page.marked(Ink::Red, "error", &failure.what);
         if let Some(why) = &failure.why {
             page.marked(Ink::Dim, "  why", why);
@@ -143,8 +144,17 @@ impl Output {
         self.tell(&page);
     }
 
+    fn page_of_errors(&self, ruled: bool) -> Page {
+        Page::new(ruled, self.colour_err).within(columns(&Term::stderr()))
+    }
+
     /// Writes a page on standard error. If standard error is closed, the page is lost.
     fn tell(&self, page: &Page) {
         let _ = io::stderr().lock().write_all(page.text().as_bytes());
     }
+}
+
+/// The width of a terminal, if it is one.
+fn columns(of: &Term) -> Option<usize> {
+    of.size_checked().map(|(_, columns)| columns.into())
 }

@@ -179,6 +179,7 @@ impl Dataset {
 
     /// Chosen samples of the named tensors, or of all: one array for each tensor. A ragged tensor
     /// has two: its elements, and the begin of each row in them.
+    #[pyo3(signature = (indices, tensors, reporter=None))]
     fn take<'py>(
         &self,
         py: Python<'py>,
@@ -194,6 +195,7 @@ impl Dataset {
     }
 
     /// As [`take`](Self::take), into memory of the caller: `out` has one buffer for each tensor.
+    #[pyo3(signature = (indices, tensors, out, reporter=None))]
     fn take_into(
         &self,
         py: Python<'_>,
@@ -248,6 +250,7 @@ impl Dataset {
 
     /// Consecutive samples of the named tensors, or of all: one array for each tensor. Rows of one
     /// shard in the memory of a node on this host are views.
+    #[pyo3(signature = (start, end, tensors, reporter=None))]
     fn slice<'py>(
         &self,
         py: Python<'py>,
@@ -261,6 +264,7 @@ impl Dataset {
 
     /// One sample, as [`slice`](Self::slice), without the axis that counts samples. A row of a
     /// ragged tensor is one array. A negative index counts from the end.
+    #[pyo3(signature = (index, reporter=None))]
     fn sample<'py>(
         &self,
         py: Python<'py>,

@@ -187,6 +187,6 @@ impl Report for BenchReport {
                 format!("{}/{}/{}", way.rows_local, way.rows_remote, way.rows_origin),
             ]);
         }
-        page.table(table);
+        page.table(&table);
     }
 }

@@ -79,12 +79,14 @@ impl Report for DoctorReport {
                 State::Fail => (Ink::Red, "fail"),
             };
             let state = page.ink(ink, word);
-            page.line(&format!("{state}  {:<width$}  {}", check.name, check.found));
+            page.hung(width + 8, &format!("{state}  {:<width$}  {}", check.name, check.found));
             if check.state != State::Ok {
                 let indent = " ".repeat(width + 8);
-                page.line(&format!("{indent}{} {}", page.ink(Ink::Dim, "why:"), check.why));
+                let why = page.ink(Ink::Dim, "why:");
+                page.hung(width + 13, &format!("{indent}{why} {}", check.why));
                 if let Some(hint) = &check.hint {
-                    page.line(&format!("{indent}{} {hint}", page.ink(Ink::Cyan, "do: ")));
+                    let mark = page.ink(Ink::Cyan, "do: ");
+                    page.hung(width + 13, &format!("{indent}{mark} {hint}"));
                 }
             }
         }

@@ -316,7 +316,7 @@ impl Report for ExplainReport {
         }
         page.fields(&fields);
         page.line("");
-        page.table(table(&self.nodes));
+        page.table(&table(&self.nodes));
     }
 }
 

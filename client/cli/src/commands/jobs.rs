@@ -42,7 +42,7 @@ pub(super) fn show(page: &mut Page, jobs: &[ReadJob]) {
             job.loaders.to_string(),
         ]);
     }
-    page.table(table);
+    page.table(&table);
 }
 
 fn pace(job: &ReadJob) -> String {

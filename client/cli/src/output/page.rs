@@ -1,6 +1,10 @@
-//! Builds text: lines, fields and tables, with colour if it is wanted.
+//! Builds text: lines, fields and tables, with colour if it is wanted. On a terminal, text breaks
+//! between words at its width.
+
+use std::mem;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, TableStyle, presets};
+use console::measure_text_width;
 use larder_client::{printable, printable_line};
 
 /// A colour or weight of text.
@@ -20,11 +24,18 @@ pub(crate) struct Page {
     text: String,
     ruled: bool,
     coloured: bool,
+    /// The width of the terminal.
+    columns: Option<usize>,
 }
 
 impl Page {
     pub(crate) fn new(ruled: bool, coloured: bool) -> Self {
-        Self { text: String::new(), ruled, coloured }
+        Self { text: String::new(), ruled, coloured, columns: None }
+    }
+
+    /// For a terminal of this width.
+    pub(crate) fn within(self, columns: Option<usize>) -> Self {
+        Self { columns, ..self }
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -50,15 +61,26 @@ impl Page {
     /// Adds a line. Control characters are escaped, except colours: much text comes from files and
     /// servers.
     pub(crate) fn line(&mut self, text: &str) {
-        self.text.push_str(&printable(text.trim_end()));
-        self.text.push('\n');
+        self.hung(text.len() - text.trim_start().len(), text);
+    }
+
+    /// Adds a line. If it does not fit the terminal, its further lines are indented.
+    pub(crate) fn hung(&mut self, indent: usize, text: &str) {
+        for line in printable(text.trim_end()).split('\n') {
+            match self.columns {
+                Some(columns) => self.text.push_str(&broken(line, columns, indent)),
+                None => self.text.push_str(line),
+            }
+            self.text.push('\n');
+        }
     }
 
     /// `mark: text`, the mark coloured; further lines of the text are indented below the first.
     pub(crate) fn marked(&mut self, ink: Ink, mark: &str, text: &str) {
-        let indent = format!("\n{:width$}", "", width = mark.len() + 2);
+        let width = mark.len() + 2;
+        let indent = format!("\n{:width$}", "");
         let line = format!("{}: {}", self.ink(ink, mark), text.replace('\n', &indent));
-        self.line(&line);
+        self.hung(width, &line);
     }
 
     /// That a node did not answer, and why.
@@ -82,16 +104,55 @@ impl Page {
         for (name, value) in fields {
             let name = self.ink(Ink::Dim, &format!("{name:<width$}"));
             let indent = format!("\n{:width$}  ", "");
-            self.line(&format!("{name}  {}", value.replace('\n', &indent)));
+            self.hung(width + 2, &format!("{name}  {}", value.replace('\n', &indent)));
         }
     }
 
-    pub(crate) fn table(&mut self, table: TextTable) {
+    pub(crate) fn table(&mut self, table: &TextTable) {
         let text = table.render(self.ruled);
-        for line in text.lines() {
-            self.line(line);
+        let width = text.lines().map(measure_text_width).max().unwrap_or(0);
+        if self.columns.is_none_or(|columns| width <= columns) {
+            text.lines().for_each(|line| self.line(line));
+        } else {
+            table.rows.iter().for_each(|row| self.block(&table.columns, row));
         }
     }
+
+    /// A row of a table that is wider than the terminal: its first cell, and below it the others,
+    /// each after its heading.
+    fn block(&mut self, columns: &[(&str, CellAlignment)], row: &[String]) {
+        const INDENT: &str = "  ";
+        let mut cells = row.iter();
+        self.line(cells.next().map_or("", |cell| cell));
+        let mut line = INDENT.to_owned();
+        for (&(heading, _), cell) in columns.iter().skip(1).zip(cells) {
+            let cell = format!("{} {cell}", self.ink(Ink::Dim, &heading.to_lowercase()));
+            let width = measure_text_width(&line) + measure_text_width(&cell);
+            if line != INDENT && self.columns.is_some_and(|columns| width > columns) {
+                self.hung(2 * INDENT.len(), &mem::replace(&mut line, INDENT.to_owned()));
+            }
+            line = line + &cell + "   ";
+        }
+        self.hung(2 * INDENT.len(), &line);
+    }
+}
+
+/// A line, broken between words. A word that is longer than the terminal is left whole.
+fn broken(line: &str, columns: usize, indent: usize) -> String {
+    let (mut lines, mut at) = (String::new(), 0);
+    for (number, word) in line.split(' ').enumerate() {
+        let width = measure_text_width(word);
+        if number > 0 && at > indent && at + 1 + width > columns {
+            lines = lines.trim_end().to_owned() + "\n" + &" ".repeat(indent);
+            at = indent;
+        } else if number > 0 {
+            lines.push(' ');
+            at += 1;
+        }
+        lines.push_str(word);
+        at += width;
+    }
+    lines
 }
 
 /// A line under the headings and nothing else.
@@ -119,14 +180,14 @@ impl TextTable {
         self.rows.push(cells.into_iter().map(|cell| printable_line(&cell).into_owned()).collect());
     }
 
-    fn render(self, ruled: bool) -> String {
+    fn render(&self, ruled: bool) -> String {
         let mut table = comfy_table::Table::new();
         let style = if ruled { RULED } else { presets::NOTHING };
         table.load_style(style).set_content_arrangement(ContentArrangement::Disabled);
         let heads = self.columns.iter().map(|&(name, side)| Cell::new(name).set_alignment(side));
         table.set_header(heads.collect::<Vec<_>>());
-        for row in self.rows {
-            let cells = row.into_iter().zip(&self.columns);
+        for row in &self.rows {
+            let cells = row.iter().zip(&self.columns);
             let cells = cells.map(|(text, &(_, side))| Cell::new(text).set_alignment(side));
             table.add_row(cells.collect::<Vec<_>>());
         }
@@ -159,12 +220,34 @@ mod tests {
         page.marked(Ink::Red, "error", "\u{1b}]0;x\u{7}\nb");
         let mut table = TextTable::new("NAME");
         table.row(["a\n\u{1b}[2Jb".to_owned()]);
-        page.table(table);
+        page.table(&table);
         let lines: Vec<&str> = page.text().lines().collect();
         let shown =
             ["tensor  a", "        checksums  pinned", "error: \\u{1b}]0;x\\u{7}", "       b"];
         assert_eq!(lines[..4], shown);
         assert_eq!(lines[4..], ["NAME", "a\\n\\u{1b}[2Jb"]);
+    }
+
+    #[test]
+    fn long_line_is_broken_between_words_and_indented() {
+        let mut page = Page::new(true, true).within(Some(20));
+        page.fields(&[("x", "one two three four five".to_owned())]);
+        page.line("  seven eight nine ten");
+        page.line("short");
+        page.line("s3://a/word/that/is/longer stays");
+        let wanted = "\u{1b}[2mx\u{1b}[0m  one two three\n   four five\n  seven eight nine\n  ten\n\
+                      short\ns3://a/word/that/is/longer\nstays\n";
+        assert_eq!(page.text(), wanted);
+    }
+
+    #[test]
+    fn table_that_is_wider_than_the_terminal_becomes_blocks() {
+        let mut page = Page::new(true, false).within(Some(30));
+        let mut table = TextTable::new("NODE | STATE | CONTROL | >MEMORY");
+        table.row(["a", "up", "http://10.0.0.1:7070", "1.0 GiB"].map(str::to_owned));
+        page.table(&table);
+        let wanted = "a\n  state up\n  control http://10.0.0.1:7070\n  memory 1.0 GiB\n";
+        assert_eq!(page.text(), wanted);
     }
 
     #[test]

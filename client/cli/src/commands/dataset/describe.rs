@@ -75,7 +75,7 @@ impl Description {
             let (name, dtype) = (tensor.name.clone(), tensor.dtype.clone());
             table.row([name, dtype, tensor.logical.to_owned(), shape, row_bytes]);
         }
-        page.table(table);
+        page.table(&table);
     }
 }
 

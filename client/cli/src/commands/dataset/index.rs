@@ -239,7 +239,7 @@ impl Report for Listing {
             let taken = if verdict.taken { "yes" } else { "no" };
             table.row([verdict.object.clone(), taken.to_owned(), verdict.why.clone()]);
         }
-        page.table(table);
+        page.table(&table);
         let taken = self.objects.iter().filter(|verdict| verdict.taken).count() as u64;
         let all = self.objects.len() as u64;
         page.line("");

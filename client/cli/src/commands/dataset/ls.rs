@@ -137,7 +137,7 @@ impl Report for DatasetsReport {
             page.line("no dataset is open on any node");
         } else {
             let mut table = TextTable::new(
-                "DATASET | SNAPSHOT | >SAMPLES | >SIZE | >IN MEMORY | >NODES | >SESSIONS",
+                "DATASET | SNAPSHOT | >SAMPLES | >SIZE | >IN MEMORY | >NODES | >CONNECTIONS",
             );
             for dataset in &self.datasets {
                 table.row([
@@ -150,7 +150,7 @@ impl Report for DatasetsReport {
                     dataset.sessions.to_string(),
                 ]);
             }
-            page.table(table);
+            page.table(&table);
         }
         jobs::show(page, &self.jobs);
         if !self.unreachable.is_empty() {

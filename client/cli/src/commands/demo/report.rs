@@ -99,7 +99,7 @@ impl Report for DemoReport {
                 units::bytes(epoch.origin_bytes),
             ]);
         }
-        page.table(table);
+        page.table(&table);
         let verified = page.ink(Ink::Green, "verified:");
         page.line(&format!(
             "{verified} every sample exactly once, every byte checked against the source"

@@ -129,7 +129,7 @@ impl NodesReport {
 impl Report for NodesReport {
     fn show(&self, page: &mut Page) {
         let mut table = TextTable::new(
-            "NODE | STATE | CONTROL | >MEMORY | >RESIDENT | >FILLING | >PAGES | >LEASES | >CLIENTS | >UP FOR",
+            "NODE | STATE | CONTROL | >MEMORY | >RESIDENT | >FILLING | >PAGES | >LEASES | >CONNECTIONS | >UP FOR",
         );
         for node in &self.nodes {
             let dash = || "-".to_owned();
@@ -148,7 +148,7 @@ impl Report for NodesReport {
             let names = [node.node.clone(), node.state.to_owned(), node.control.clone()];
             table.row(names.into_iter().chain(cells));
         }
-        page.table(table);
+        page.table(&table);
         page.line("");
         page.line(&format!("ring version {}", self.ring_version));
         for node in &self.nodes {

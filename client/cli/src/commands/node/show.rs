@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
-use larder_client::admin::{FillFailure, MemberAnswer, NodeDescription, ShardCounts};
+use larder_client::{
+    Cluster,
+    admin::{FillFailure, MemberAnswer, NodeDescription, ShardCounts},
+};
 use serde::Serialize;
 
 use super::super::jobs;
@@ -16,8 +19,8 @@ use crate::{
 /// Shows one node: memory, load, counters, and the latest fills that gave up, with the reasons.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Its name on the ring; see larder node ls
-    node: String,
+    /// Its name on the ring; see larder node ls [default: the only node]
+    node: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -39,12 +42,16 @@ struct Failures {
 
 pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failure> {
     let cluster = context.cluster()?;
-    let progress = context.progress(&format!("asking {}", arguments.node));
-    let said = pick(cluster.describe(), &arguments.node)?;
-    let shards = pick(cluster.shards(None), &arguments.node)?;
-    let (latest, total) = pick(cluster.failures(), &arguments.node)?;
+    let node = match &arguments.node {
+        Some(node) => node.clone(),
+        None => only(&cluster)?,
+    };
+    let progress = context.progress(&format!("asking {node}"));
+    let said = pick(cluster.describe(), &node)?;
+    let shards = pick(cluster.shards(None), &node)?;
+    let (latest, total) = pick(cluster.failures(), &node)?;
     drop(progress);
-    let control = cluster.members().into_iter().find(|member| member.id == arguments.node);
+    let control = cluster.members().into_iter().find(|member| member.id == node);
     context.output.print(&NodeReport {
         control: control.map(|member| member.control).unwrap_or_default(),
         protocol_versions: [said.protocol_version_min, said.protocol_version_max],
@@ -52,6 +59,18 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
         shards,
         failures: Failures { total, latest },
     })
+}
+
+/// The name of the only node.
+fn only(cluster: &Cluster) -> Result<String, Failure> {
+    match &*cluster.members() {
+        [member] => Ok(member.id.clone()),
+        members => {
+            let names: Vec<&str> = members.iter().map(|member| &*member.id).collect();
+            let failure = Failure::new(Exit::Usage, "the ring has several nodes: name one");
+            Err(failure.hint(format!("larder node show NODE, of {}", names.join(", "))))
+        }
+    }
 }
 
 /// The answer of the node with this name.
@@ -118,7 +137,7 @@ impl NodeReport {
         page.heading("Now");
         page.fields(&[
             (
-                "clients",
+                "connections",
                 format!(
                     "{} on the socket, {} over TCP, {}",
                     load.socket_connections,

@@ -87,7 +87,7 @@ impl Figures {
         }
         page.fields(&fields);
         page.line("");
-        page.table(self.table());
+        page.table(&self.table());
         if let Some(words) = self.copies_words() {
             page.line("");
             page.line(&words);

@@ -75,7 +75,7 @@ impl Report for HistoryReport {
             let at = past.at.clone().unwrap_or_else(|| "-".to_owned());
             table.row([number, ring, past.outcome.to_owned(), at, what(past).to_owned()]);
         }
-        page.table(table);
+        page.table(&table);
     }
 }
 

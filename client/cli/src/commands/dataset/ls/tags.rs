@@ -171,6 +171,6 @@ impl Report for TagsReport {
                 row("(none)", &one.snapshot, one.lies);
             }
         }
-        page.table(table);
+        page.table(&table);
     }
 }

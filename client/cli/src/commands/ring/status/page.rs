@@ -27,7 +27,7 @@ impl Report for StatusReport {
             ("replicas", format!("{} of each shard", self.replicas)),
         ]);
         page.line("");
-        page.table(self.table());
+        page.table(&self.table());
         page.line("");
         let legend = page.ink(Ink::Dim, LEGEND);
         page.line(&legend);
@@ -111,7 +111,7 @@ impl StatusReport {
                 state,
             ]);
         }
-        page.table(table);
+        page.table(&table);
     }
 }
 
