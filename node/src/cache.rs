@@ -18,6 +18,7 @@ mod lease;
 mod manifest;
 mod queue;
 mod reaper;
+mod retained;
 mod show;
 mod state;
 mod unreported;
@@ -31,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use larder_base::{Error, ErrorKind, ShardId, SnapshotId, limits};
 use larder_dataset::{BlockRead, BlocksRead, FillPlan, Get, Leaf, Manifest, RegionPlan};
 use larder_extent::{ExtentError, ExtentLayout, PartSpec, Region};
-use larder_store::{Budget, FillPermit, Foreseen, KeepWhatYouHave};
+use larder_store::{Budget, FillPermit, Foreseen, KeepWhatYouHave, Outcome};
 
 use crate::clock;
 use crate::dataset::Dataset;
@@ -48,6 +49,7 @@ pub(crate) use larder_store::HolderId;
 pub(crate) use lease::Leased;
 pub(crate) use queue::Priority;
 pub(crate) use queue::{Pushed, Queue, Queued};
+pub(crate) use retained::{BytesHere, FoundRange, IndexReads, Retained};
 pub(crate) use show::{Counter, Counters, Inventory, MemoryUsage};
 pub(crate) use state::{FailedRead, Failure};
 
@@ -87,6 +89,7 @@ pub(crate) struct Cache {
     on_evicted: OnceLock<OnEvicted>,
     counters: Arc<Counters>,
     unreported: UnreportedReads,
+    retained: Arc<Retained>,
 }
 
 impl Cache {
@@ -113,6 +116,7 @@ impl Cache {
             on_evicted: OnceLock::new(),
             counters,
             unreported: UnreportedReads::default(),
+            retained: Arc::default(),
         });
         cache.reaper.start(Arc::downgrade(&cache))?;
         Ok(cache)
@@ -127,6 +131,11 @@ impl Cache {
     /// Sets the function to call when a shard was evicted. Only the first call has an effect.
     pub(crate) fn on_evicted(&self, told: OnEvicted) {
         let _ = self.on_evicted.set(told);
+    }
+
+    /// Returns what scans read and no shard holds yet.
+    pub(crate) fn retained(&self) -> &Arc<Retained> {
+        &self.retained
     }
 
     /// Returns the bytes that fills of these shards read from the origin. Each is returned once.
@@ -194,6 +203,7 @@ impl Cache {
         for queued in waiting.into_all() {
             self.abandon(queued.permit, &queued.flight, &why);
         }
+        self.retained.clear();
     }
 
     /// Asks clients to release a shard that is to be evicted.
@@ -356,7 +366,15 @@ pub(crate) fn extent_error(error: ExtentError) -> Error {
 #[derive(Debug)]
 pub(crate) struct ReservedBytes {
     cache: Arc<Cache>,
+    bytes: u64,
     permit: Option<FillPermit<ShardId>>,
+}
+
+impl ReservedBytes {
+    /// Returns how many bytes these are.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 impl Cache {
@@ -365,17 +383,39 @@ impl Cache {
     /// # Errors
     /// `ResourceExhausted` when there is no room.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<ReservedBytes, Error> {
-        // To the store this is a fill that never ends. Its random name belongs to no shard.
-        let mut name = [0; 32];
-        fastrand::fill(&mut name);
-        let snapshot = SnapshotId::from_bytes(name);
-        let (id, group) = (manifest::id_of(snapshot), EvictionGroup::Manifest(snapshot));
+        let (id, group) = reservation();
         let permit = match self.admit(id, group, bytes)? {
             Admission::Admitted(permit) => Some(permit),
             Admission::Resident(_) => None,
         };
-        Ok(ReservedBytes { cache: Arc::clone(self), permit })
+        Ok(ReservedBytes { cache: Arc::clone(self), bytes, permit })
     }
+
+    /// Takes `bytes` of the budget if they are free. Evicts nothing.
+    fn reserve_free(self: &Arc<Self>, bytes: u64) -> Option<ReservedBytes> {
+        let (id, group) = reservation();
+        let mut state = self.lock();
+        let budget = state.store.budget();
+        if bytes > budget.free_bytes() || !budget.has_place() {
+            return None;
+        }
+        let make = || Arc::new(InFlightFill::new(id));
+        match state.store.request(id, group, bytes, clock::now(), make) {
+            Outcome::Admitted { permit, .. } => {
+                Some(ReservedBytes { cache: Arc::clone(self), bytes, permit: Some(permit) })
+            }
+            _ => unreachable!("there is room, and the name is new"),
+        }
+    }
+}
+
+/// Returns the name of reserved bytes. To the store they are a fill that never ends. Its random
+/// name belongs to no shard.
+fn reservation() -> (ShardId, EvictionGroup) {
+    let mut name = [0; 32];
+    fastrand::fill(&mut name);
+    let snapshot = SnapshotId::from_bytes(name);
+    (manifest::id_of(snapshot), EvictionGroup::Manifest(snapshot))
 }
 
 impl Drop for ReservedBytes {

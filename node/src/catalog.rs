@@ -18,10 +18,11 @@ mod shares;
 mod tests;
 
 use std::collections::HashMap;
-use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fmt, mem};
 
+use futures_util::future::BoxFuture;
 use larder_base::{Error, ErrorKind, SnapshotId, limits};
 use larder_dataset::{
     DatasetError, DatasetRef, IndexProgress, LeftOut, Manifest, OpenedManifest as Resolved, Origin,
@@ -30,7 +31,7 @@ use larder_dataset::{
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, IndexReads};
 use crate::dataset::bucket::Buckets;
 use crate::dataset::{Dataset, SealedBytes};
 use crate::{clock, on_thread};
@@ -48,7 +49,6 @@ const PREFIXES_ADMITTED_MAX: usize = 1_024;
 const TICKET_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// The open datasets.
-#[derive(Debug)]
 pub(crate) struct Catalog {
     prefixes: Mutex<Vec<OriginUri>>,
     /// Limits reads to those prefixes that are local folders, unless links are followed.
@@ -59,7 +59,12 @@ pub(crate) struct Catalog {
     /// Held while a manifest is put into memory, since two references may name one snapshot.
     keeping: tokio::sync::Mutex<()>,
     buckets: Buckets,
+    first_fill: Option<FirstFill>,
 }
+
+/// Called with a dataset that was indexed just now and what its scans read, before callers get it.
+pub(crate) type FirstFill =
+    Box<dyn Fn(Arc<Dataset>, Arc<IndexReads>) -> BoxFuture<'static, ()> + Send + Sync>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -138,13 +143,18 @@ impl Catalog {
         let (prefixes, state) = (Mutex::new(prefixes), Mutex::default());
         let budget = NodeOpenBudget::new(&cache);
         let (keeping, buckets) = (tokio::sync::Mutex::default(), Buckets::default());
-        Self { prefixes, fence, cache, budget, state, keeping, buckets }
+        Self { prefixes, fence, cache, budget, state, keeping, buckets, first_fill: None }
     }
 
     /// Follows links in local folders wherever they lead. For a private node: its user may read
     /// those files anyway.
     pub(crate) fn following_links(self) -> Self {
         Self { fence: None, ..self }
+    }
+
+    /// Retains what scans of an index read, for the first fills of its shards.
+    pub(crate) fn with_first_fill(self, first_fill: FirstFill) -> Self {
+        Self { first_fill: Some(first_fill), ..self }
     }
 
     /// Returns the prefixes that datasets may lie under.
@@ -307,6 +317,9 @@ impl Catalog {
                 let left_out = mem::take(&mut resolved.left_out);
                 let dataset = self.keep(resolved, wanted.requester).await?;
                 self.remember(reference, dataset.snapshot());
+                if let (Some(first_fill), Some(reads)) = (&self.first_fill, request.take_reads()) {
+                    first_fill(Arc::clone(&dataset), reads).await;
+                }
                 Ok(OpenedDataset { dataset, indexed_now, left_out })
             }
             Err(error) => match before.filter(|before| !request.names_another_than(before)) {
@@ -491,6 +504,12 @@ impl Catalog {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Catalog").field("prefixes", &self.prefixes).finish_non_exhaustive()
     }
 }
 

@@ -18,6 +18,7 @@
 //! [`InFlightFill`](crate::cache::InFlightFill)).
 
 mod bring;
+mod first;
 mod maker;
 mod peer_source;
 mod peers;
@@ -35,6 +36,7 @@ use larder_extent::Part;
 use crate::cache::extent_error;
 
 pub(crate) use bring::{Brought, bring};
+pub(crate) use first::FirstFills;
 pub(crate) use maker::Maker;
 pub(crate) use peers::{Holder, Missed, Peer, Peers};
 pub(crate) use read_through::{ReadThrough, RowWanted};

@@ -27,7 +27,7 @@ use crate::catalog::leaves::Leaves;
 use crate::cluster::{Cluster, Placements};
 use crate::config::Config;
 use crate::driver;
-use crate::fill::{Filler, Maker, Peers, ReadThrough, Reader, TransferThrottle};
+use crate::fill::{Filler, FirstFills, Maker, Peers, ReadThrough, Reader, TransferThrottle};
 use crate::plans::ReadPlans;
 use crate::serve::{Listeners, Servers, io_error};
 use crate::shared::Shared;
@@ -160,7 +160,7 @@ fn share(
     let budget = budget.with_shards_max(budget::shards_max(Path::new("/")));
     let counters = Arc::new(Counters::default());
     let cache = Cache::start(budget, Arc::clone(&counters)).map_err(io_error("the reaper"))?;
-    let reader = Arc::new(Reader::new(Arc::clone(&counters)));
+    let reader = Arc::new(Reader::new(Arc::clone(&counters), cache.retained()));
     let stopping = CancellationToken::new();
     let handle = runtime.handle().clone();
     let placements = Placements::of_ring(Arc::new(ring));
@@ -171,6 +171,16 @@ fn share(
     let throttle = Arc::new(TransferThrottle::default());
     let leaves = Leaves::new(&cache, handle.clone());
     let maker = Maker::new(&cache, &reader);
+    let first = Arc::new(FirstFills {
+        cache: Arc::clone(&cache),
+        leaves: Arc::clone(&leaves),
+        reader: Arc::clone(&reader),
+        placements: Arc::clone(&placements),
+        node_id: config.node_id.clone(),
+        runtime: handle.clone(),
+    });
+    let first_fill = move |dataset, reads| Arc::clone(&first).begin(dataset, reads);
+    let catalog = catalog.with_first_fill(Box::new(first_fill));
     Filler::new(&reader, &maker, &leaves, Arc::clone(&peers), &counters, &throttle)
         .start_workers(&cache, &handle, &stopping);
     Ok(Shared {

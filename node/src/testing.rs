@@ -187,7 +187,7 @@ impl CacheFixture {
         let wanted = WantedDataset::by_node(wanted, None);
         let dataset = runtime.block_on(catalog.open(&wanted)).unwrap().dataset;
         assert_eq!(dataset.manifest_extent().total_bytes(), manifest_bytes);
-        let reader = Arc::new(Reader::new(Arc::clone(&counters)));
+        let reader = Arc::new(Reader::new(Arc::clone(&counters), cache.retained()));
         let handle = runtime.handle().clone();
         let maker = Maker::new(&cache, &reader);
         let (through, counted) = (Arc::clone(&reader), Arc::clone(&counters));

@@ -3,11 +3,14 @@
   write_dataset.py FOLDER images FILES ROWS SHAPE     safetensors: image u8[ROWS, *SHAPE], label i64[ROWS]
   write_dataset.py FOLDER tokens COUNT                tokens.bin: u16[COUNT]
   write_dataset.py FOLDER words FILES ROWS WORDS      safetensors: words u32[ROWS, WORDS], each a function of its place
+  write_dataset.py FOLDER tars FILES ROWS LEAST MOST  tars: members .bin of LEAST to MOST bytes, and .cls
 """
 
+import io
 import json
 import os
 import sys
+import tarfile
 import zlib
 
 import numpy as np
@@ -40,6 +43,21 @@ def words(folder, files, rows, words):
     return {"samples": files * rows}
 
 
+def tars(folder, files, rows, least, most):
+    rng = np.random.default_rng(9)
+    crcs = []
+    for index in range(files):
+        with tarfile.open(os.path.join(folder, f"{index:05d}.tar"), "w") as tar:
+            for row in range(rows):
+                members = {"bin": rng.bytes(rng.integers(least, most, endpoint=True)), "cls": str(row).encode()}
+                for suffix, data in members.items():
+                    member = tarfile.TarInfo(f"{index:05d}-{row:05d}.{suffix}")
+                    member.size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
+                crcs.append(zlib.crc32(members["bin"]))
+    return {"samples": files * rows, "rows": {"bin": crcs}}
+
+
 def main():
     folder, kind, *rest = sys.argv[1:]
     if kind == "images":
@@ -49,6 +67,8 @@ def main():
         facts = tokens(folder, int(rest[0]))
     elif kind == "words":
         facts = words(folder, *(int(n) for n in rest))
+    elif kind == "tars":
+        facts = tars(folder, *(int(n) for n in rest))
     else:
         sys.exit(f"unknown kind {kind!r}")
     json.dump(facts, sys.stdout)

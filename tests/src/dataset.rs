@@ -25,6 +25,15 @@ impl PythonDataset {
         Self::write(folder, &["tokens", &count.to_string()])
     }
 
+    /// `files` tars of `rows` samples each, in `folder`: members `.bin` of `least` to `most` bytes,
+    /// and `.cls`.
+    #[must_use]
+    pub fn tars(folder: &Path, files: u32, rows: u32, least: u32, most: u32) -> Self {
+        let numbers = [files, rows, least, most].map(|number| number.to_string());
+        let [files, rows, least, most] = &numbers;
+        Self::write(folder, &["tars", files, rows, least, most])
+    }
+
     fn write(folder: &Path, args: &[&str]) -> Self {
         std::fs::create_dir_all(folder).expect("a folder for data");
         let folder = folder.to_str().expect("a UTF-8 path");

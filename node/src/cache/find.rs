@@ -111,6 +111,7 @@ impl Cache {
         if missing.is_empty() {
             return found;
         }
+        self.spare_retained(missing.iter().map(|one| one.bytes).sum());
         let group = EvictionGroup::Shards(dataset.snapshot());
         let asking = Asking { cache: self, dataset, group, priority, now };
         let (mut left_out, mut is_leaving) = asking.admit(missing, &mut found);

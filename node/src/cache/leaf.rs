@@ -75,6 +75,7 @@ impl Cache {
         snapshot: SnapshotId,
         bytes: u64,
     ) -> Result<LeafPlace, Error> {
+        self.spare_retained(bytes);
         let mut reason = None;
         for _ in 0..LOOKS.0 {
             let make = || Arc::new(InFlightFill::new(id));

@@ -79,6 +79,7 @@ impl Cache {
         group: EvictionGroup,
         bytes: u64,
     ) -> Result<Admission, Error> {
+        self.spare_retained(bytes);
         let mut reason = None;
         // The second try uses the room that the first made.
         for _ in 0..2 {
@@ -117,12 +118,17 @@ pub(super) fn id_of(snapshot: SnapshotId) -> ShardId {
     ShardId::from_bytes(snapshot.first_half())
 }
 
-fn filled(id: ShardId, layout: ExtentLayout, manifest: &[u8]) -> Result<Sealed, ExtentError> {
-    let parts = vec![PartSpec { region: 0, range: 0..manifest.len() as u64 }];
+/// Puts bytes into a sealed extent of one region.
+pub(super) fn filled(
+    id: ShardId,
+    layout: ExtentLayout,
+    bytes: &[u8],
+) -> Result<Sealed, ExtentError> {
+    let parts = vec![PartSpec { region: 0, range: 0..bytes.len() as u64 }];
     let id = ExtentId::from_bytes(*id.as_bytes());
     let filling = Filling::create(id, layout, parts, PagePreference::Auto)?;
     if let Some(mut part) = filling.take_part(0) {
-        part.write(manifest)?;
+        part.write(bytes)?;
         part.finish()?;
     }
     filling.seal()

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use larder_base::{SnapshotId, limits};
-use larder_dataset::{IndexProgress, Manifest, OpenBudget};
+use larder_dataset::{IndexProgress, Manifest, OpenBudget, ReadKeeper};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Catalog, Dataset, queue::Queue};
-use crate::cache::Cache;
+use crate::cache::{Cache, IndexReads};
 
 /// Prefixes being indexed at once because a client opened them. Each has its listing and the
 /// headers of its files on the heap, several times the size of its manifest.
@@ -48,6 +48,8 @@ pub(super) struct OpenRequest<'a> {
     must_index: AtomicBool,
     /// The callers that wait for it.
     queue: Arc<Queue>,
+    /// What scans read, if the prefix is indexed.
+    reads: Mutex<Option<Arc<IndexReads>>>,
 }
 
 /// The first answer of the origin.
@@ -66,7 +68,8 @@ impl<'a> OpenRequest<'a> {
         queue: Arc<Queue>,
     ) -> Self {
         let (answer, must_index) = (OnceLock::new(), AtomicBool::new(false));
-        Self { catalog, answer, may_index: Mutex::new(may_index), must_index, queue }
+        let (may_index, reads) = (Mutex::new(may_index), Mutex::default());
+        Self { catalog, answer, may_index, must_index, queue, reads }
     }
 
     /// Returns true if the prefix must be indexed, and the permission for that was missing.
@@ -83,6 +86,11 @@ impl<'a> OpenRequest<'a> {
     pub(super) fn names_another_than(&self, before: &Dataset) -> bool {
         let answer = self.answer.get();
         matches!(answer, Some(OriginAnswer::Names(snapshot)) if *snapshot != before.snapshot())
+    }
+
+    /// Returns what scans read, if the prefix was indexed.
+    pub(super) fn take_reads(&self) -> Option<Arc<IndexReads>> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn note(&self, answer: OriginAnswer) {
@@ -118,6 +126,13 @@ impl OpenBudget for OpenRequest<'_> {
 
     fn indexes(&self, step: IndexProgress) {
         self.queue.indexes(Some(step));
+    }
+
+    fn keeper(&self) -> Option<Arc<dyn ReadKeeper>> {
+        self.catalog.first_fill.as_ref()?;
+        let reads = IndexReads::new(&self.catalog.cache);
+        *self.reads.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&reads));
+        Some(reads)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Reads one range from the origin, with retries.
+//! Reads one range from the origin, with retries. Stretches of it that an index has just read come
+//! from memory.
 //!
 //! An error that may pass (a reset, a 503, a stall) is retried as often as the retry budget allows.
 //! An error that would end the shard (denied, changed, gone) is confirmed by one more request.
@@ -11,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use larder_base::{Error, ErrorKind, limits};
-use larder_dataset::{FetchError, OriginError};
-use tokio::time;
+use larder_dataset::{FetchError, OriginError, OriginUri};
+use tokio::{task, time};
 
-use crate::cache::{Counters, FailedRead, GaveUp};
+use crate::cache::{BytesHere, Counters, FailedRead, FoundRange, GaveUp, Retained};
 use crate::clock;
 use crate::dataset::Dataset;
 use crate::dataset::bucket::{Bucket, Gate, Turn, wait_after};
@@ -27,6 +28,9 @@ const FILL_TRIES_MAX: u32 = 8;
 /// Timeout between two pieces of a body. A retry continues a stalled read elsewhere.
 const ORIGIN_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Bytes from memory that are handed on before other tasks have a turn.
+const HERE_STEP_BYTES: usize = 1 << 20;
+
 /// Why a try failed.
 enum Failed {
     Fetch(FetchError),
@@ -38,16 +42,62 @@ enum Failed {
 #[derive(Debug)]
 pub(crate) struct Reader {
     counters: Arc<Counters>,
+    retained: Arc<Retained>,
 }
 
 impl Reader {
-    pub(crate) fn new(counters: Arc<Counters>) -> Self {
-        Self { counters }
+    pub(crate) fn new(counters: Arc<Counters>, retained: &Arc<Retained>) -> Self {
+        Self { counters, retained: Arc::clone(retained) }
+    }
+
+    /// Returns how many bytes of a range the origin would have to send now.
+    pub(crate) fn missing_bytes(&self, read: &ObjectRange<'_>) -> u64 {
+        let missing = |found: &FoundRange| match found {
+            FoundRange::Here(_) => 0,
+            FoundRange::Missing(range) => range.end - range.start,
+        };
+        self.find(read).iter().map(missing).sum()
     }
 
     /// Reads exactly the bytes of `read` into `target`, with retries. Each try takes a turn
     /// at `gate`; a wait between two tries takes none.
     pub(crate) async fn read(
+        &self,
+        dataset: &Dataset,
+        read: &ObjectRange<'_>,
+        gate: &Gate,
+        target: &mut impl ByteSink,
+    ) -> Result<(), GaveUp> {
+        if self.retained.is_empty() {
+            return self.read_missing(dataset, read, gate, target).await;
+        }
+        let here: Option<Vec<BytesHere>> =
+            self.find(read).into_iter().map(FoundRange::here).collect();
+        match here {
+            Some(here) => {
+                target.begin();
+                for bytes in here {
+                    hand_on(&bytes, |step| target.put(step)).await?;
+                }
+            }
+            None => self.read_missing(dataset, read, gate, target).await?,
+        }
+        let (object, etag) = version(read);
+        self.retained.used(&object, etag, &read.range);
+        Ok(())
+    }
+
+    /// Returns the stretches of a range that are here, and those that are missing.
+    fn find(&self, read: &ObjectRange<'_>) -> Vec<FoundRange> {
+        if self.retained.is_empty() {
+            return vec![FoundRange::Missing(read.range.clone())];
+        }
+        let (object, etag) = version(read);
+        self.retained.find(&object, etag, &read.range)
+    }
+
+    /// Reads as [`read`](Self::read), if stretches of it are missing.
+    async fn read_missing(
         &self,
         dataset: &Dataset,
         read: &ObjectRange<'_>,
@@ -130,24 +180,55 @@ impl Reader {
         let came = AtomicU64::new(0);
         let mut full = None;
         target.begin();
-        let mut sink = |chunk: &[u8]| {
-            if let Err(why) = target.put(chunk) {
-                full = Some(why);
-                return ControlFlow::Break(());
-            }
-            came.fetch_add(chunk.len() as u64, Ordering::Relaxed);
-            turn.came(chunk.len());
-            ControlFlow::Continue(())
-        };
-        self.counters.origin_requests.add(1);
         let origin = dataset.origin();
-        let ObjectRange { leaf, object, range } = read;
-        let reading = origin.read_exact_range(leaf, *object, range, &mut sink);
+        let ObjectRange { leaf, object, .. } = read;
+        let reading = async {
+            for found in self.find(read) {
+                match found {
+                    FoundRange::Here(bytes) => {
+                        let put = hand_on(&bytes, |step| target.put(step)).await;
+                        put.map_err(Failed::Target)?;
+                    }
+                    FoundRange::Missing(range) => {
+                        let mut sink = |chunk: &[u8]| {
+                            if let Err(why) = target.put(chunk) {
+                                full = Some(why);
+                                return ControlFlow::Break(());
+                            }
+                            came.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+                            turn.came(chunk.len());
+                            ControlFlow::Continue(())
+                        };
+                        self.counters.origin_requests.add(1);
+                        let read = origin.read_exact_range(leaf, *object, &range, &mut sink).await;
+                        full.take().map_or(Ok(()), |why| Err(Failed::Target(why)))?;
+                        read.map_err(Failed::Fetch)?;
+                    }
+                }
+            }
+            Ok(())
+        };
         let outcome = unless_stalled(reading, &came, read, turn).await;
         self.counters.origin_bytes.add(came.load(Ordering::Relaxed));
-        full.map_or(Ok(()), |why| Err(Failed::Target(why)))?;
-        outcome.map_err(Failed::Fetch)
+        outcome
     }
+}
+
+/// Returns the version of the object that a range is of.
+fn version<'a>(read: &ObjectRange<'a>) -> (OriginUri, Option<&'a str>) {
+    (read.leaf.object_uri(read.object), read.leaf.object(read.object).etag)
+}
+
+/// Hands bytes from memory on, in steps.
+async fn hand_on(
+    bytes: &BytesHere,
+    mut put: impl FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    for step in bytes.as_ref().chunks(HERE_STEP_BYTES) {
+        put(step)?;
+        task::yield_now().await;
+    }
+    Ok(())
 }
 
 fn gave_up(read: &ObjectRange<'_>, error: FetchError, tries: u32) -> GaveUp {
@@ -159,11 +240,11 @@ fn gave_up(read: &ObjectRange<'_>, error: FetchError, tries: u32) -> GaveUp {
 
 /// Ends a read that receives no bytes, or next to none, while it is its turn.
 async fn unless_stalled(
-    reading: impl Future<Output = Result<(), FetchError>>,
+    reading: impl Future<Output = Result<(), Failed>>,
     came: &AtomicU64,
     read: &ObjectRange<'_>,
     turn: &Turn<'_>,
-) -> Result<(), FetchError> {
+) -> Result<(), Failed> {
     let mut reading = std::pin::pin!(reading);
     let (mut seen, mut patience) = (0, limits::ORIGIN_FIRST_BYTE_TIMEOUT);
     loop {
@@ -175,7 +256,8 @@ async fn unless_stalled(
         if turn.is_stalled(now - seen, before, patience) {
             let (seconds, wanted, came) = (patience.as_secs(), read.bytes(), now - seen);
             let why = format!("{came} bytes came in {seconds} s, after {seen} of {wanted}");
-            return Err(OriginError::Busy { object: read.leaf.object_uri(read.object), why }.into());
+            let busy = OriginError::Busy { object: read.leaf.object_uri(read.object), why };
+            return Err(Failed::Fetch(busy.into()));
         }
         (seen, patience) = (now, ORIGIN_STALL_TIMEOUT);
     }

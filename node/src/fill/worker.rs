@@ -232,9 +232,9 @@ impl<'a> Fill<'a> {
         if parts.iter().all(Option::is_none) {
             return Ok(());
         }
-        job.reads_from_origin(get.bytes());
-        let mut sink = GetParts::new(job.dataset().manifest(), leaf, job.shard(), get, parts);
         let wanted = ObjectRange { leaf, object: get.object, range: get.range.clone() };
+        job.reads_from_origin(filler.reader.missing_bytes(&wanted));
+        let mut sink = GetParts::new(job.dataset().manifest(), leaf, job.shard(), get, parts);
         filler.reader.read(job.dataset(), &wanted, &job.dataset().bucket().gets, &mut sink).await?;
         for part in sink.parts.into_iter().flatten() {
             filler.finish(job.flight(), part).await?;
@@ -251,7 +251,8 @@ impl<'a> Fill<'a> {
         if parts.iter().all(Option::is_none) {
             return Ok(());
         }
-        job.reads_from_origin(read.range.end - read.range.start);
+        let wanted = ObjectRange { leaf, object: read.object, range: read.range.clone() };
+        job.reads_from_origin(filler.reader.missing_bytes(&wanted));
         let stored =
             filler.maker.read(job.dataset(), leaf, read, &job.dataset().bucket().gets).await?;
         let (manifest, shard) = (job.dataset().manifest().clone(), job.shard());
@@ -391,8 +392,8 @@ mod tests {
         let runtime = Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let counters = Arc::default();
         let peers = Peers::new("n1", placed(1, vec![member("n1", "127.0.0.1:1")]));
-        let reader = Arc::new(Reader::new(Arc::clone(&counters)));
         let cache = crate::testing::cache(1 << 20);
+        let reader = Arc::new(Reader::new(Arc::clone(&counters), cache.retained()));
         let leaves = Leaves::new(&cache, runtime.handle().clone());
         let maker = Maker::new(&cache, &reader);
         let filler =

@@ -75,6 +75,9 @@ const GAUGES: &[Metric<Context>] = &[
     ("larder_memory_budget_bytes", "bytes that shards may take", |c| {
         c.shared.cache.usage().limit_bytes
     }),
+    ("larder_retained_bytes", "bytes of an index that no shard holds yet, part of filling", |c| {
+        c.shared.cache.retained().memory_bytes()
+    }),
     ("larder_shards_max", "shards that there may be, since each is an open file", |c| {
         c.shared.cache.usage().shards_max as u64
     }),

@@ -95,7 +95,7 @@ impl TestNode {
         let counters = Arc::new(Counters::default());
         let budget = Budget::new(budget_bytes + 8192 + folder.leaf_bytes());
         let cache = Cache::start_with(budget, policy, Arc::clone(&counters)).unwrap();
-        let reader = Arc::new(Reader::new(Arc::clone(&counters)));
+        let reader = Arc::new(Reader::new(Arc::clone(&counters), cache.retained()));
         let handle = runtime.handle().clone();
         let maker = Maker::new(&cache, &reader);
         let (through, counted) = (Arc::clone(&reader), Arc::clone(&counters));

@@ -48,7 +48,9 @@ pub use manifest::{
     Scatter, Shard, Snapshot, Tensor, TensorSpec,
 };
 pub use open::{OpenBudget, OpenedManifest, find_with, open, open_in, open_with};
-pub use origin::{FetchError, ObjectInfo, Origin, OriginError, PathAllowlist, install_crypto};
+pub use origin::{
+    FetchError, ObjectInfo, Origin, OriginError, PathAllowlist, ReadKeeper, install_crypto,
+};
 pub use run_folder::{WRITE_OF_OTHERS, make_private, open_private, run_folder};
 pub use threads::check_threads;
 pub use uri::{DatasetRef, OriginUri, Scheme, UriError};

@@ -7,7 +7,8 @@ use larder_base::{SnapshotId, limits};
 
 use crate::{
     DatasetError, DatasetRef, IndexOptions, IndexProgress, Indexed, Leaf, LeafFiles, LeftOut,
-    Manifest, ManifestError, ManifestLocation, Origin, OriginError, OriginUri, Snapshot,
+    Manifest, ManifestError, ManifestLocation, Origin, OriginError, OriginUri, ReadKeeper,
+    Snapshot,
     home::{cache_home, home_beside, manifest_uri, tag_uri},
     index::{index, read_tag},
 };
@@ -40,6 +41,11 @@ pub trait OpenBudget: Send + Sync {
     /// Called with the progress of indexing.
     fn indexes(&self, step: IndexProgress) {
         let _ = step;
+    }
+
+    /// Returns the taker of what scans of files read while the prefix is indexed.
+    fn keeper(&self) -> Option<Arc<dyn ReadKeeper>> {
+        None
     }
 }
 
@@ -132,7 +138,9 @@ pub async fn open_in(
     let prefix = dataset.uri();
     let _leave =
         room.to_index().ok_or_else(|| DatasetError::OthersIndexed { prefix: prefix.clone() })?;
-    let indexed = Box::pin(index(origin, prefix, &options, &|step| room.indexes(step))).await?;
+    let keeping = origin.keeping(room.keeper());
+    let show = |step| room.indexes(step);
+    let indexed = Box::pin(index(&keeping, prefix, &options, &show)).await?;
     let Indexed { snapshot: Snapshot { manifest, leaves }, location, left_out } = indexed;
     let leaf_files = LeafFiles::of(origin, &location).await?;
     Ok(OpenedManifest { manifest, leaves, leaf_files, indexed_now: true, location, left_out })

@@ -21,7 +21,7 @@ mod region;
 mod settings;
 mod walk;
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
 use object_store::{GetOptions, GetResult, ObjectStore, client::HttpErrorKind, path::Path};
@@ -182,6 +182,14 @@ pub struct Origin {
     fence: Option<PathAllowlist>,
     /// Limits the calls to local files. Each of them goes through this.
     local: LocalCalls,
+    /// Takes what scans of files read.
+    keeper: Option<Arc<dyn ReadKeeper>>,
+}
+
+/// Takes bytes that scans of files read while they are indexed, so that no fill reads them again.
+pub trait ReadKeeper: fmt::Debug + Send + Sync {
+    /// Takes the bytes at `offset` of the version of an object that has this etag.
+    fn keep(&self, object: &OriginUri, etag: &str, offset: u64, bytes: &[u8]);
 }
 
 /// How a store writes etags.
@@ -217,6 +225,19 @@ impl Origin {
     #[must_use]
     pub fn within(self, fence: Option<PathAllowlist>) -> Self {
         Self { fence, ..self }
+    }
+
+    /// Gives what scans of files read to `keeper` as well.
+    #[must_use]
+    pub(crate) fn keeping(&self, keeper: Option<Arc<dyn ReadKeeper>>) -> Self {
+        Self { keeper, ..self.clone() }
+    }
+
+    /// Gives bytes of a scan to the keeper. An object without an etag has no version to name.
+    pub(crate) fn keep(&self, target: &Target, offset: u64, bytes: &[u8]) {
+        if let (Some(keeper), Some(etag)) = (&self.keeper, &target.etag) {
+            keeper.keep(&target.object, etag, offset, bytes);
+        }
     }
 
     /// Connects to another address under the same restrictions.
@@ -284,6 +305,7 @@ impl Origin {
             etags: Etags::AsIs,
             fence: None,
             local,
+            keeper: None,
         }
     }
 }

@@ -18,6 +18,7 @@ mod examples;
 mod faults;
 mod first_cluster;
 mod first_light;
+mod first_open;
 mod garage;
 mod host_faults;
 mod host_node;

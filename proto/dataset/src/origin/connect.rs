@@ -85,7 +85,16 @@ impl Origin {
         };
         let etags = if uri.scheme() == Scheme::File { Etags::AsIs } else { Etags::Quoted };
         let local = LocalCalls::of_process();
-        Ok(Self { root: uri.clone(), store, strict, access, etags, fence: None, local })
+        Ok(Self {
+            root: uri.clone(),
+            store,
+            strict,
+            access,
+            etags,
+            fence: None,
+            local,
+            keeper: None,
+        })
     }
 }
 

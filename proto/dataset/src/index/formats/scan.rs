@@ -23,6 +23,9 @@ use crate::{
 /// Files scanned at the same time while indexing: each read has at most 8 MiB.
 const SCANS_IN_FLIGHT: usize = 8;
 
+/// Most bytes between two reads that belong together. Scans hop over larger gaps.
+const NEAR_BYTES_MAX: u64 = 256 << 10;
+
 /// Begins a scan of a file of this kind. `columns` are those to keep, or all. `forms` are those
 /// that they must have.
 pub(super) fn begin(
@@ -83,19 +86,42 @@ async fn scan_one(
     uri: &OriginUri,
     BegunScan { mut file, mut scan }: BegunScan,
 ) -> Result<(ObjectInfo, Table), DatasetError> {
+    let target = target(origin, uri, &mut file).await?;
+    let (object, mut before) = (&target.object, None);
+    while let Some(Range { start, end }) = scan.wants() {
+        let (bytes, version) = origin.read_header(&target, start, end - start).await?;
+        file.version = version;
+        scan.take(&bytes).map_err(|fault| in_file(fault, object))?;
+        // A read that stands alone has headers, and next to no rows.
+        let next = scan.wants().map(|next| next.start);
+        let is_whole = start == 0 && end == file.size_bytes;
+        if is_whole || are_near(before, Some(start)) || are_near(Some(end), next) {
+            origin.keep(&target, start, &bytes);
+        }
+        before = Some(end);
+    }
+    let table = scan.finish().map_err(|fault| in_file(fault, object))?;
+    Ok((file, table))
+}
+
+/// Returns whether a read begins where another ends, or a little behind.
+fn are_near(end: Option<u64>, begin: Option<u64>) -> bool {
+    let gap = end.zip(begin).and_then(|(end, begin)| begin.checked_sub(end));
+    gap.is_some_and(|gap| gap <= NEAR_BYTES_MAX)
+}
+
+/// Returns the version of a file to scan.
+pub(super) async fn target(
+    origin: &Origin,
+    uri: &OriginUri,
+    file: &mut ObjectInfo,
+) -> Result<Target, DatasetError> {
     let object = uri.join(&file.key)?;
     if file.etag.is_none() {
         file.etag = origin.head(&object).await?.etag;
     }
     let (etag, size_bytes) = (file.etag.clone(), file.size_bytes);
-    let target = Target { object: object.clone(), etag, version: None, size_bytes };
-    while let Some(Range { start, end }) = scan.wants() {
-        let (bytes, version) = origin.read_header(&target, start, end - start).await?;
-        file.version = version;
-        scan.take(&bytes).map_err(|fault| in_file(fault, &object))?;
-    }
-    let table = scan.finish().map_err(|fault| in_file(fault, &object))?;
-    Ok((file, table))
+    Ok(Target { object, etag, version: None, size_bytes })
 }
 
 /// Returns the error for a mistake in a file.
