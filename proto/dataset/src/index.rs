@@ -362,6 +362,9 @@ fn unknown_kind(key: &str) -> String {
     }
 }
 
+/// The reason to leave out what `wds2idx` of DALI and `widsindex` write beside tars.
+const INDEX_OF_TARS: &str = "is an index of tars for other readers, which Larder does not need";
+
 /// Most kinds of files that an error names.
 const KINDS_NAMED_MAX: usize = 6;
 

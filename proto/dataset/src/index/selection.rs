@@ -20,7 +20,7 @@ mod rules;
 mod warnings;
 
 use super::{
-    IndexOptions, LeftOut, LeftOuts, extension,
+    INDEX_OF_TARS, IndexOptions, LeftOut, LeftOuts, extension,
     formats::{Format, format_of, most_bytes, note_format},
     unknown_kind,
 };
@@ -143,6 +143,7 @@ impl Selection {
     fn why_other(&self, key: &str, options: &IndexOptions) -> String {
         let format = self.format;
         match (format_of(key), extension(key)) {
+            (None, "idx") if format == Format::WebDataset => INDEX_OF_TARS.to_owned(),
             _ if options.tokens.is_some() => "is neither a .bin nor a .npy file".to_owned(),
             (None, _) => unknown_kind(key),
             _ if options.file_samples => "is no .npy file".to_owned(),

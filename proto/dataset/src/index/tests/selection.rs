@@ -43,6 +43,18 @@ fn reasons(indexed: &Indexed) -> Vec<String> {
     left_out_by_reason(&indexed.left_out).iter().map(ToString::to_string).collect()
 }
 
+/// The index is as `wds2idx` of DALI writes it.
+#[tokio::test]
+async fn index_of_other_readers_beside_tars_is_named_and_not_needed() {
+    let place = Place::of(&[]).await;
+    place.write("a.tar", &[0; 1024]);
+    place.write("a.idx", b"v1.2 1\njpg 512 34321 0.jpg cls 35328 1 0.cls\n");
+    let verdicts = verdicts(&place.origin, &place.uri, &IndexOptions::default()).await.unwrap();
+    let [index, tar] = &verdicts[..] else { panic!("{verdicts:?}") };
+    assert!(tar.taken && !index.taken);
+    assert_eq!(index.why, "is an index of tars for other readers, which Larder does not need");
+}
+
 #[tokio::test]
 async fn leftovers_are_left_out_and_brought_back_by_name() {
     let place = Place::of(&[
