@@ -100,12 +100,12 @@ pub mod admin {
     pub use larder_base::{RegionRef, ShardId, SnapshotId};
     pub use larder_dataset::{
         Addressed, Bad, DatasetError, DatasetRef, Dtype, FetchError, FillPlan, Format,
-        IndexOptions, Indexed, Layout, Leaf, LeafFiles, LeftOut, LeftOutGroup, Manifest,
-        ManifestLocation, Missing, OpenedManifest, Origin, OriginError, OriginUri, RowLocator,
-        Scheme, Shard, Snapshot, TokenSpec, UriError, Verdict, WindowSpec, added_warning,
-        cache_home, check_threads, count_added, find_with, index, index_warnings, is_key_tag,
-        left_out_by_reason, open, open_with, resolve, shard_checksum, verdicts,
-        warning_of_run_folder,
+        IndexOptions, Indexed, Layout, Leaf, LeafFiles, LeftOut, LeftOutGroup, ListedFiles,
+        Manifest, ManifestLocation, Missing, OpenedManifest, Origin, OriginError, OriginUri,
+        PlannedReads, RowLocator, Scheme, Shard, Snapshot, TokenSpec, UriError, Verdict,
+        WindowSpec, added_warning, cache_home, check_threads, count_added, find_with, index,
+        index_listed, index_warnings, is_key_tag, left_out_by_reason, open, open_with, resolve,
+        shard_checksum, verdicts, warning_of_run_folder,
     };
     pub use larder_extent::{
         MemoryLimit, PageSize, available_memory, memory_figure,

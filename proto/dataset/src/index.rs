@@ -37,7 +37,7 @@ use crate::{
 pub use added::{added_warning, count_added};
 pub use checksum::shard_checksum;
 pub(crate) use formats::format_of;
-pub use formats::{Format, Missing};
+pub use formats::{Format, Missing, PlannedReads};
 use group::IndexPlan;
 use larder_base::{Bytes, limits};
 use larder_formats::shown;
@@ -45,7 +45,7 @@ use left_out::LeftOuts;
 pub use left_out::{Bad, LeftOut, LeftOutGroup, columns_left_out, left_out_by_reason};
 pub(crate) use publish::read_tag;
 use selection::{Include, Selection};
-pub use selection::{Verdict, index_warnings, verdicts};
+pub use selection::{ListedFiles, Verdict, index_warnings, verdicts};
 pub use windows::WindowSpec;
 
 /// Smallest shard size an operator can choose: a shard costs its holder a file and a map.
@@ -207,10 +207,23 @@ pub async fn index(
     options: &IndexOptions,
     progress: Progress<'_>,
 ) -> Result<Indexed, DatasetError> {
-    check_options(options)?;
+    let listed = Box::pin(ListedFiles::list(origin, uri, options, progress)).await?;
+    Box::pin(index_listed(origin, uri, listed, options, progress)).await
+}
+
+/// Indexes files that were listed by these options. See [`index`].
+///
+/// # Errors
+/// As [`index`].
+pub async fn index_listed(
+    origin: &Origin,
+    uri: &OriginUri,
+    ListedFiles(mut selection): ListedFiles,
+    options: &IndexOptions,
+    progress: Progress<'_>,
+) -> Result<Indexed, DatasetError> {
     let tag = options.tag.as_deref().unwrap_or(crate::DatasetRef::TAG_DEFAULT);
     let include = options.include()?;
-    let mut selection = selection::list(origin, uri, options, include.as_ref(), progress).await?;
     selection.left_out.treat(options.bad);
     let (mut plan, mut metadata) =
         Box::pin(plan(origin, uri, &mut selection, options, progress)).await?;
@@ -349,6 +362,9 @@ async fn tensor_plan(
 /// The reason to leave out files of no known format.
 const UNKNOWN_KIND: &str = "is not of a kind that can be indexed";
 
+/// The reason to leave out what `wds2idx` of DALI and `widsindex` write beside tars.
+const INDEX_OF_TARS: &str = "is an index of tars for other readers, which Larder does not need";
+
 /// Returns the reason to leave out a file of no known format.
 fn unknown_kind(key: &str) -> String {
     match extension(key) {
@@ -361,9 +377,6 @@ fn unknown_kind(key: &str) -> String {
         _ => UNKNOWN_KIND.to_owned(),
     }
 }
-
-/// The reason to leave out what `wds2idx` of DALI and `widsindex` write beside tars.
-const INDEX_OF_TARS: &str = "is an index of tars for other readers, which Larder does not need";
 
 /// Most kinds of files that an error names.
 const KINDS_NAMED_MAX: usize = 6;

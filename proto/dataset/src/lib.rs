@@ -35,9 +35,9 @@ pub use home::{
     ManifestLocation, cache_home, home_beside, home_of, is_key_tag, key_tag, warning_of_run_folder,
 };
 pub use index::{
-    Bad, Format, IndexOptions, IndexProgress, Indexed, LeftOut, LeftOutGroup, Missing, TokenSpec,
-    Verdict, WindowSpec, added_warning, columns_left_out, count_added, index, index_warnings,
-    left_out_by_reason, shard_checksum, verdicts,
+    Bad, Format, IndexOptions, IndexProgress, Indexed, LeftOut, LeftOutGroup, ListedFiles, Missing,
+    PlannedReads, TokenSpec, Verdict, WindowSpec, added_warning, columns_left_out, count_added,
+    index, index_listed, index_warnings, left_out_by_reason, shard_checksum, verdicts,
 };
 pub use larder_formats::{Dtype, Inline, Logical, Rows, Spans, TimeUnit};
 pub use leaves::LeafFiles;

@@ -109,6 +109,28 @@ fn several_samples_are_stacked_in_one_file() {
 }
 
 #[test]
+fn dry_run_tells_how_much_an_index_reads_and_writes_nothing() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    for (name, rows, bytes, percent) in
+        [("small", 40, 100_000, 99..=100), ("large", 4, 2_000_000, 0..=4)]
+    {
+        let folder = dir.path().join(name);
+        let _ = PythonDataset::tars(&folder, 3, rows, bytes, bytes);
+        let uri = &format!("file://{}", folder.display());
+        let planned = json(&larder(&["dataset", "index", uri, "--dry-run", "-o", "json"], &[]));
+        let number =
+            |key: &str| planned[key].as_u64().unwrap_or_else(|| panic!("{key} in {planned}"));
+        assert_eq!(number("files"), 3);
+        let read = number("read_bytes") * 100 / number("file_bytes");
+        assert!(percent.contains(&read), "{planned}");
+        assert!(!folder.join(".larder").exists(), "{planned}");
+        let index = larder(&["dataset", "index", uri], &[]);
+        let said = String::from_utf8_lossy(&index.stderr).into_owned();
+        assert!(index.status.success() && said.contains("reads about"), "{said}");
+    }
+}
+
+#[test]
 fn failures_print_reason_and_hint_and_set_an_exit_code() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let uri = format!("file://{}", dir.path().join("nothing").display());

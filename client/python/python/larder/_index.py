@@ -69,7 +69,8 @@ def index(
 
     Indexing understands ``.safetensors`` and ``.npy``, WebDataset tars, folders of pictures, sound
     and video, MDS shards, Parquet, Arrow files, JSON lines, and with ``dtype`` and ``window`` flat
-    files of tokens. It reads only headers, unless ``checksum`` or ``key`` is given.
+    files of tokens. It reads headers and offsets, and all bytes of JSON lines and of tars with
+    members below 256 KiB. With ``checksum`` it reads all data.
 
     Args:
         uri: the prefix: ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``file:///folder``, without

@@ -3,6 +3,7 @@
 //!
 //! Non-goals: tensors with samples along their first dimension (see `group`).
 
+mod estimate;
 mod folder;
 mod forms;
 mod kind;
@@ -19,6 +20,7 @@ use super::{LeftOuts, Progress, group::IndexPlan};
 use crate::{DatasetError, ObjectInfo, Origin, OriginUri};
 use kind::Kind;
 
+pub use estimate::PlannedReads;
 pub use kind::Format;
 pub(crate) use kind::format_of;
 pub(super) use kind::most_bytes;

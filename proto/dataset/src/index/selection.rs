@@ -26,8 +26,7 @@ use super::{
 };
 use crate::{DatasetError, ObjectInfo, OriginUri, origin::Listing};
 pub(super) use include::Include;
-pub(super) use listed::list;
-pub use listed::{Verdict, verdicts};
+pub use listed::{ListedFiles, Verdict, verdicts};
 pub use warnings::index_warnings;
 
 /// The verdicts on a listing, in the order of the keys.
@@ -143,8 +142,8 @@ impl Selection {
     fn why_other(&self, key: &str, options: &IndexOptions) -> String {
         let format = self.format;
         match (format_of(key), extension(key)) {
-            (None, "idx") if format == Format::WebDataset => INDEX_OF_TARS.to_owned(),
             _ if options.tokens.is_some() => "is neither a .bin nor a .npy file".to_owned(),
+            (None, "idx") if format == Format::WebDataset => INDEX_OF_TARS.to_owned(),
             (None, _) => unknown_kind(key),
             _ if options.file_samples => "is no .npy file".to_owned(),
             (Some(Format::Tensors), "bin") => {

@@ -30,11 +30,23 @@ pub(super) async fn tables(
     origin: &Origin,
     uri: &OriginUri,
     rest: Vec<ObjectInfo>,
-    mut indexes: Vec<ObjectInfo>,
+    indexes: Vec<ObjectInfo>,
     left_out: &mut LeftOuts,
     columns: Option<&[String]>,
     progress: Progress<'_>,
 ) -> Result<Vec<(ObjectInfo, Table)>, DatasetError> {
+    let scans = Box::pin(begin(origin, uri, rest, indexes, left_out)).await?;
+    scan_all(origin, uri, scans, columns, left_out, progress).await
+}
+
+/// Begins the scans of these shards.
+pub(super) async fn begin(
+    origin: &Origin,
+    uri: &OriginUri,
+    rest: Vec<ObjectInfo>,
+    mut indexes: Vec<ObjectInfo>,
+    left_out: &mut LeftOuts,
+) -> Result<Vec<BegunScan>, DatasetError> {
     // A merged index comes before those of its folders, so its order counts.
     indexes.sort_by_key(|file| file.key.matches('/').count());
     let mut rest: BTreeMap<String, ObjectInfo> =
@@ -78,5 +90,5 @@ pub(super) async fn tables(
         let object = uri.join(&file.key)?;
         scans.push(BegunScan { file, scan: scan.map_err(|fault| in_file(fault, &object))? });
     }
-    scan_all(origin, uri, scans, columns, left_out, progress).await
+    Ok(scans)
 }

@@ -4,7 +4,7 @@ use larder_base::limits;
 use serde::Serialize;
 
 use super::{Include, Selection, select};
-use crate::index::{IndexOptions, IndexProgress, Progress};
+use crate::index::{IndexOptions, IndexProgress, PlannedReads, Progress, check_options};
 use crate::{DatasetError, ObjectInfo, Origin, OriginUri};
 
 /// An object under a prefix, and whether it is part of the dataset.
@@ -28,8 +28,8 @@ pub async fn verdicts(
     uri: &OriginUri,
     options: &IndexOptions,
 ) -> Result<Vec<Verdict>, DatasetError> {
-    let include = options.include()?;
-    let selection = Box::pin(list(origin, uri, options, include.as_ref(), &|_| {})).await?;
+    let listed = Box::pin(ListedFiles::list(origin, uri, options, &|_| {})).await?;
+    let ListedFiles(selection) = listed;
     let format = match options.tokens {
         Some(_) => "tokens".to_owned(),
         None => selection.format.to_string(),
@@ -49,11 +49,42 @@ pub async fn verdicts(
     Ok(verdicts)
 }
 
-/// Lists the objects under the prefix and decides which are data.
-///
-/// # Errors
-/// As [`select`], and the origin's.
-pub(in crate::index) async fn list(
+/// The files that an index by some options reads.
+#[derive(Debug)]
+pub struct ListedFiles(pub(in crate::index) Selection);
+
+impl ListedFiles {
+    /// Lists the objects under a prefix and decides which are data. Reads none of them.
+    ///
+    /// # Errors
+    /// As [`index()`](super::index()), except for errors in files.
+    pub async fn list(
+        origin: &Origin,
+        uri: &OriginUri,
+        options: &IndexOptions,
+        progress: Progress<'_>,
+    ) -> Result<Self, DatasetError> {
+        check_options(options)?;
+        let include = options.include()?;
+        Box::pin(list(origin, uri, options, include.as_ref(), progress)).await.map(Self)
+    }
+
+    /// Estimates the reads of an index by the same options, as [`PlannedReads`] says.
+    ///
+    /// # Errors
+    /// The origin's.
+    pub async fn planned_reads(
+        &self,
+        origin: &Origin,
+        uri: &OriginUri,
+        options: &IndexOptions,
+    ) -> Result<PlannedReads, DatasetError> {
+        let Selection { format, data, notes, .. } = &self.0;
+        Box::pin(PlannedReads::estimate(origin, uri, options, *format, data, notes)).await
+    }
+}
+
+async fn list(
     origin: &Origin,
     uri: &OriginUri,
     options: &IndexOptions,
