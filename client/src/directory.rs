@@ -47,6 +47,7 @@ use control::Control;
 pub(crate) use health::Health;
 pub use inspect::{MemberAnswer, ShardCounts};
 use of_host::OfHost;
+pub use of_host::renew_credentials;
 pub use operate::{NodeAnswers, Operator, PlannedChange};
 pub(crate) use owners::{Directory, OwnerDirectory};
 pub(crate) use progress::LOOK_INTERVAL;
@@ -217,7 +218,8 @@ impl Cluster {
         self.on_any(name, |member| {
             runtime::block_on(async {
                 self.control.describe(&member.control).await?;
-                let opening = self.control.open_dataset(&member.control, name);
+                let identity = self.identity();
+                let opening = self.control.open_dataset(&member.control, name, identity);
                 let reported =
                     self.control.report_opening(&member.control, name, reporter, opening);
                 Box::pin(name.told_if_long(reported, reporter)).await
@@ -317,7 +319,7 @@ impl Cluster {
         name: &DatasetName,
     ) -> Result<(NodeDescription, OpenDataset), Error> {
         let node = self.control.describe(&member.control).await?;
-        let open = self.control.open_dataset(&member.control, name).await?;
+        let open = self.control.open_dataset(&member.control, name, self.identity()).await?;
         Ok((node, open))
     }
 

@@ -14,9 +14,9 @@
 //! process. The lock is on the folder itself. The node keeps it for its life, as its standard
 //! input.
 //!
-//! There is one node for each user and each set of `AWS_*`, `GOOGLE_*` and `AZURE_*` variables.
-//! These decide the target of an address and the account, and the node has those of the process
-//! that started it. See `settings`.
+//! There is one node for each user and each target: the `AWS_*`, `GOOGLE_*` and `AZURE_*` variables
+//! that decide which store an address means. Each process hands over its own variables, so that the
+//! node opens a dataset with the keys of the process that asks. See `settings`.
 //!
 //! Thread rule: starting and attaching block the caller, for up to a minute if a node is stopping.
 //! A forked child attaches for itself. Non-goals: nodes for other hosts ([`serve`] starts one).
@@ -42,7 +42,12 @@ use std::{
 use larder_base::{Bytes, ErrorKind, Ticket, limits, parse_size};
 use larder_wire::data::Admitted;
 
-use crate::{Error, local::Lease, process, remote::Failure};
+use crate::{
+    Error,
+    local::Lease,
+    process::{self, variables},
+    remote::Failure,
+};
 use folder::Folder;
 
 pub use daemon::{daemon_address, daemon_sockets};
@@ -72,6 +77,8 @@ pub struct HostNode {
     /// Open while this process uses the node.
     lease: Mutex<Lease>,
     admitted: Admitted,
+    /// The number of the variables that this process handed over last.
+    identity: AtomicU32,
     log: PathBuf,
     /// This process started it, and has not announced it.
     is_unannounced: AtomicBool,
@@ -95,10 +102,11 @@ impl HostNode {
     /// - The node's error if it refuses a prefix.
     pub fn start_or_attach(options: &HostOptions, prefixes: &[&str]) -> Result<Self, Error> {
         let folder = Folder::make(options)?;
+        let variables = variables::block(&variables::latest())?;
         let deadline = process::now() + limits::HOST_NODE_TIMEOUT;
         let mut started = false;
         loop {
-            match Self::try_attach(&folder, prefixes) {
+            match Self::try_attach(&folder, prefixes, &variables) {
                 Ok(node) => {
                     warn_of_other_memory(&node.admitted, options);
                     return Ok(node.announced(started));
@@ -133,29 +141,32 @@ impl HostNode {
     /// As [`start_or_attach`](Self::start_or_attach), except for a missing node.
     pub fn attach(options: &HostOptions) -> Result<Option<Self>, Error> {
         let Some(folder) = Folder::find(options)? else { return Ok(None) };
-        match Self::try_attach(&folder, &[]) {
+        match Self::try_attach(&folder, &[], &[]) {
             Ok(node) => Ok(Some(node)),
             Err(NotYet::Nobody) => Ok(None),
             Err(NotYet::Refused(error)) => Err(error),
         }
     }
 
-    fn try_attach(folder: &Folder, prefixes: &[&str]) -> Result<Self, NotYet> {
+    fn try_attach(folder: &Folder, prefixes: &[&str], variables: &[u8]) -> Result<Self, NotYet> {
         let mut lease = Lease::take(&folder.socket())?;
-        let admitted = lease.admit_all(prefixes)?;
-        let (lease, log) = (Mutex::new(lease), folder.log());
-        Ok(Self { lease, admitted, log, is_unannounced: AtomicBool::new(false) })
+        let admitted = lease.admit_all(prefixes, variables)?;
+        let (lease, identity) = (Mutex::new(lease), AtomicU32::new(admitted.identity));
+        let (log, is_unannounced) = (folder.log(), AtomicBool::new(false));
+        Ok(Self { lease, admitted, identity, log, is_unannounced })
     }
 
-    /// Lets the node read more prefixes, for another dataset of this process. False if the node has
-    /// ended, or does not answer.
+    /// Lets the node read more prefixes, for another dataset of this process, and hands over its
+    /// variables. False if the node has ended, or does not answer.
     ///
     /// # Errors
-    /// The node's error if it refuses a prefix.
+    /// The node's error if it refuses a prefix or the variables.
     pub(crate) fn admit(&self, options: &HostOptions, prefixes: &[&str]) -> Result<bool, Error> {
         let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
-        match lease.admit_all(prefixes).map_err(NotYet::from) {
+        let variables = variables::block(&variables::latest())?;
+        match lease.admit_all(prefixes, &variables).map_err(NotYet::from) {
             Ok(admitted) => {
+                self.identity.store(admitted.identity, Relaxed);
                 warn_of_other_memory(&admitted, options);
                 Ok(true)
             }
@@ -206,6 +217,11 @@ impl HostNode {
     pub(crate) fn has_ended(&self) -> bool {
         // A lease that is in use tells its user. In a forked child, that user may be missing.
         self.lease.try_lock().is_ok_and(|lease| lease.is_over())
+    }
+
+    /// The number by which it knows the variables of this process.
+    pub(crate) fn identity(&self) -> u32 {
+        self.identity.load(Relaxed)
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
@@ -291,6 +307,7 @@ mod tests {
             memory_percent,
             uptime_seconds,
             linger_seconds: 60,
+            identity: 0,
             control: String::new(),
         }
     }

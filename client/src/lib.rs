@@ -68,7 +68,9 @@ pub use device::testing as device_testing;
 pub use device::{
     CallerBlock, ConsumerStream, Device, DeviceFacts, DeviceSlice, DeviceWay, Pump, ReadyBlock,
 };
-pub use directory::{Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset};
+pub use directory::{
+    Cluster, ClusterMemory, DatasetName, MemberState, OpenDataset, renew_credentials,
+};
 pub use error::{
     Error,
     warnings::{Level, take_warnings},

@@ -7,6 +7,7 @@
 //! fork.
 
 pub(crate) mod runtime;
+pub(crate) mod variables;
 
 use std::{
     convert::Infallible,

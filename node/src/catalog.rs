@@ -10,6 +10,7 @@
 //! functions lock for microseconds. Non-goal: knowing the users of a dataset. Only the caller that
 //! it was opened for is known: see [shares].
 
+mod identities;
 pub(crate) mod leaves;
 mod open_budget;
 mod queue;
@@ -26,7 +27,7 @@ use futures_util::future::BoxFuture;
 use larder_base::{Error, ErrorKind, SnapshotId, limits};
 use larder_dataset::{
     DatasetError, DatasetRef, IndexProgress, LeftOut, Manifest, OpenedManifest as Resolved, Origin,
-    OriginError, OriginUri, PathAllowlist, home_beside, home_of, open_in,
+    OriginError, OriginUri, PathAllowlist, Variables, home_beside, home_of, open_in,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time;
@@ -35,10 +36,12 @@ use crate::cache::{Cache, IndexReads};
 use crate::dataset::bucket::Buckets;
 use crate::dataset::{Dataset, SealedBytes};
 use crate::{clock, on_thread};
+use identities::Identities;
 use open_budget::{NodeOpenBudget, OpenRequest};
 use queue::Queues;
 use shares::Shares;
 
+pub(crate) use identities::{IdentityId, OWN};
 pub(crate) use queue::ResolveTurn;
 pub(crate) use shares::Requester;
 
@@ -54,6 +57,7 @@ pub(crate) struct Catalog {
     /// Limits reads to those prefixes that are local folders, unless links are followed.
     fence: Option<PathAllowlist>,
     cache: Arc<Cache>,
+    identities: Identities,
     budget: NodeOpenBudget,
     state: Mutex<State>,
     /// Held while a manifest is put into memory, since two references may name one snapshot.
@@ -76,8 +80,8 @@ struct State {
     queues: Queues,
 }
 
-/// A requested dataset: its address with the tag, and the place of its manifest.
-type Reference = (String, Option<OriginUri>);
+/// A requested dataset: its address with the tag, the place of its manifest, and who reads it.
+type Reference = (String, Option<OriginUri>, IdentityId);
 
 /// A dataset that a caller wants open.
 #[derive(Debug, Clone)]
@@ -88,6 +92,8 @@ pub(crate) struct WantedDataset {
     pub(crate) manifest: Option<OriginUri>,
     /// The caller.
     pub(crate) requester: Requester,
+    /// Whose keys open it.
+    pub(crate) identity: IdentityId,
 }
 
 /// A dataset, and how it was opened.
@@ -122,11 +128,11 @@ pub(crate) enum Queued {
 impl WantedDataset {
     /// Wants a dataset for the node itself.
     pub(crate) fn by_node(dataset: DatasetRef, manifest: Option<OriginUri>) -> Self {
-        Self { dataset, manifest, requester: Requester::Node }
+        Self { dataset, manifest, requester: Requester::Node, identity: OWN }
     }
 
     fn reference(&self) -> Reference {
-        (self.dataset.to_string(), self.manifest.clone())
+        (self.dataset.to_string(), self.manifest.clone(), self.identity)
     }
 }
 
@@ -143,7 +149,9 @@ impl Catalog {
         let (prefixes, state) = (Mutex::new(prefixes), Mutex::default());
         let budget = NodeOpenBudget::new(&cache);
         let (keeping, buckets) = (tokio::sync::Mutex::default(), Buckets::default());
-        Self { prefixes, fence, cache, budget, state, keeping, buckets, first_fill: None }
+        let identities = Identities::of_process();
+        let first_fill = None;
+        Self { prefixes, fence, cache, identities, budget, state, keeping, buckets, first_fill }
     }
 
     /// Follows links in local folders wherever they lead. For a private node: its user may read
@@ -193,6 +201,28 @@ impl Catalog {
         Ok(())
     }
 
+    /// Takes the variables of a program. They replace those that it handed over before: datasets
+    /// that were opened with those are read with the new ones from now on. For the owner of a
+    /// private node only.
+    ///
+    /// # Errors
+    /// The origin's error if the new variables can't be used.
+    pub(crate) async fn take_variables(
+        &self,
+        variables: &Variables,
+        before: Option<IdentityId>,
+    ) -> Result<IdentityId, Error> {
+        let before = before.and_then(|before| self.identities.get(before));
+        for dataset in self.list() {
+            let origin = dataset.origin();
+            let was_read = before.as_ref().is_some_and(|before| origin.has_way_by(before));
+            if was_read && !origin.has_way_by(variables) {
+                origin.also_by(&self.origin(dataset.uri(), variables).await?);
+            }
+        }
+        Ok(self.identities.note(variables))
+    }
+
     /// Opens a dataset. While the origin is away, a reference resolves to the same snapshot as
     /// before.
     ///
@@ -218,7 +248,7 @@ impl Catalog {
         let WantedDataset { dataset, manifest, .. } = wanted;
         self.check_allowed(dataset.uri())?;
         manifest.as_ref().map_or(Ok(()), |manifest| self.check_home(dataset.uri(), manifest))?;
-        if let Some(dataset) = self.pinned(dataset) {
+        if let Some(dataset) = self.pinned(wanted) {
             return Ok(Queued::Open(dataset));
         }
         let queue = self.lock().queues.of(&wanted.reference());
@@ -238,8 +268,7 @@ impl Catalog {
         dataset: &DatasetRef,
         manifest: Option<&OriginUri>,
     ) -> Result<Option<IndexProgress>, Error> {
-        let reference = (dataset.to_string(), manifest.cloned());
-        let queue = self.lock().queues.find(&reference).ok_or_else(|| {
+        let queue = self.lock().queues.find(&dataset.to_string(), manifest).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("{dataset} is not being opened here"))
         })?;
         Ok(queue.step())
@@ -312,10 +341,10 @@ impl Catalog {
             Err(_) => resolving.await,
         };
         match resolved {
-            Ok(mut resolved) => {
+            Ok((mut resolved, origin)) => {
                 let indexed_now = resolved.indexed_now;
                 let left_out = mem::take(&mut resolved.left_out);
-                let dataset = self.keep(resolved, wanted.requester).await?;
+                let dataset = self.keep(resolved, origin, wanted.requester).await?;
                 self.remember(reference, dataset.snapshot());
                 if let (Some(first_fill), Some(reads)) = (&self.first_fill, request.take_reads()) {
                     first_fill(Arc::clone(&dataset), reads).await;
@@ -366,45 +395,54 @@ impl Catalog {
         &self,
         wanted: &WantedDataset,
         request: &OpenRequest<'_>,
-    ) -> Result<Resolved, Error> {
+    ) -> Result<(Resolved, Origin), Error> {
         let WantedDataset { dataset, manifest, .. } = wanted;
-        let origin = self.origin(dataset.uri()).await?;
+        let variables = self.identities.get(wanted.identity).ok_or_else(|| {
+            let what = "this node has forgotten the variables of the program";
+            Error::new(ErrorKind::Unavailable, format!("{what}; open the dataset again"))
+        })?;
+        let origin = self.origin(dataset.uri(), &variables).await?;
         let opened = Box::pin(open_in(&origin, dataset, manifest.as_ref(), request)).await;
         let opened = opened.map_err(dataset_error)?;
         // A manifest is data too: it may name data outside the prefixes.
         self.check_allowed(opened.manifest.uri())?;
-        Ok(opened)
+        Ok((opened, origin))
     }
 
-    /// Returns access to an address: that of an open dataset in the same bucket, or a new one.
-    async fn origin(&self, uri: &OriginUri) -> Result<Origin, Error> {
-        let known = self
-            .lock()
-            .open
-            .values()
-            .map(|dataset| dataset.origin())
-            .find(|o| o.serves(uri))
-            .cloned();
+    /// Returns access to an address by one identity: that of an open dataset in the same bucket, or
+    /// a new one.
+    async fn origin(&self, uri: &OriginUri, variables: &Variables) -> Result<Origin, Error> {
+        let by_identity = |dataset: &Arc<Dataset>| {
+            let origin = Some(dataset.origin()).filter(|origin| origin.serves(uri))?;
+            origin.only_by(variables)
+        };
+        let known = self.lock().open.values().find_map(by_identity);
         match known {
             Some(origin) => Ok(origin),
             None => {
-                let origin = Origin::connect(uri).await.map_err(origin_error)?;
+                let origin = Origin::connect_by(uri, variables).await.map_err(origin_error)?;
                 Ok(origin.within(self.fence.clone()))
             }
         }
     }
 
     /// Puts a manifest into shared memory and its dataset into the catalog, unless it is open
-    /// already.
-    async fn keep(&self, resolved: Resolved, requester: Requester) -> Result<Arc<Dataset>, Error> {
+    /// already. `origin` has the identity of the caller, who could read the manifest. An open
+    /// dataset is read with this identity too, if it may read the data.
+    async fn keep(
+        &self,
+        resolved: Resolved,
+        origin: Origin,
+        requester: Requester,
+    ) -> Result<Arc<Dataset>, Error> {
         let Resolved { manifest, location, leaf_files, .. } = resolved;
         let snapshot = manifest.snapshot();
         let _one_at_a_time = self.keeping.lock().await;
         if let Some(dataset) = self.get(snapshot) {
+            identities::read_by_too(&dataset, &leaf_files, &origin).await?;
             return Ok(dataset);
         }
         self.make_room(requester, clock::now())?;
-        let origin = self.origin(manifest.uri()).await?;
         let cache = Arc::clone(&self.cache);
         let kept = move || {
             let extent = cache.keep_manifest(snapshot, manifest.as_bytes())?;
@@ -451,10 +489,13 @@ impl Catalog {
         Ok(())
     }
 
-    /// Returns the open dataset if the request names its snapshot. The origin is not asked.
-    fn pinned(&self, wanted: &DatasetRef) -> Option<Arc<Dataset>> {
-        let dataset = self.get(wanted.tag().parse().ok()?)?;
-        (dataset.uri() == wanted.uri()).then_some(dataset)
+    /// Returns the open dataset if the request names its snapshot, and its identity has read it
+    /// before. The origin is not asked.
+    fn pinned(&self, wanted: &WantedDataset) -> Option<Arc<Dataset>> {
+        let dataset = self.get(wanted.dataset.tag().parse().ok()?)?;
+        let variables = self.identities.get(wanted.identity)?;
+        let may_read = dataset.origin().has_way_by(&variables);
+        (may_read && dataset.uri() == wanted.dataset.uri()).then_some(dataset)
     }
 
     fn meant_before(&self, reference: &Reference) -> Option<Arc<Dataset>> {

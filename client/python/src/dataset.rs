@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Range, path::PathBuf, sync::Arc, time::Dur
 
 use larder_client::{
     Dataset as Inner, Error, ErrorKind, HostOptions, HostTensor, Key, OpenOptions, Take, Tensor,
-    columns_left_out,
+    columns_left_out, renew_credentials,
 };
 use pyo3::{
     buffer::PyBuffer,
@@ -308,6 +308,7 @@ impl Dataset {
         tensors: Option<&[String]>,
     ) -> PyResult<Take> {
         let indices = indices.to_vec(py)?;
+        renew_credentials();
         py.detach(|| self.inner.take(&indices, tensors)).or_else(|error| {
             self.inner.check_indices(&indices).map_err(|error| index_error(&error))?;
             Err(error).or_raise(py)

@@ -8,7 +8,7 @@ use std::{
 
 use larder_client::{
     Batch as InnerBatch, Device, DeviceWay, Epoch as OnHostEpoch, Error, ErrorKind,
-    Loader as Inner, OnDevice, Progress, ScheduledBatch,
+    Loader as Inner, OnDevice, Progress, ScheduledBatch, renew_credentials,
     sampler::{self, LoaderState},
 };
 use pyo3::{
@@ -379,6 +379,7 @@ impl Epoch {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let_go(py);
         warnings::hand_over(py)?;
+        renew_credentials();
         let mut epoch = match self.stand.with(Stand::take) {
             Stand::Ready(epoch) => epoch,
             Stand::Closed => return Ok(None),

@@ -130,11 +130,13 @@ impl Control {
         &self,
         address: &str,
         name: &DatasetName,
+        identity: u32,
     ) -> Result<OpenDataset, Error> {
         let request = OpenDatasetRequest {
             uri: name.reference.to_string(),
             manifest_uri: name.manifest.as_ref().map(ToString::to_string).unwrap_or_default(),
             client_name: remote::client_name(),
+            identity,
         };
         let mut client = self.client(address)?;
         let call = client.open_dataset(request);

@@ -26,7 +26,7 @@ use tokio::task;
 use super::{Cluster, RingView, control::Control};
 use crate::{
     Error, ErrorKind, HostNode, HostOptions,
-    process::{self, PerProcess},
+    process::{self, PerProcess, variables},
 };
 
 /// The most prefixes that are admitted again at the successor of a node, the last ones.
@@ -111,6 +111,11 @@ impl Cluster {
         Ok(Arc::new(cluster))
     }
 
+    /// The number by which the node of this host knows the variables of this process.
+    pub(super) fn identity(&self) -> u32 {
+        self.host.as_ref().map_or(0, |host| host.node.load().identity())
+    }
+
     /// The node of this host, if this is its cluster.
     pub fn host(&self) -> Option<Arc<HostNode>> {
         self.host.as_ref().map(|host| host.node.load_full())
@@ -122,8 +127,8 @@ impl Cluster {
         let is_remote = self.host.is_some() && !uri.starts_with("file:");
         match error.kind() {
             ErrorKind::PermissionDenied if is_remote => error.hint(format!(
-                "correct the AWS_*, GOOGLE_* or AZURE_* variables and open it again: other values start another \
-                 cache at once; larder doctor {uri} says which rights are missing"
+                "correct the AWS_*, GOOGLE_* or AZURE_* variables and open it again, the cache takes other keys at \
+                 once; larder doctor {uri} says which rights are missing"
             )),
             _ => error,
         }
@@ -158,6 +163,29 @@ impl Cluster {
         self.view.store(Some(Arc::new(view)));
         self.report_service();
         Ok(())
+    }
+}
+
+/// Hands the `AWS_*`, `GOOGLE_*` and `AZURE_*` variables of this process to the node of this host,
+/// if they have changed since. So datasets that are open are read with the new keys, and the node
+/// keeps its memory. Looks at most every two seconds.
+///
+/// Call it on a thread that sets variables, or while no other thread sets any. The batches and rows
+/// of the Python package do.
+pub fn renew_credentials() {
+    if !variables::look_again() {
+        return;
+    }
+    let shared = SHARED.get(|_| Mutex::default());
+    let clusters: Vec<_> = {
+        let shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.values().filter_map(Weak::upgrade).collect()
+    };
+    for host in clusters.iter().filter_map(|cluster| cluster.host.as_ref()) {
+        // A node that has ended gets them from the process that starts its successor.
+        if let Err(error) = host.node.load().admit(&host.options, &[]) {
+            tracing::warn!("the cache of this host did not take the new variables: {error}");
+        }
     }
 }
 

@@ -18,7 +18,11 @@ use larder_dataset::{
 use tokio::sync::OnceCell;
 
 use super::Target;
-use crate::{Advice, Error, process::PerProcess, runtime};
+use crate::{
+    Advice, Error,
+    process::{PerProcess, variables},
+    runtime,
+};
 
 /// Bytes of manifest leaves that a client keeps in memory: the places of eight million rows of one
 /// tensor.
@@ -125,11 +129,17 @@ impl Leaves {
         Ok(Snapshot { manifest: self.manifest().clone(), leaves })
     }
 
-    /// The connection to the origin with this process's credentials, made at first use.
+    /// The connection to the origin with this process's credentials, made at first use, and again
+    /// when they have changed.
     pub(super) async fn origin(&self) -> Result<Origin, Error> {
         let cell = self.origin.get(|_| OnceCell::new());
-        let origin = cell.get_or_try_init(|| Origin::connect(self.manifest().uri())).await;
-        origin.cloned().map_err(from_origin)
+        let (uri, variables) = (self.manifest().uri(), variables::latest());
+        let connect = || Origin::connect_by(uri, &variables);
+        let origin = cell.get_or_try_init(connect).await.map_err(from_origin)?;
+        if !origin.has_way_by(&variables) {
+            origin.also_by(&connect().await.map_err(from_origin)?);
+        }
+        Ok(origin.clone())
     }
 
     /// A leaf, from memory, a node or the origin.

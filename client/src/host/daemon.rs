@@ -42,7 +42,7 @@ fn first_address(sockets: &[PathBuf]) -> Result<Option<String>, Error> {
             denied.get_or_insert_with(|| closed(socket));
             continue;
         }
-        match Lease::take(socket).and_then(|mut lease| lease.admit("")) {
+        match Lease::take(socket).and_then(|mut lease| lease.admit_all(&[], &[])) {
             Ok(admitted) => return Ok(Some(admitted.control)),
             Err(failure) => tracing::debug!(?socket, ?failure, "no daemon answers here"),
         }

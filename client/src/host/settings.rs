@@ -1,11 +1,9 @@
 //! The environment variables of a host's node, above all those that two processes must have in
 //! common to share it.
 //!
-//! The node reads an origin with the environment of the process that started it. Another endpoint
-//! means another bucket under the same address, and other credentials mean other rights. So the
-//! node serves only processes with equal `AWS_*`, `GOOGLE_*` and `AZURE_*` variables, secrets
-//! included, and an equal `HOME`, below which profiles lie. Files are not compared: the node reads
-//! the keys in them again each minute.
+//! Another endpoint or region means another bucket under the same address. So the node serves only
+//! processes with an equal target (`Variables::target`): variables, and settings of their profiles.
+//! Credentials may differ, as each process hands its own over.
 //!
 //! All users of the host see the fingerprint in the arguments of the node. Only this user can read
 //! the salt, so other users can't test guesses of a secret against the fingerprint.
@@ -15,22 +13,19 @@ use std::{
     ffi::OsString,
     fs::{self, OpenOptions},
     io::{self, Write as _},
-    os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     process,
 };
 
 use larder_base::ErrorKind;
+use larder_dataset::Variables;
 use ring::{
     hmac,
     rand::{SecureRandom as _, SystemRandom},
 };
 
-use crate::Error;
-
-const FAMILIES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
-/// Where the files of credentials lie by default.
-const HOME: &str = "HOME";
+use crate::{Error, process::variables};
 
 /// The name of the salt's file in the folder of all nodes of a user.
 const SALT_FILE: &str = "salt";
@@ -87,22 +82,15 @@ pub(super) fn make_salt(base: &Path) -> io::Result<Salt> {
 
 /// Eight hex digits. Processes with equal digits may share a node.
 pub(super) fn fingerprint(salt: &Salt) -> String {
-    of(salt, env::vars_os())
+    of(salt, &variables::look())
 }
 
-fn of(salt: &Salt, variables: impl Iterator<Item = (OsString, OsString)>) -> String {
-    let counts = |name: &OsString| {
-        name == HOME || FAMILIES.iter().any(|family| name.as_bytes().starts_with(family.as_bytes()))
-    };
-    let mut variables: Vec<_> = variables.filter(|(name, _)| counts(name)).collect();
-    variables.sort();
-    let mut digest = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, salt));
-    for (name, value) in variables {
-        for part in [name.as_bytes(), b"=", value.as_bytes(), b"\0"] {
-            digest.update(part);
-        }
-    }
-    digest.sign().as_ref()[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+fn of(salt: &Salt, variables: &Variables) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, salt);
+    hmac::sign(&key, &variables.target().to_block()).as_ref()[..4]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -114,26 +102,26 @@ mod tests {
     const SALT: Salt = [7; 32];
 
     fn digits(salt: &Salt, variables: &[(&str, &str)]) -> String {
-        of(salt, variables.iter().map(|(name, value)| (name.into(), value.into())))
+        of(salt, &Variables::of(variables.iter().map(|(name, value)| (name.into(), value.into()))))
     }
 
     #[test]
-    fn fingerprint_covers_endpoints_identities_and_secrets() {
+    fn fingerprint_covers_targets_and_no_identities() {
         let none = digits(&SALT, &[]);
         assert_eq!(none.len(), 8);
-        let names = ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
-        let more = ["AWS_SESSION_TOKEN", "GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_KEY"];
-        let files = ["AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "HOME"];
-        for name in names.into_iter().chain(more).chain(files) {
+        for name in ["AWS_ENDPOINT_URL", "AWS_REGION", "AZURE_STORAGE_ACCOUNT_NAME"] {
             let (one, other) = (digits(&SALT, &[(name, "a")]), digits(&SALT, &[(name, "b")]));
             assert!(one != none && one != other, "{name}");
         }
-        assert_eq!(digits(&SALT, &[("PATH", "/bin"), ("RANK", "3"), ("MY_AWS_KEY", "x")]), none);
+        let keys = ["AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AZURE_STORAGE_SAS_KEY", "PATH"];
+        for name in keys {
+            assert_eq!(digits(&SALT, &[(name, "a")]), none, "{name}");
+        }
     }
 
     #[test]
     fn fingerprint_depends_on_the_salt_but_not_on_the_order() {
-        let (a, b) = (("AWS_SECRET_ACCESS_KEY", "x"), ("AWS_REGION", "y"));
+        let (a, b) = (("AWS_ENDPOINT_URL", "x"), ("AWS_REGION", "y"));
         assert_eq!(digits(&SALT, &[a, b]), digits(&SALT, &[b, a]));
         assert_ne!(digits(&SALT, &[a, b]), digits(&[8; 32], &[a, b]));
     }

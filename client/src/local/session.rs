@@ -182,21 +182,26 @@ impl Lease {
         matches!(poll(&mut polled, ENDING_TIMEOUT_MILLIS), Ok(1..))
     }
 
-    /// Lets the node read `prefix`, and learns its addresses. With an empty prefix it only learns
-    /// these.
-    pub(crate) fn admit(&mut self, prefix: &str) -> Result<Admitted, Failure> {
+    /// Lets the node read `prefix`, with the identity of this block of variables, and learns its
+    /// addresses. With an empty prefix it only learns these.
+    fn admit(&mut self, prefix: &str, variables: &[u8]) -> Result<Admitted, Failure> {
         self.asked += 1;
         let mut frame = Vec::new();
-        Admit { prefix: prefix.to_owned() }.encode(self.asked, &mut frame);
+        let (prefix, variables) = (prefix.to_owned(), variables.to_vec());
+        Admit { prefix, variables }.encode(self.asked, &mut frame);
         let answer = self.session.call(self.asked, &frame, Kind::Admitted, "ADMITTED")?;
         Ok(Admitted::decode(&answer)?)
     }
 
     /// Lets the node read each of these prefixes, as [`admit`](Self::admit).
-    pub(crate) fn admit_all(&mut self, prefixes: &[&str]) -> Result<Admitted, Failure> {
-        let mut admitted = self.admit(prefixes.first().unwrap_or(&""))?;
+    pub(crate) fn admit_all(
+        &mut self,
+        prefixes: &[&str],
+        variables: &[u8],
+    ) -> Result<Admitted, Failure> {
+        let mut admitted = self.admit(prefixes.first().unwrap_or(&""), variables)?;
         for prefix in prefixes.iter().skip(1) {
-            admitted = self.admit(prefix)?;
+            admitted = self.admit(prefix, variables)?;
         }
         Ok(admitted)
     }

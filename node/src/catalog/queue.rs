@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, PoisonError, Weak};
 
 use larder_base::Error;
-use larder_dataset::IndexProgress;
+use larder_dataset::{IndexProgress, OriginUri};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{Dataset, Reference};
@@ -56,9 +56,14 @@ impl Queues {
         queue
     }
 
-    /// Returns the queue for a reference, if callers request it now.
-    pub(super) fn find(&self, reference: &Reference) -> Option<Arc<Queue>> {
-        self.0.get(reference).and_then(Weak::upgrade)
+    /// Returns the queue for a dataset, if callers request it now. Any identity will do: all read
+    /// the same files.
+    pub(super) fn find(&self, dataset: &str, manifest: Option<&OriginUri>) -> Option<Arc<Queue>> {
+        let is_it = |reference: &Reference| {
+            (reference.0.as_str(), reference.1.as_ref()) == (dataset, manifest)
+        };
+        let mut queues = self.0.iter().filter(|(reference, _)| is_it(reference));
+        queues.find_map(|(_, queue)| queue.upgrade())
     }
 }
 

@@ -22,13 +22,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_base::{Error, ErrorKind, limits};
-use larder_dataset::OriginUri;
+use larder_dataset::{OriginUri, Variables};
 use larder_wire::data::{Admit, Admitted};
 use nix::unistd::geteuid;
 
 use super::Context;
 use super::acceptor::{Bounds, Connections, HandshakeSlot, Listener};
 use super::peer::Peer;
+use crate::catalog::{IdentityId, OWN};
 use crate::clock;
 use crate::config::MemorySetting;
 
@@ -53,11 +54,18 @@ pub(super) fn start(
     connections.accept("larder-local", Listener::Unix(listener), &context.stop, Box::new(serve))
 }
 
-/// Adds the owner's prefix. Returns how to reach the node.
-fn admit(context: &Context, peer: &Peer, wanted: &Admit) -> Result<Admitted, Error> {
+/// Adds the owner's prefix, and takes the variables of the program. `before` is the identity that
+/// it had. Returns how to reach the node.
+fn admit(
+    context: &Context,
+    peer: &Peer,
+    wanted: &Admit,
+    before: Option<IdentityId>,
+) -> Result<Admitted, Error> {
     let denied = |message: &str| Err(Error::new(ErrorKind::PermissionDenied, message));
     let private = context.shared.config.private;
-    if !private && !wanted.prefix.is_empty() {
+    let only_asks = wanted.prefix.is_empty() && wanted.variables.is_empty();
+    if !private && !only_asks {
         return denied("this node was given its prefixes at its start; start one with --private");
     }
     if private && peer.user() != Some(geteuid().as_raw()) {
@@ -69,6 +77,7 @@ fn admit(context: &Context, peer: &Peer, wanted: &Admit) -> Result<Admitted, Err
         context.shared.catalog.admit(&prefix, &context.shared.config.origins)?;
         tracing::info!(%prefix, "admitted");
     }
+    let identity = identify(context, &wanted.variables, before)?;
     let config = &context.shared.config;
     let seconds = |span: Duration| u32::try_from(span.as_secs()).unwrap_or(u32::MAX);
     Ok(Admitted {
@@ -81,6 +90,23 @@ fn admit(context: &Context, peer: &Peer, wanted: &Admit) -> Result<Admitted, Err
         linger_seconds: seconds(config.exit_when_unused.unwrap_or_default()),
         memory_bytes: context.shared.cache.usage().limit_bytes,
         pid: std::process::id(),
+        identity,
         control: context.control_address.clone(),
     })
+}
+
+/// Returns the identity of a block of variables. Without any, it is the one before, or the node's.
+fn identify(
+    context: &Context,
+    block: &[u8],
+    before: Option<IdentityId>,
+) -> Result<IdentityId, Error> {
+    if block.is_empty() {
+        return Ok(before.unwrap_or(OWN));
+    }
+    let variables = Variables::from_block(block).ok_or_else(|| {
+        Error::new(ErrorKind::InvalidArgument, "the variables of the program can't be read")
+    })?;
+    let shared = &context.shared;
+    shared.runtime.block_on(shared.catalog.take_variables(&variables, before))
 }

@@ -253,7 +253,7 @@ const STRANGERS_BYTES_MAX: usize = 24 << 20;
 
 // The relations that the numbers above must keep.
 const _: () = {
-    assert!(ADMIT_BYTES_MAX as usize == URI_BYTES_MAX);
+    assert!((ADMIT_BYTES_MAX - VARIABLES_BYTES_MAX) as usize == 4 + URI_BYTES_MAX);
     assert!(RING_MEMBERS_MAX <= 1 << 16);
     assert!(SAMPLE_BYTES_MAX <= SHARD_BYTES_MAX);
     assert!(HOST_NODE_TIMEOUT.as_secs() > DRAIN_TIMEOUT.as_secs());

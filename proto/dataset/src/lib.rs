@@ -27,6 +27,7 @@ mod origin;
 mod run_folder;
 mod threads;
 mod uri;
+mod variables;
 
 pub use address::{Addressed, NamedFiles, resolve};
 pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
@@ -54,3 +55,4 @@ pub use origin::{
 pub use run_folder::{WRITE_OF_OTHERS, make_private, open_private, run_folder};
 pub use threads::check_threads;
 pub use uri::{DatasetRef, OriginUri, Scheme, UriError};
+pub use variables::Variables;

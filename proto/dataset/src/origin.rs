@@ -20,16 +20,17 @@ mod read;
 mod region;
 mod settings;
 mod walk;
+mod ways;
 
 use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
 use object_store::{GetOptions, GetResult, ObjectStore, client::HttpErrorKind, path::Path};
 
-use crate::{OriginUri, Scheme};
+use crate::{OriginUri, Scheme, Variables};
 
 pub use connect::install_crypto;
-use credentials::Access;
+pub(crate) use credentials::target_of_profile;
 use local::LocalCalls;
 use messages::Explained;
 pub use objects::ObjectInfo;
@@ -37,6 +38,7 @@ pub(crate) use objects::{Listing, Put};
 pub use path_allowlist::PathAllowlist;
 pub use read::FetchError;
 pub(crate) use read::Target;
+use ways::{Tries, Ways};
 
 /// Why a request to an origin failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -171,12 +173,7 @@ impl OriginError {
 #[derive(Clone, Debug)]
 pub struct Origin {
     root: OriginUri,
-    /// Retries for a minute.
-    store: Arc<dyn ObjectStore>,
-    /// Makes one attempt.
-    strict: Arc<dyn ObjectStore>,
-    /// How requests are made, for S3.
-    access: Option<Access>,
+    ways: Ways,
     etags: Etags,
     /// The folders that local files must lie in, if they are restricted.
     fence: Option<PathAllowlist>,
@@ -248,7 +245,37 @@ impl Origin {
         if self.serves(uri) {
             return Ok(self.clone());
         }
-        Ok(Self::connect(uri).await?.within(self.fence.clone()))
+        let variables = &self.ways.first().variables;
+        Ok(Self::connect_by(uri, variables).await?.within(self.fence.clone()))
+    }
+
+    /// Returns whether requests can be made with the identity of these variables.
+    pub fn has_way_by(&self, variables: &Variables) -> bool {
+        self.needs_no_keys() || self.ways.by(variables).is_some()
+    }
+
+    /// Returns whether requests can be made the first way of another origin of the bucket.
+    pub fn has_way_of(&self, other: &Self) -> bool {
+        self.has_way_by(&other.ways.first().variables)
+    }
+
+    /// Returns the same bucket with the identity of these variables alone, if it has that way.
+    pub fn only_by(&self, variables: &Variables) -> Option<Self> {
+        let way = match self.needs_no_keys() {
+            true => self.ways.first(),
+            false => self.ways.by(variables)?,
+        };
+        Some(Self { ways: Ways::only(way), ..self.clone() })
+    }
+
+    /// Makes requests the first way of another origin of the bucket from now on, and the ways it
+    /// had only where the store refuses that one. All clones do.
+    pub fn also_by(&self, other: &Self) {
+        self.ways.put_first(other.ways.first());
+    }
+
+    fn needs_no_keys(&self) -> bool {
+        self.root.scheme() == Scheme::File
     }
 
     /// Runs a request to a store. A request for a local file takes its turn in `local`. A panic of
@@ -272,36 +299,64 @@ impl Origin {
     /// Returns how requests are made, for users: "at AWS, region eu-west-1, signs as ... by ...".
     /// `None` if the library decides it.
     pub fn access(&self) -> Option<String> {
-        self.access.as_ref().map(ToString::to_string)
+        self.ways.first().access.as_ref().map(ToString::to_string)
     }
 
-    /// Requests an object, or its metadata, from a store. `failed` converts the store's error.
+    /// Requests an object, or its metadata, from a store. Where the store refuses the keys, tries
+    /// them anew if they can be renewed, and then the other ways. `failed` converts the error of
+    /// the first way.
     async fn request<E: From<OriginError>>(
         &self,
-        store: &Arc<dyn ObjectStore>,
+        tries: Tries,
         object: &OriginUri,
         options: GetOptions,
         failed: impl Fn(object_store::Error) -> E,
     ) -> Result<GetResult, E> {
+        let mut refusal = None;
+        for way in self.ways.all() {
+            let mut answer = self.get_by(way.store(tries), object, &options).await?;
+            if let (Err(error), Some(keys)) = (&answer, &way.keys)
+                && messages::refuses_keys(error)
+            {
+                keys.forget();
+                answer = self.get_by(way.store(tries), object, &options).await?;
+            }
+            match answer {
+                Err(error) if messages::refuses_identity(&error) => {
+                    self.ways.put_last(&way);
+                    refusal = refusal.or(Some(error));
+                }
+                answer => return answer.map_err(failed),
+            }
+        }
+        Err(failed(refusal.expect("there is one way at least")))
+    }
+
+    async fn get_by<E: From<OriginError>>(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        object: &OriginUri,
+        options: &GetOptions,
+    ) -> Result<object_store::Result<GetResult>, E> {
         let (path, file) = self.found(object).await?;
-        let store = Arc::clone(store);
+        let (store, options) = (Arc::clone(store), options.clone());
         let get = async move {
             let result = store.get_opts(&path, options).await;
             drop(file);
             result
         };
-        self.ask(object, get).await.map_err(failed)
+        Ok(self.ask(object, get).await)
     }
 
     /// Uses any store in place of a bucket, for tests.
     #[cfg(test)]
     pub(crate) fn over(root: &OriginUri, store: Arc<dyn ObjectStore>) -> Self {
         let (strict, local) = (Arc::clone(&store), LocalCalls::of_process());
+        let variables = Variables::default();
+        let way = ways::Way { store, strict, access: None, keys: None, variables };
         Self {
             root: root.clone(),
-            store,
-            strict,
-            access: None,
+            ways: Ways::only(Arc::new(way)),
             etags: Etags::AsIs,
             fence: None,
             local,

@@ -77,11 +77,9 @@ fn job_outlives_the_keys_of_its_credential_process() {
     assert_eq!(host.nodes(), [node.pid], "one node served the whole job");
 }
 
-#[test]
-fn another_profile_gets_another_node() {
-    let host = Host::new();
-    let home = tempfile::tempdir().expect("a folder");
-    let section = |name: &str, serial| {
+/// Writes profiles with these keys, by name.
+fn profiles(home: &Path, keys: &[(&str, u32)]) {
+    let section = |&(name, serial): &(&str, u32)| {
         let Credentials { access_key, secret_key, session_token } = key(serial);
         let token = session_token.expect("temporary");
         format!(
@@ -89,13 +87,22 @@ fn another_profile_gets_another_node() {
              aws_session_token = {token}\n"
         )
     };
-    let all = format!("{}{}", section("default", 1), section("other", 2));
-    profile(home.path(), "credentials", &all);
+    profile(home, "credentials", &keys.iter().map(section).collect::<String>());
+}
+
+#[test]
+fn two_profiles_share_a_node_and_each_opens_with_its_own_keys() {
+    let host = Host::new();
+    let home = tempfile::tempdir().expect("a folder");
+    profiles(home.path(), &[("default", 1), ("other", 2), ("refused", 3)]);
     host.server.accept(vec![key(1), key(2)]);
-    let run = |name: Option<&str>| {
+    let start = |name: Option<&str>| {
         let profile = name.map(|name| ("AWS_PROFILE".to_owned(), name.to_owned()));
         let env = env_of(&host, home.path()).into_iter().chain(profile).collect();
-        let mut job = Host::start(WORDS, 1, env, &[], &[]);
+        Host::start(WORDS, 1, env, &[], &[])
+    };
+    let run = |name| {
+        let mut job = start(name);
         let node = node_of(&mut job);
         finish(&mut job);
         node
@@ -103,7 +110,67 @@ fn another_profile_gets_another_node() {
     let own = run(None);
     assert_eq!(host.server.last_key().as_deref(), Some("KEY1"));
     assert_eq!(run(None), Node { started: false, ..own });
-    let other = run(Some("other"));
-    assert!(other.started && other.pid != own.pid);
-    assert_eq!(host.server.last_key().as_deref(), Some("KEY2"));
+    host.server.reset_counts();
+    assert_eq!(run(Some("other")), Node { started: false, ..own });
+    assert_eq!(host.server.last_key().as_deref(), Some("KEY2"), "it opened with its own keys");
+    assert!(host.server.counts().bytes_sent < 64 << 10, "the node had the data");
+    let (status, _) = start(Some("refused")).finish();
+    assert!(!status.success(), "the store refuses its keys");
+    assert_eq!(host.nodes(), [own.pid]);
+}
+
+#[test]
+fn job_reads_on_with_its_own_keys_when_those_of_another_expire() {
+    let host = Host::new();
+    let folder = host.server.create_bucket("data").expect("a bucket").join("large");
+    words::write(&folder, 4, 64, 32 << 10);
+    host.index(LARGE);
+    let home = tempfile::tempdir().expect("a folder");
+    profiles(home.path(), &[("default", 1), ("other", 2)]);
+    host.server.accept(vec![key(1), key(2)]);
+    let over = home.path().join("over");
+    let memory = ("LARDER_MEMORY".to_owned(), "16MiB".to_owned());
+    let env: Vec<_> = env_of(&host, home.path()).into_iter().chain([memory]).collect();
+    let args = ["--until", over.to_str().expect("UTF-8")];
+    let mut job = Host::start(LARGE, u64::MAX, env.clone(), &args, &[]);
+    let node = node_of(&mut job);
+    let profile = ("AWS_PROFILE".to_owned(), "other".to_owned());
+    let mut other = Host::start(LARGE, 1, env.into_iter().chain([profile]).collect(), &[], &[]);
+    assert_eq!(node_of(&mut other).pid, node.pid);
+    finish(&mut other);
+    until("the node signs with the newest keys", || {
+        host.server.last_key().as_deref() == Some("KEY2")
+    });
+    host.server.accept(vec![key(1)]);
+    until("the node signs with the keys that hold", || {
+        host.server.last_key().as_deref() == Some("KEY1")
+    });
+    job.wait_for("epoch ");
+    fs::write(&over, "").expect("a file");
+    finish(&mut job);
+    assert_eq!(host.nodes(), [node.pid]);
+}
+
+#[test]
+fn keys_that_a_tool_writes_anew_are_read_once_the_old_are_refused() {
+    let host = Host::new();
+    let folder = host.server.create_bucket("data").expect("a bucket").join("large");
+    words::write(&folder, 4, 64, 32 << 10);
+    host.index(LARGE);
+    let home = tempfile::tempdir().expect("a folder");
+    profiles(home.path(), &[("default", 1)]);
+    host.server.accept(vec![key(1)]);
+    let over = home.path().join("over");
+    let memory = ("LARDER_MEMORY".to_owned(), "16MiB".to_owned());
+    let env = env_of(&host, home.path()).into_iter().chain([memory]).collect();
+    let args = ["--until", over.to_str().expect("UTF-8")];
+    let mut job = Host::start(LARGE, u64::MAX, env, &args, &[]);
+    let node = node_of(&mut job);
+    // The file is read each minute, and at once when the store refuses its keys.
+    profiles(home.path(), &[("default", 2)]);
+    host.server.accept(vec![key(2)]);
+    until("the node signs with the new keys", || host.server.last_key().as_deref() == Some("KEY2"));
+    fs::write(&over, "").expect("a file");
+    finish(&mut job);
+    assert_eq!(host.nodes(), [node.pid]);
 }

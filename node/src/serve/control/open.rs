@@ -26,7 +26,8 @@ pub(super) async fn open(
     requester: Requester,
 ) -> Result<OpenDatasetResponse, Error> {
     let (dataset, manifest) = named(&request.uri, &request.manifest_uri)?;
-    let wanted = WantedDataset { dataset, manifest, requester };
+    let identity = request.identity;
+    let wanted = WantedDataset { dataset, manifest, requester, identity };
     let opened = open_in_turn(context, &wanted).await;
     // A client that is refused must not keep the node: see `when_unused`.
     context.local.note_open(opened.is_ok());

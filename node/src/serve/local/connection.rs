@@ -12,6 +12,7 @@ use larder_wire::data::{
 
 use super::clients::Client;
 use crate::cache::{HolderId, Leased};
+use crate::catalog::IdentityId;
 use crate::dataset::Dataset;
 use crate::serve::Context;
 use crate::serve::acceptor::HandshakeSlot;
@@ -25,14 +26,14 @@ pub(super) fn serve(context: &Context, peer: &Peer, slot: HandshakeSlot) {
     // The mode of the socket file controls access, so no ticket is required.
     let Some(session) = Session::open(context, peer, slot, |_| Ok(())) else { return };
     let stay = Stay { context, peer, client: context.clients.join() };
-    let mut connection = LocalConnection { stay, session };
+    let mut connection = LocalConnection { stay, session, identity: None };
     let closing = loop {
         match connection.turn() {
             Ok(()) => {}
             Err(closing) => break closing,
         }
     };
-    let LocalConnection { stay, session } = connection;
+    let LocalConnection { stay, session, .. } = connection;
     drop(stay);
     session.close(closing);
 }
@@ -57,6 +58,8 @@ impl Drop for Stay<'_> {
 struct LocalConnection<'a> {
     stay: Stay<'a>,
     session: Session<'a>,
+    /// That of the variables that the client handed over last.
+    identity: Option<IdentityId>,
 }
 
 impl LocalConnection<'_> {
@@ -98,8 +101,11 @@ impl LocalConnection<'_> {
             }
             Kind::Admit => {
                 let wanted = Admit::decode(self.session.body(header)?)?;
-                match super::admit(self.stay.context, self.stay.peer, &wanted) {
-                    Ok(admitted) => self.session.send(|out| admitted.encode(header.request(), out)),
+                match super::admit(self.stay.context, self.stay.peer, &wanted, self.identity) {
+                    Ok(admitted) => {
+                        self.identity = Some(admitted.identity);
+                        self.session.send(|out| admitted.encode(header.request(), out))
+                    }
                     Err(error) => self.session.refuse(header.request(), &error),
                 }
             }

@@ -21,7 +21,7 @@ const ROOMY: u64 = 64 << 20;
 
 impl Client<UnixStream> {
     fn admit(&mut self, prefix: &str) -> Result<Admitted, Error> {
-        let wanted = Admit { prefix: prefix.to_owned() };
+        let wanted = Admit { prefix: prefix.to_owned(), variables: Vec::new() };
         self.send(|out| wanted.encode(3, out));
         let (header, body) = self.frame()?;
         match header.kind() {

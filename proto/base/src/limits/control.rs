@@ -16,8 +16,12 @@ pub const MANIFEST_CHUNK_BYTES: usize = 64 << 10;
 /// few enough for one line. `larder dataset index` lists all.
 pub const LEFT_OUT_TOLD_MAX: usize = 4;
 
-/// Most bytes of the address in an ADMIT.
-pub const ADMIT_BYTES_MAX: u32 = 4 << 10;
+/// Most bytes of the variables that a program hands over in an ADMIT. A key of a service account
+/// has 3 KiB.
+pub const VARIABLES_BYTES_MAX: u32 = 64 << 10;
+
+/// Most bytes of an ADMIT: the length of an address, the address, and variables.
+pub const ADMIT_BYTES_MAX: u32 = 4 + (4 << 10) + VARIABLES_BYTES_MAX;
 
 /// Most entries of one page of a listing: at under 256 bytes each a page stays below 1 MiB.
 pub const PAGE_ENTRIES_MAX: u32 = 4_096;

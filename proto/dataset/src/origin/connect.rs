@@ -1,6 +1,6 @@
 //! Connects to an origin: turns an address and the environment into a store.
 
-use std::{ffi::OsString, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use object_store::{
     BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig,
@@ -17,8 +17,9 @@ use super::{
     local::LocalCalls,
     messages,
     settings::Settings,
+    ways::{Way, Ways},
 };
-use crate::{OriginUri, Scheme};
+use crate::{OriginUri, Scheme, Variables};
 
 /// Time after which a request with retries gives up. It outlasts the usual "slow down" of a store,
 /// and the restart of one.
@@ -46,16 +47,16 @@ impl Origin {
     /// the command that provides them. [`OriginError::Settings`] if the settings contradict each
     /// other.
     pub async fn connect(uri: &OriginUri) -> Result<Self, OriginError> {
-        Self::connect_by(uri, std::env::vars_os().collect()).await
+        Self::connect_by(uri, &Variables::of_process()).await
     }
 
     /// As [`connect`](Self::connect), by these variables.
-    async fn connect_by(
-        uri: &OriginUri,
-        variables: Vec<(OsString, OsString)>,
-    ) -> Result<Self, OriginError> {
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_by(uri: &OriginUri, variables: &Variables) -> Result<Self, OriginError> {
         install_crypto();
-        let mut access = None;
+        let (mut access, mut keys) = (None, None);
         let (store, strict) = match uri.scheme() {
             Scheme::File => {
                 let files: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
@@ -65,8 +66,9 @@ impl Origin {
                 let mut settings = Settings::of(uri, "AWS_", variables)?;
                 let decided = credentials::decide(&mut settings, &provider_of_library).await?;
                 let mut builder = s3_builder(&settings, uri.bucket())?;
-                if let Some(provider) = decided.provider {
-                    builder = builder.with_credentials(provider);
+                if let Some(decided) = decided.keys {
+                    keys = Some(Arc::clone(&decided));
+                    builder = builder.with_credentials(decided);
                 }
                 access = Some(decided.access);
                 built(&settings, |retry| builder.clone().with_retry(retry).build())?
@@ -85,11 +87,10 @@ impl Origin {
         };
         let etags = if uri.scheme() == Scheme::File { Etags::AsIs } else { Etags::Quoted };
         let local = LocalCalls::of_process();
+        let way = Way { store, strict, access, keys, variables: variables.clone() };
         Ok(Self {
             root: uri.clone(),
-            store,
-            strict,
-            access,
+            ways: Ways::only(Arc::new(way)),
             etags,
             fence: None,
             local,
@@ -197,7 +198,7 @@ fn provider_of_library(settings: &Settings) -> Result<AwsCredentialProvider, Ori
 
 fn gcs_builder(
     uri: &OriginUri,
-    variables: Vec<(OsString, OsString)>,
+    variables: &Variables,
 ) -> Result<(Settings, GoogleCloudStorageBuilder), OriginError> {
     let settings = Settings::of(uri, "GOOGLE_", variables)?;
     let builder = GoogleCloudStorageBuilder::new();
@@ -210,7 +211,7 @@ fn gcs_builder(
 
 fn azure_builder(
     uri: &OriginUri,
-    variables: Vec<(OsString, OsString)>,
+    variables: &Variables,
 ) -> Result<(Settings, MicrosoftAzureBuilder), OriginError> {
     let settings = Settings::of(uri, "AZURE_", variables)?;
     let builder = MicrosoftAzureBuilder::new();
@@ -223,14 +224,14 @@ fn azure_builder(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, ffi::OsString};
 
     use super::*;
 
     #[test]
     fn request_timeout_is_minutes_and_read_timeout_seconds() {
         let uri = OriginUri::parse("s3://bucket/data").unwrap();
-        let settings = Settings::of(&uri, "AWS_", []).unwrap();
+        let settings = Settings::of(&uri, "AWS_", &Variables::default()).unwrap();
         let builder = s3_builder(&settings, "bucket").unwrap();
         let wait = |key| builder.get_config_value(&AmazonS3ConfigKey::Client(key));
         assert_eq!(wait(ClientConfigKey::Timeout).as_deref(), Some("600s"));
@@ -302,7 +303,7 @@ mod tests {
             let set = base.iter().map(|(name, value)| {
                 (OsString::from(format!("{family}{name}")), OsString::from(value))
             });
-            let plain = Origin::connect_by(&uri, set.collect()).await.unwrap();
+            let plain = Origin::connect_by(&uri, &Variables::of(set)).await.unwrap();
             let plain = plain.probe(&uri).await.unwrap_err().to_string();
             assert!(plain.contains("no connection to http://127.0.0.1:2"), "{plain}");
             let listed = include_str!("../../../../docs/operating.md").split('`');
@@ -315,9 +316,9 @@ mod tests {
                     let set = set.map(|(name, value)| {
                         (OsString::from(format!("{family}{name}")), OsString::from(value))
                     });
-                    let (uri, set) = (uri.clone(), set.collect());
+                    let (uri, set) = (uri.clone(), Variables::of(set));
                     let asked =
-                        async move { Origin::connect_by(&uri, set).await?.probe(&uri).await };
+                        async move { Origin::connect_by(&uri, &set).await?.probe(&uri).await };
                     // A value may make the library wait for a service that is not there.
                     let asked = tokio::time::timeout(Duration::from_secs(1), asked);
                     async move { (value, asked.await) }

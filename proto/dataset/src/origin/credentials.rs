@@ -19,17 +19,17 @@ mod sts;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, fs, time::Duration};
-
-use object_store::aws::AwsCredentialProvider;
+use std::{ffi::OsString, fmt, fs, sync::Arc, time::Duration};
 
 use super::{
     OriginError,
     profiles::{Paths, Profile, Profiles},
     settings::Settings,
 };
+use crate::{OriginUri, Variables};
 pub(super) use chain::Library;
 use chain::{Chain, Found};
+pub(super) use renewed::Renewed;
 
 /// The metadata service is one hop away and answers in milliseconds, or it does not exist.
 const METADATA_TIMEOUT: Duration = Duration::from_millis(2000);
@@ -103,10 +103,10 @@ impl fmt::Display for Access {
     }
 }
 
-/// A decision, and the provider of the keys unless the library makes it by the same variables.
+/// A decision, and the keys unless the library has them by the same variables.
 pub(super) struct Decided {
     pub(super) access: Access,
-    pub(super) provider: Option<AwsCredentialProvider>,
+    pub(super) keys: Option<Arc<Renewed>>,
 }
 
 /// Decides which of the supported ways leads to credentials. Region, endpoint and authorities that
@@ -117,8 +117,7 @@ pub(super) async fn decide(
 ) -> Result<Decided, OriginError> {
     let paths = Paths::of(settings);
     let profiles = Profiles::read(&paths).map_err(|why| settings.refused(why))?;
-    let named = ["AWS_DEFAULT_PROFILE", "AWS_PROFILE"].iter().find_map(|name| settings.get(name));
-    let named = named.map(str::to_owned);
+    let named = settings.profile().map(str::to_owned);
     let profile = profiles.get(named.as_deref().unwrap_or("default"));
     if let (Some(named), None) = (&named, profile) {
         let why = format!("there is no profile {named} in {paths}");
@@ -129,7 +128,7 @@ pub(super) async fn decide(
     }
     let settings = &*settings;
     let chain = Chain { settings, paths: &paths, profiles: &profiles, profile, library };
-    let (identity, provider) = match by_settings(&chain)? {
+    let (identity, keys) = match by_settings(&chain)? {
         Some(decided) => decided,
         None => match instance(settings).await {
             Some(role) => (Identity::Instance { role }, None),
@@ -142,7 +141,25 @@ pub(super) async fn decide(
     let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
     let endpoint = endpoint.iter().find_map(|name| settings.get(name)).map(str::to_owned);
     let region = settings.region().map(str::to_owned);
-    Ok(Decided { access: Access { endpoint, region, identity }, provider })
+    Ok(Decided { access: Access { endpoint, region, identity }, keys })
+}
+
+/// Returns the endpoint and the region that the profile in use names, unless variables set them.
+/// Nothing if the profile can't be read: an open tells why.
+pub(crate) fn target_of_profile(variables: &Variables) -> Vec<(OsString, OsString)> {
+    let read = || {
+        let any = OriginUri::parse("s3://any").ok()?;
+        let mut settings = Settings::of(&any, "AWS_", variables).ok()?;
+        let profiles = Profiles::read(&Paths::of(&settings)).ok()?;
+        let named = settings.profile().unwrap_or("default").to_owned();
+        adopt(&mut settings, &profiles, profiles.get(&named)?).ok()?;
+        let targets = ["AWS_ENDPOINT_URL_S3", "AWS_REGION"];
+        let is_given = |name: &&str| variables.iter().any(|(given, _)| given == *name);
+        let adopted = targets.into_iter().filter(|name| !is_given(name));
+        let value = |name| Some((OsString::from(name), settings.get(name)?.into()));
+        Some(adopted.filter_map(value).collect())
+    };
+    read().unwrap_or_default()
 }
 
 /// Takes the settings of a profile that no variable sets.
@@ -167,10 +184,11 @@ fn adopt(
     Ok(())
 }
 
+/// An identity, and its keys unless the library has them.
+type Known = (Identity, Option<Arc<Renewed>>);
+
 /// Returns the identity that variables or the profile name, if they name one.
-fn by_settings(
-    chain: &Chain<'_>,
-) -> Result<Option<(Identity, Option<AwsCredentialProvider>)>, OriginError> {
+fn by_settings(chain: &Chain<'_>) -> Result<Option<Known>, OriginError> {
     let settings = chain.settings;
     let of_profile = |name: &str, found: Found| {
         let Found { subject, way, provider } = found;

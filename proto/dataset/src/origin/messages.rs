@@ -18,6 +18,9 @@ const MESSAGE_CHARS: usize = 300;
 const PROXY_VARIABLES: [&str; 6] =
     ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
+/// Codes by which S3 refuses a session token.
+const TOKEN_CODES: [&str; 3] = ["ExpiredToken", "InvalidToken", "TokenRefreshRequired"];
+
 /// An error whose text is for users as it is.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{why}")]
@@ -208,7 +211,27 @@ pub(super) fn status(error: &object_store::Error) -> Option<u16> {
 pub(super) fn refuses_token(error: &object_store::Error) -> bool {
     let text = full_text(error);
     let code = answer(&text).and_then(|(_, body)| element(body, "Code"));
-    matches!(code, Some("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired"))
+    code.is_some_and(|code| TOKEN_CODES.contains(&code))
+}
+
+/// Returns whether a store refused the keys of a request as old or unknown, as far as its answer
+/// tells. The answer to a HEAD tells only its status.
+pub(super) fn refuses_keys(error: &object_store::Error) -> bool {
+    let text = full_text(error);
+    let Some((status, body)) = answer(&text) else { return false };
+    match element(body, "Code") {
+        Some(code) => code == "InvalidAccessKeyId" || TOKEN_CODES.contains(&code),
+        None => ["400", "401", "403"].iter().any(|refusal| status.starts_with(refusal)),
+    }
+}
+
+/// Returns whether another identity may be served: the store refused this one, or it has no keys.
+pub(super) fn refuses_identity(error: &object_store::Error) -> bool {
+    use object_store::Error as E;
+    matches!(error, E::PermissionDenied { .. } | E::Unauthenticated { .. })
+        || refuses_keys(error)
+        || matches!(status(error), Some(401 | 403))
+        || matches!(cause(error), Some(Explained { remedy: Some(_), .. }))
 }
 
 /// Returns the status line and the body of an error answer.

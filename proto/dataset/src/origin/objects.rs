@@ -16,6 +16,7 @@ use super::{
     connect::{RETRY_TIMEOUT, RETRY_WAIT_MAX},
     listing::marked_name,
     messages, store_path,
+    ways::Tries,
 };
 use crate::{OriginUri, Scheme};
 
@@ -77,7 +78,7 @@ impl Origin {
         objects_max: u32,
     ) -> Result<Listing, OriginError> {
         let path = store_path(prefix)?;
-        let pages = self.store.list((!prefix.path().is_empty()).then_some(&path));
+        let pages = self.ways.first().store.list((!prefix.path().is_empty()).then_some(&path));
         let mut pages = pages.ready_chunks(LISTED_TOGETHER);
         let (mut listing, mut folder) = (Listing::default(), None);
         loop {
@@ -130,7 +131,8 @@ impl Origin {
     /// If the store refuses or cannot be reached.
     pub async fn probe(&self, prefix: &OriginUri) -> Result<(), OriginError> {
         let path = store_path(prefix)?;
-        let mut listing = self.strict.list((!prefix.path().is_empty()).then_some(&path));
+        let mut listing =
+            self.ways.first().strict.list((!prefix.path().is_empty()).then_some(&path));
         let first = async move { listing.next().await.transpose().map(drop) };
         self.ask(prefix, first).await.map_err(failed(prefix))
     }
@@ -156,7 +158,7 @@ impl Origin {
     /// If there is none, or the store refuses or cannot be reached.
     pub async fn head(&self, object: &OriginUri) -> Result<ObjectInfo, OriginError> {
         let options = GetOptions { head: true, ..GetOptions::default() };
-        let meta = self.request(&self.store, object, options, failed(object)).await?.meta;
+        let meta = self.request(Tries::ForAMinute, object, options, failed(object)).await?.meta;
         let key = object.path().rsplit('/').next().unwrap_or_default();
         Ok(self.info(key.to_owned(), meta))
     }
@@ -182,7 +184,7 @@ impl Origin {
         take: impl FnOnce(u64) -> Result<T, String> + Send,
     ) -> Result<(Bytes, ObjectInfo, T), OriginError> {
         let options = GetOptions::default();
-        let result = self.request(&self.store, object, options, failed(object)).await?;
+        let result = self.request(Tries::ForAMinute, object, options, failed(object)).await?;
         let too_large = |bytes| OriginError::TooLarge { object: object.clone(), bytes, limit };
         let size = result.meta.size;
         if size > limit {
@@ -241,7 +243,7 @@ impl Origin {
     /// If the store refuses or cannot be reached.
     pub async fn delete(&self, object: &OriginUri) -> Result<(), OriginError> {
         let (place, folder) = self.place_of(object).await?;
-        let store = Arc::clone(&self.store);
+        let store = Arc::clone(&self.ways.first().store);
         let delete = async move {
             let result = store.delete(&place).await;
             drop(folder);
@@ -280,7 +282,8 @@ impl Origin {
         let (begun, mut wait) = (time::Instant::now(), PUT_WAIT_MIN);
         let done = loop {
             let (place, folder) = self.place_of(object).await?;
-            let (store, bytes, options) = (Arc::clone(&self.store), bytes.clone(), options.clone());
+            let store = Arc::clone(&self.ways.first().store);
+            let (bytes, options) = (bytes.clone(), options.clone());
             let put = async move {
                 let result = store.put_opts(&place, bytes.into(), options).await;
                 drop(folder);

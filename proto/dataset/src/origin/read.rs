@@ -10,14 +10,13 @@ use std::{
     io,
     ops::{ControlFlow, Range},
     os::unix::fs::FileExt,
-    sync::Arc,
 };
 
 use futures_util::TryStreamExt;
 use larder_base::root_cause;
-use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore};
+use object_store::{GetOptions, GetRange, GetResult, GetResultPayload};
 
-use super::{Origin, OriginError, messages};
+use super::{Origin, OriginError, messages, ways::Tries};
 use crate::{Damaged, Leaf, OriginUri};
 
 /// Bytes read at a time from a local file.
@@ -160,7 +159,7 @@ impl Origin {
         sink: Sink<'_>,
     ) -> Result<(), FetchError> {
         let (target, bytes) = (target(leaf, object), range.end - range.start);
-        self.read_exact(&self.strict, &target, range.start, bytes, sink).await.map(|_| ())
+        self.read_exact(Tries::One, &target, range.start, bytes, sink).await.map(|_| ())
     }
 
     /// Reads as [`Origin::read_exact_range`], with retries, into memory.
@@ -187,7 +186,7 @@ impl Origin {
             read.extend_from_slice(chunk);
             ControlFlow::Continue(())
         };
-        let version = self.read_exact(&self.store, target, offset, bytes, &mut sink).await?;
+        let version = self.read_exact(Tries::ForAMinute, target, offset, bytes, &mut sink).await?;
         Ok((read, version))
     }
 
@@ -197,12 +196,12 @@ impl Origin {
         target: &Target,
         sink: Sink<'_>,
     ) -> Result<(), FetchError> {
-        self.read_exact(&self.store, target, 0, target.size_bytes, sink).await.map(|_| ())
+        self.read_exact(Tries::ForAMinute, target, 0, target.size_bytes, sink).await.map(|_| ())
     }
 
     async fn read_exact(
         &self,
-        store: &Arc<dyn ObjectStore>,
+        tries: Tries,
         target: &Target,
         offset: u64,
         bytes: u64,
@@ -220,7 +219,7 @@ impl Origin {
             ..GetOptions::default()
         };
         let failed = |error| from_store(object, &error);
-        let result = self.request(store, object, options, failed).await?;
+        let result = self.request(tries, object, options, failed).await?;
         check_answer(&result, target, offset, bytes)?;
         let version = result.meta.version.clone();
         let mut counted = Counted { object, left: bytes, wanted: bytes, sink };
@@ -234,7 +233,7 @@ impl Origin {
                     if_match: target.etag.clone(),
                     ..GetOptions::default()
                 };
-                self.request(store, object, options, failed).await?;
+                self.request(tries, object, options, failed).await?;
             }
             GetResultPayload::Stream(mut body) => {
                 while let Some(chunk) = body.try_next().await.map_err(failed)? {

@@ -8,12 +8,12 @@
 //! Thread rule: plain values. Non-goals: files that variables name; the library reads them, and
 //! `profiles` those of profiles.
 
-use std::{ffi::OsString, fmt, fs, str::FromStr};
+use std::{fmt, fs, str::FromStr};
 
 use object_store::{Certificate, ClientOptions};
 
 use super::OriginError;
-use crate::OriginUri;
+use crate::{OriginUri, Variables};
 
 /// Words that mean yes, as the library has them.
 const YES: [&str; 5] = ["1", "true", "on", "yes", "y"];
@@ -29,6 +29,8 @@ pub(super) struct Settings {
     origin: OriginUri,
     /// Names and values. A later one takes precedence.
     values: Vec<(String, String)>,
+    /// All variables, of the other families too.
+    given: Variables,
 }
 
 impl Settings {
@@ -36,10 +38,11 @@ impl Settings {
     pub(super) fn of(
         origin: &OriginUri,
         family: &str,
-        variables: impl IntoIterator<Item = (OsString, OsString)>,
+        variables: &Variables,
     ) -> Result<Self, OriginError> {
-        let mut settings = Self { origin: origin.clone(), values: Vec::new() };
-        for (name, value) in variables {
+        let given = variables.clone();
+        let mut settings = Self { origin: origin.clone(), values: Vec::new(), given };
+        for (name, value) in variables.iter() {
             let is_ours =
                 |name: &&str| name.starts_with(family) || OTHER_NAMES.contains(&(family, *name));
             let Some(name) = name.to_str().filter(is_ours) else { continue };
@@ -72,6 +75,16 @@ impl Settings {
         Ok(())
     }
 
+    /// Returns the variables that they were made by.
+    pub(super) fn variables(&self) -> &Variables {
+        &self.given
+    }
+
+    /// Returns the profile of AWS that is set.
+    pub(super) fn profile(&self) -> Option<&str> {
+        self.get("AWS_DEFAULT_PROFILE").or_else(|| self.get("AWS_PROFILE"))
+    }
+
     /// Returns the region of S3 that is set.
     pub(super) fn region(&self) -> Option<&str> {
         self.get("AWS_REGION").or_else(|| self.get("AWS_DEFAULT_REGION"))
@@ -80,7 +93,8 @@ impl Settings {
     /// Returns the settings without some variables.
     pub(super) fn without(&self, names: &[&str]) -> Self {
         let values = self.values.iter().filter(|(name, _)| !names.contains(&&**name));
-        Self { origin: self.origin.clone(), values: values.cloned().collect() }
+        let (origin, given) = (self.origin.clone(), self.given.clone());
+        Self { origin, values: values.cloned().collect(), given }
     }
 
     /// Returns the options of requests: the authorities of `AWS_CA_BUNDLE` are trusted too, as the
@@ -235,7 +249,7 @@ mod tests {
     fn of(variables: &[(&str, &str)]) -> Result<AmazonS3Builder, OriginError> {
         let origin = OriginUri::parse("s3://bucket/x").unwrap();
         let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
-        let settings = Settings::of(&origin, "AWS_", variables)?;
+        let settings = Settings::of(&origin, "AWS_", &Variables::of(variables))?;
         settings.apply(AmazonS3Builder::new(), AmazonS3Builder::with_config)
     }
 
@@ -274,7 +288,7 @@ mod tests {
         let origin = OriginUri::parse("gs://bucket/x").unwrap();
         let path = |variables: &[(&str, &str)]| {
             let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
-            let settings = Settings::of(&origin, "GOOGLE_", variables).unwrap();
+            let settings = Settings::of(&origin, "GOOGLE_", &Variables::of(variables)).unwrap();
             let apply = |_, key: GoogleConfigKey, value| Some((key, value));
             settings.apply(None, apply).unwrap().map(|(_, value)| value)
         };

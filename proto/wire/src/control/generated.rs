@@ -343,6 +343,9 @@ pub struct OpenDatasetRequest {
     /// most 256 bytes of it.
     #[prost(string, tag = "3")]
     pub client_name: ::prost::alloc::string::String,
+    /// The identity to open it with, as ADMITTED named it. 0: that of the node itself.
+    #[prost(uint32, tag = "4")]
+    pub identity: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OpenDatasetResponse {

@@ -1,6 +1,8 @@
 //! Frames by which the processes of one user share a private node over its unix socket. By the same
 //! frames a process finds the control address of any node of its host.
 
+use std::fmt;
+
 use larder_base::{Ticket, head, limits};
 
 use super::{Kind, WireError, codec, header};
@@ -10,21 +12,39 @@ use super::{Kind, WireError, codec, header};
 ///
 /// ```text
 /// offset width
-///      0     -  address of the prefix, utf-8, at most 4096 bytes; empty: only asks for the node's
+///      0     4  length of the address
+///      4     -  address of the prefix, utf-8, at most 4096 bytes; empty: only asks for the node's
 ///               address
+///      -     -  the program's variables that concern stores, each `NAME=VALUE` and a zero byte, at
+///               most 64 KiB; empty: the node keeps to its own
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Admit {
     /// The prefix: `s3://bucket/data`. Empty to ask only for the node's address.
     pub prefix: String,
+    /// The program's variables, as a block. They may have secrets.
+    pub variables: Vec<u8>,
+}
+
+impl fmt::Debug for Admit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admit").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
 }
 
 impl Admit {
     /// Appends the frame. Cuts an address that is too long, so the caller must check it.
+    ///
+    /// # Panics
+    /// If there are more variables than an ADMIT has room for.
     pub fn encode(&self, request: u64, out: &mut Vec<u8>) {
-        let prefix = head(&self.prefix, Kind::Admit.body_bytes_max());
+        let room = Kind::Admit.body_bytes_max() - limits::VARIABLES_BYTES_MAX - 4;
+        let prefix = head(&self.prefix, room);
+        assert!(self.variables.len() <= limits::VARIABLES_BYTES_MAX as usize, "checked by callers");
         header::frame(Kind::Admit, request, 0, out, |body| {
+            codec::put_u32s(body, &[u32::try_from(prefix.len()).expect("at most 4 KiB")]);
             body.extend_from_slice(prefix.as_bytes());
+            body.extend_from_slice(&self.variables);
         });
     }
 
@@ -34,7 +54,17 @@ impl Admit {
     /// [`WireError::Malformed`].
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut fields = codec::Fields::new(Kind::Admit, body);
-        Ok(Self { prefix: fields.text()? })
+        let length = fields.u32()? as usize;
+        let prefix = fields.bytes(length)?;
+        let prefix = str::from_utf8(prefix).map_err(|_| fields.malformed("text is not utf-8"))?;
+        let variables = fields.rest();
+        if length > limits::URI_BYTES_MAX {
+            return Err(fields.malformed("its address is too long"));
+        }
+        if variables.len() > limits::VARIABLES_BYTES_MAX as usize {
+            return Err(fields.malformed("it has too many variables"));
+        }
+        Ok(Self { prefix: prefix.to_owned(), variables: variables.to_vec() })
     }
 }
 
@@ -48,7 +78,8 @@ impl Admit {
 ///     28     4  memory_percent
 ///     32     4  uptime in seconds
 ///     36     4  linger in seconds
-///     40     -  control address, utf-8: `http://host:port`, at most 272 bytes
+///     40     4  the identity of these variables, for OPEN_DATASET
+///     44     -  control address, utf-8: `http://host:port`, at most 272 bytes
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted {
@@ -64,11 +95,13 @@ pub struct Admitted {
     pub uptime_seconds: u32,
     /// How long it stays without users.
     pub linger_seconds: u32,
+    /// The number that the node gave to the variables.
+    pub identity: u32,
     /// The address of its control plane.
     pub control: String,
 }
 
-const FIXED_BYTES: u32 = 16 + 8 + 4 + 4 + 4 + 4;
+const FIXED_BYTES: u32 = 16 + 8 + 5 * 4;
 const _: () =
     assert!(FIXED_BYTES + limits::CONTROL_ADDRESS_BYTES_MAX == Kind::Admitted.body_bytes_max());
 
@@ -79,8 +112,9 @@ impl Admitted {
         header::frame(Kind::Admitted, request, 0, out, |body| {
             body.extend_from_slice(self.ticket.as_bytes());
             body.extend_from_slice(&self.memory_bytes.to_le_bytes());
-            let numbers = [self.pid, self.memory_percent, self.uptime_seconds, self.linger_seconds];
-            codec::put_u32s(body, &numbers);
+            let spans = [self.uptime_seconds, self.linger_seconds];
+            codec::put_u32s(body, &[self.pid, self.memory_percent, spans[0], spans[1]]);
+            codec::put_u32s(body, &[self.identity]);
             body.extend_from_slice(control.as_bytes());
         });
     }
@@ -99,6 +133,7 @@ impl Admitted {
             memory_percent: fields.u32()?,
             uptime_seconds: fields.u32()?,
             linger_seconds: fields.u32()?,
+            identity: fields.u32()?,
             control: fields.text()?,
         })
     }

@@ -69,6 +69,11 @@ impl<'a> Fields<'a> {
         Ok(text.to_owned())
     }
 
+    /// Returns the rest. The caller's kind bounds its length.
+    pub(super) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
     /// Checks that nothing is left.
     pub(super) fn end(self) -> Result<(), WireError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.malformed("bytes follow its end")) }

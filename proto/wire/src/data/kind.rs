@@ -65,10 +65,10 @@ frame_kinds! {
     Release = 37, 40;
     /// Node: asks for this shard's map to be dropped if nothing uses it.
     Recall = 38, 40;
-    /// Client: asks the node to admit one more prefix.
+    /// Client: asks the node to admit one more prefix, and hands over its variables.
     Admit = 39, limits::ADMIT_BYTES_MAX;
     /// Node: the prefix is accepted; carries the node's address.
-    Admitted = 40, 40 + limits::CONTROL_ADDRESS_BYTES_MAX;
+    Admitted = 40, 44 + limits::CONTROL_ADDRESS_BYTES_MAX;
     /// Node to node: requests bytes of an extent.
     ReadPart = 48, 56;
     /// Node: the bytes, as payload.

@@ -30,6 +30,10 @@ fn hello() -> Hello {
     Hello::new(Ticket::from_bytes([7; 16]), 1234, "job 3, rank 5")
 }
 
+fn admit() -> Admit {
+    Admit { prefix: "s3://bucket/data".to_owned(), variables: b"A=1\0".to_vec() }
+}
+
 fn admitted() -> Admitted {
     let control = "http://127.0.0.1:7070".to_owned();
     Admitted {
@@ -39,6 +43,7 @@ fn admitted() -> Admitted {
         memory_percent: 50,
         uptime_seconds: 720,
         linger_seconds: 60,
+        identity: 3,
         control,
     }
 }
@@ -90,7 +95,7 @@ fn one_of_each() -> Vec<Vec<u8>> {
         Box::new(|out| NotKept.encode(5, out)),
         Box::new(|out| release.encode(0, out)),
         Box::new(|out| recall.encode(0, out)),
-        Box::new(|out| Admit { prefix: "s3://bucket/data".to_owned() }.encode(7, out)),
+        Box::new(|out| admit().encode(7, out)),
         Box::new(|out| admitted().encode(7, out)),
         Box::new(|out| read_part().encode(8, out)),
         Box::new(|out| Part { digest: 1, crc32c: 2, rests: 3 }.encode(8, PART_BYTES.into(), out)),
@@ -189,9 +194,9 @@ fn ticket_is_not_in_the_debug_text() {
 
 #[test]
 fn admit_and_admitted_survive_the_wire() {
-    let admit = Admit { prefix: "s3://bucket/data".to_owned() };
-    let (_, body) = sent(|request, out| admit.encode(request, out));
-    assert_eq!(Admit::decode(&body).unwrap(), admit);
+    let (_, body) = sent(|request, out| admit().encode(request, out));
+    assert_eq!(Admit::decode(&body).unwrap(), admit());
+    assert!(!format!("{:?}", admit()).contains("65, 61"), "its variables are never shown");
     let (_, body) = sent(|request, out| admitted().encode(request, out));
     assert_eq!(Admitted::decode(&body).unwrap(), admitted());
     assert!(!format!("{:?}", admitted()).contains("9, 9"), "its ticket is never shown");

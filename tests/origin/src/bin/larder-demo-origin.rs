@@ -5,12 +5,15 @@
 //! or by SIGTERM.
 
 use std::error::Error;
+use std::fs;
 use std::io::{Write as _, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
-use larder_origin::{ACCESS_KEY, Options, REGION, S3Server, SECRET_KEY, demo_data};
+use larder_origin::{ACCESS_KEY, Credentials, Options, REGION, S3Server, SECRET_KEY, demo_data};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -31,6 +34,10 @@ struct Arguments {
     /// Bytes a second of all objects together, as behind a narrow line; 0: as fast as it can.
     #[arg(long, default_value_t = 0)]
     rate: u64,
+    /// A file with the credentials to accept, each a line of key, secret and, if there is one, token.
+    /// It is read again ten times a second.
+    #[arg(long)]
+    keys: Option<PathBuf>,
     /// First write a data set of this many samples to s3://demo/images (0: none).
     #[arg(long, default_value_t = 0)]
     samples: u64,
@@ -88,9 +95,29 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut out = stdout().lock();
     writeln!(out, "{}", serde_json::to_string(&started)?)?;
     out.flush()?;
-    wait_for_the_end()?;
-    server.stop();
-    Ok(())
+    let server = Arc::new(server);
+    if let Some(keys) = arguments.keys {
+        let server = Arc::clone(&server);
+        thread::spawn(move || follow(&keys, &server));
+    }
+    wait_for_the_end()
+}
+
+/// Accepts the credentials in a file, as they change.
+fn follow(file: &Path, server: &S3Server) {
+    loop {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let of_line = |line: &str| {
+            let mut words = line.split_whitespace().map(str::to_owned);
+            let (access_key, secret_key) = (words.next()?, words.next()?);
+            Some(Credentials { access_key, secret_key, session_token: words.next() })
+        };
+        let accepted: Vec<_> = text.lines().filter_map(of_line).collect();
+        if !accepted.is_empty() {
+            server.accept(accepted);
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// Returns when standard input closes or SIGTERM or SIGINT arrives.

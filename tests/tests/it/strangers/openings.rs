@@ -22,7 +22,8 @@ pub(super) async fn open(
     manifest: &str,
 ) -> Result<(), Status> {
     let (manifest_uri, client_name) = (manifest.to_owned(), "stranger".to_owned());
-    node.open_dataset(OpenDatasetRequest { uri, manifest_uri, client_name }).await.map(drop)
+    let request = OpenDatasetRequest { uri, manifest_uri, client_name, identity: 0 };
+    node.open_dataset(request).await.map(drop)
 }
 
 #[test]

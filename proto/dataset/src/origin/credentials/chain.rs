@@ -36,7 +36,7 @@ pub(super) struct Found {
     pub(super) subject: Option<String>,
     /// How the profile leads to the keys.
     pub(super) way: String,
-    pub(super) provider: AwsCredentialProvider,
+    pub(super) provider: Arc<Renewed>,
 }
 
 impl Found {
@@ -78,7 +78,8 @@ impl<'a> Chain<'a> {
         let (way, base) = match (profile.get("source_profile"), profile.get("credential_source")) {
             (Some(source), None) => {
                 let base = self.source(profile, source, &[seen, &[name]].concat())?;
-                (format!("source_profile {source}: {}", base.way), base.provider)
+                let provider: AwsCredentialProvider = base.provider;
+                (format!("source_profile {source}: {}", base.way), provider)
             }
             (None, Some(source)) => {
                 (format!("credential_source {source}"), self.named(profile, source)?)
@@ -129,7 +130,8 @@ impl<'a> Chain<'a> {
                 )
             })?;
             let way = format!("credential_process {}", words[0]);
-            let process = Process { profile: profile.name.to_owned(), words };
+            let variables = self.settings.variables().clone();
+            let process = Process { profile: profile.name.to_owned(), words, variables };
             return Ok(Some(Found::new(None, way, Source::Process(process))));
         }
         self.keys(profile, KeysOf::Config)

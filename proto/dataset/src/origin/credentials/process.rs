@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::keys::{Fetched, time};
-use crate::origin::messages::Explained;
+use crate::{Variables, origin::messages::Explained};
 
 /// Time for the program. Some of them ask a person, or open a browser.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,6 +30,8 @@ const MESSAGE_CHARS: usize = 400;
 pub(super) struct Process {
     pub(super) profile: String,
     pub(super) words: Vec<String>,
+    /// The program gets these in place of those of this process.
+    pub(super) variables: Variables,
 }
 
 #[derive(Deserialize)]
@@ -77,6 +79,10 @@ impl Process {
     async fn run(&self) -> Result<Vec<u8>, Explained> {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).kill_on_drop(true);
+        for (name, _) in Variables::of_process().iter() {
+            command.env_remove(name);
+        }
+        command.envs(self.variables.iter());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let unusable = |error: std::io::Error| self.refused(&format!("can't run: {error}"));
         let mut child = command.spawn().map_err(unusable)?;
@@ -96,7 +102,7 @@ impl Process {
     }
 
     fn refused(&self, why: &str) -> Explained {
-        let Self { profile, words } = self;
+        let Self { profile, words, .. } = self;
         Explained::refusal(
             format!("the credential_process '{}' of profile {profile} {why}", words[0]),
             "run its command line by hand, and mend it or the profile".into(),

@@ -48,7 +48,7 @@ pub(super) enum Source {
 
 /// Provides the keys of a source.
 #[derive(Debug)]
-pub(super) struct Renewed {
+pub(in crate::origin) struct Renewed {
     source: Source,
     state: Mutex<State>,
     turn: Turn<()>,
@@ -63,6 +63,7 @@ struct State {
 #[derive(Debug)]
 struct Held {
     keys: Arc<AwsCredential>,
+    fetched_at: SystemTime,
     until: Option<SystemTime>,
     /// `None`: never.
     renew_at: Option<SystemTime>,
@@ -77,7 +78,8 @@ impl Held {
             }
             None => is_of_file.then(|| now + FILE_READ_EACH),
         };
-        Self { keys: Arc::new(fetched.keys), until: fetched.until, renew_at }
+        let (keys, until) = (Arc::new(fetched.keys), fetched.until);
+        Self { keys, fetched_at: now, until, renew_at }
     }
 
     fn is_fresh(&self, now: SystemTime) -> bool {
@@ -92,6 +94,17 @@ impl Held {
 impl Renewed {
     pub(super) fn new(source: Source) -> Self {
         Self { source, state: Mutex::default(), turn: Turn::default() }
+    }
+
+    /// Forgets keys that a store refused, so that the next request fetches them. A crowd of requests
+    /// shares those of the last second, unless they stand in a file, which costs nothing to read.
+    pub(in crate::origin) fn forget(&self) {
+        let is_of_file = matches!(self.source, Source::File(_));
+        let may_be_old = |held: &Held| is_of_file || held.fetched_at + FAILURE_SHARED <= now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.held.as_ref().is_some_and(may_be_old) {
+            state.held = None;
+        }
     }
 
     async fn get(&self) -> Result<Arc<AwsCredential>, Explained> {
@@ -238,6 +251,7 @@ impl FileKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Variables;
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
@@ -262,7 +276,8 @@ mod tests {
     #[test]
     fn failed_renewal_keeps_keys_until_they_expire() {
         let (profile, words) = ("p".to_owned(), vec!["none".to_owned()]);
-        let keys = Renewed::new(Source::Process(Process { profile, words }));
+        let variables = Variables::default();
+        let keys = Renewed::new(Source::Process(Process { profile, words, variables }));
         let fail = |now| keys.note(Err(Explained::failure("no".into())), now).is_err();
         assert!(fail(NOW), "there are no keys yet");
         assert!(keys.note(Ok(fetched(Some(at(60)))), NOW).is_ok());

@@ -3,13 +3,12 @@
 
 use std::path::Path;
 
+use object_store::CredentialProvider as _;
+
 use super::*;
-use crate::OriginUri;
 
 /// What an origin says of its identity with these variables, and its provider.
-async fn decided(
-    variables: &[(&str, &str)],
-) -> Result<(String, Option<AwsCredentialProvider>), String> {
+async fn decided(variables: &[(&str, &str)]) -> Result<(String, Option<Arc<Renewed>>), String> {
     crate::install_crypto();
     let origin = OriginUri::parse("s3://bucket/x").unwrap();
     // No process listens on port 1.
@@ -17,10 +16,10 @@ async fn decided(
     let is_set = |name| variables.iter().any(|(set, _)| *set == name);
     let variables = nowhere.iter().filter(|(name, _)| !is_set(*name)).chain(variables);
     let variables = variables.map(|&(name, value)| (name.into(), value.into()));
-    let mut settings = Settings::of(&origin, "AWS_", variables).unwrap();
+    let mut settings = Settings::of(&origin, "AWS_", &Variables::of(variables)).unwrap();
     let library: Library<'_> = &|settings| Err(settings.refused("the library's".into()));
     let decided = decide(&mut settings, library).await.map_err(|error| error.to_string())?;
-    Ok((decided.access.to_string(), decided.provider))
+    Ok((decided.access.to_string(), decided.keys))
 }
 
 async fn identity(variables: &[(&str, &str)]) -> Result<String, String> {
