@@ -80,7 +80,7 @@ struct State {
     queues: Queues,
 }
 
-/// A requested dataset: its address with the tag, the place of its manifest, and who reads it.
+/// A requested dataset: its address with the tag, the place of its manifest, and its reader.
 type Reference = (String, Option<OriginUri>, IdentityId);
 
 /// A dataset that a caller wants open.
@@ -427,7 +427,7 @@ impl Catalog {
     }
 
     /// Puts a manifest into shared memory and its dataset into the catalog, unless it is open
-    /// already. `origin` has the identity of the caller, who could read the manifest. An open
+    /// already. `origin` has the identity of the caller, and read the manifest. An open
     /// dataset is read with this identity too, if it may read the data.
     async fn keep(
         &self,

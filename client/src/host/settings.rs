@@ -2,7 +2,7 @@
 //! common to share it.
 //!
 //! Another endpoint or region means another bucket under the same address. So the node serves only
-//! processes with an equal target (`Variables::target`): variables, and settings of their profiles.
+//! processes with an equal target (`target`): variables, and settings of their profiles.
 //! Credentials may differ, as each process hands its own over.
 //!
 //! All users of the host see the fingerprint in the arguments of the node. Only this user can read
@@ -19,7 +19,7 @@ use std::{
 };
 
 use larder_base::ErrorKind;
-use larder_dataset::Variables;
+use larder_dataset::{Variables, target};
 use ring::{
     hmac,
     rand::{SecureRandom as _, SystemRandom},
@@ -87,7 +87,7 @@ pub(super) fn fingerprint(salt: &Salt) -> String {
 
 fn of(salt: &Salt, variables: &Variables) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, salt);
-    hmac::sign(&key, &variables.target().to_block()).as_ref()[..4]
+    hmac::sign(&key, &target(variables).to_block()).as_ref()[..4]
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()

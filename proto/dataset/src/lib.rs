@@ -50,7 +50,7 @@ pub use manifest::{
 };
 pub use open::{OpenBudget, OpenedManifest, find_with, open, open_in, open_with};
 pub use origin::{
-    FetchError, ObjectInfo, Origin, OriginError, PathAllowlist, ReadKeeper, install_crypto,
+    FetchError, ObjectInfo, Origin, OriginError, PathAllowlist, ReadKeeper, install_crypto, target,
 };
 pub use run_folder::{WRITE_OF_OTHERS, make_private, open_private, run_folder};
 pub use threads::check_threads;

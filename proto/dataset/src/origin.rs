@@ -30,7 +30,7 @@ use object_store::{GetOptions, GetResult, ObjectStore, client::HttpErrorKind, pa
 use crate::{OriginUri, Scheme, Variables};
 
 pub use connect::install_crypto;
-pub(crate) use credentials::target_of_profile;
+pub use credentials::target;
 use local::LocalCalls;
 use messages::Explained;
 pub use objects::ObjectInfo;

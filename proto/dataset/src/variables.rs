@@ -15,8 +15,6 @@ use std::{
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
 };
 
-use crate::origin;
-
 /// The families of variables of all stores.
 const FAMILIES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
@@ -24,7 +22,7 @@ const FAMILIES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 /// and that of Azure's own services.
 const OTHER_NAMES: [&str; 3] = ["HOME", "SERVICE_ACCOUNT", "IDENTITY_ENDPOINT"];
 
-/// Variables that only name who signs, or where the keys are.
+/// Variables that only name a signer, or the place of its keys.
 const IDENTITY: [&str; 36] = [
     "HOME",
     "SERVICE_ACCOUNT",
@@ -110,13 +108,10 @@ impl Variables {
         Some(Self::of(all))
     }
 
-    /// Returns what decides which store an address means: all but the identity, and the endpoint
-    /// and the region that the profile in use names. Programs with the same target can share a
-    /// node.
-    pub fn target(&self) -> Self {
-        let is_target = |(name, _): &&(OsString, OsString)| !IDENTITY.iter().any(|id| name == id);
-        let own = self.0.iter().filter(is_target).cloned();
-        Self::of(own.chain(origin::target_of_profile(self)))
+    /// Returns all but those that only name an identity.
+    pub(crate) fn without_identity(&self) -> Self {
+        let is_identity = |name: &OsString| IDENTITY.iter().any(|id| name == id);
+        Self(self.0.iter().filter(|(name, _)| !is_identity(name)).cloned().collect())
     }
 
     /// Iterates over names and values.
@@ -138,8 +133,6 @@ fn concerns_stores(name: &OsStr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     fn of(variables: &[(&str, &str)]) -> Variables {
@@ -161,30 +154,5 @@ mod tests {
     fn the_text_of_them_has_no_values() {
         let text = format!("{:?}", of(&[("AWS_SECRET_ACCESS_KEY", "hidden")]));
         assert!(text.contains("AWS_SECRET_ACCESS_KEY") && !text.contains("hidden"), "{text}");
-    }
-
-    #[test]
-    fn identities_share_a_target_and_endpoints_do_not() {
-        let none = of(&[]).target();
-        for name in ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_SERVICE_ACCOUNT_KEY"] {
-            assert_eq!(of(&[(name, "a")]).target(), none, "{name}");
-        }
-        for name in ["AWS_ENDPOINT_URL", "AWS_REGION", "AZURE_STORAGE_ACCOUNT_NAME", "AWS_NEW"] {
-            assert_ne!(of(&[(name, "http://a")]).target(), none, "{name}");
-        }
-    }
-
-    #[test]
-    fn the_endpoint_of_a_profile_is_part_of_the_target() {
-        let home = tempfile::tempdir().unwrap();
-        fs::create_dir(home.path().join(".aws")).unwrap();
-        let profiles = "[profile a]\nregion = eu-west-1\n[profile b]\nregion = eu-west-1\n\
-                        [profile c]\nregion = eu-west-1\nendpoint_url = http://127.0.0.1:1\n";
-        fs::write(home.path().join(".aws/config"), profiles).unwrap();
-        let home = home.path().to_str().unwrap();
-        let by = |profile| of(&[("HOME", home), ("AWS_PROFILE", profile)]).target();
-        assert_eq!(by("a"), by("b"));
-        assert_ne!(by("a"), by("c"));
-        assert_eq!(by("missing"), of(&[]).target(), "the open will say that it is missing");
     }
 }

@@ -152,7 +152,7 @@ fn job_reads_on_with_its_own_keys_when_those_of_another_expire() {
 }
 
 #[test]
-fn keys_that_a_tool_writes_anew_are_read_once_the_old_are_refused() {
+fn new_keys_in_a_file_are_read_once_the_old_are_refused() {
     let host = Host::new();
     let folder = host.server.create_bucket("data").expect("a bucket").join("large");
     words::write(&folder, 4, 64, 32 << 10);

@@ -144,9 +144,18 @@ pub(super) async fn decide(
     Ok(Decided { access: Access { endpoint, region, identity }, keys })
 }
 
+/// Returns the variables that decide which store an address means: all but the identity, and the
+/// endpoint and the region that the profile in use names. Programs with the same target can share
+/// a node.
+pub fn target(variables: &Variables) -> Variables {
+    let own = variables.without_identity();
+    let own = own.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Variables::of(own.chain(target_of_profile(variables)))
+}
+
 /// Returns the endpoint and the region that the profile in use names, unless variables set them.
 /// Nothing if the profile can't be read: an open tells why.
-pub(crate) fn target_of_profile(variables: &Variables) -> Vec<(OsString, OsString)> {
+fn target_of_profile(variables: &Variables) -> Vec<(OsString, OsString)> {
     let read = || {
         let any = OriginUri::parse("s3://any").ok()?;
         let mut settings = Settings::of(&any, "AWS_", variables).ok()?;

@@ -34,8 +34,8 @@ struct Arguments {
     /// Bytes a second of all objects together, as behind a narrow line; 0: as fast as it can.
     #[arg(long, default_value_t = 0)]
     rate: u64,
-    /// A file with the credentials to accept, each a line of key, secret and, if there is one, token.
-    /// It is read again ten times a second.
+    /// A file with the credentials to accept, each a line of key, secret and perhaps a token. It is
+    /// read ten times a second.
     #[arg(long)]
     keys: Option<PathBuf>,
     /// First write a data set of this many samples to s3://demo/images (0: none).

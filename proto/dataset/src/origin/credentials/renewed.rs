@@ -96,8 +96,8 @@ impl Renewed {
         Self { source, state: Mutex::default(), turn: Turn::default() }
     }
 
-    /// Forgets keys that a store refused, so that the next request fetches them. A crowd of requests
-    /// shares those of the last second, unless they stand in a file, which costs nothing to read.
+    /// Forgets keys that a store refused, so that the next request fetches them. A crowd of
+    /// requests shares those of the last second, unless they stand in a file: it is soon read.
     pub(in crate::origin) fn forget(&self) {
         let is_of_file = matches!(self.source, Source::File(_));
         let may_be_old = |held: &Held| is_of_file || held.fetched_at + FAILURE_SHARED <= now();

@@ -245,3 +245,33 @@ async fn login_that_is_missing_or_expired_names_its_command() {
         assert!(error.contains(why) && !error.contains("hidden"), "{error}");
     }
 }
+
+fn target_of(variables: &[(&str, &str)]) -> Variables {
+    let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
+    target(&Variables::of(variables))
+}
+
+#[test]
+fn identities_share_a_target_and_endpoints_do_not() {
+    let none = target_of(&[]);
+    for name in ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_SERVICE_ACCOUNT_KEY"] {
+        assert_eq!(target_of(&[(name, "a")]), none, "{name}");
+    }
+    for name in ["AWS_ENDPOINT_URL", "AWS_REGION", "AZURE_STORAGE_ACCOUNT_NAME", "AWS_NEW"] {
+        assert_ne!(target_of(&[(name, "http://a")]), none, "{name}");
+    }
+}
+
+#[test]
+fn the_endpoint_of_a_profile_is_part_of_the_target() {
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir(home.path().join(".aws")).unwrap();
+    let profiles = "[profile a]\nregion = eu-west-1\n[profile b]\nregion = eu-west-1\n\
+                    [profile c]\nregion = eu-west-1\nendpoint_url = http://127.0.0.1:1\n";
+    fs::write(home.path().join(".aws/config"), profiles).unwrap();
+    let home = home.path().to_str().unwrap();
+    let by = |profile| target_of(&[("HOME", home), ("AWS_PROFILE", profile)]);
+    assert_eq!(by("a"), by("b"));
+    assert_ne!(by("a"), by("c"));
+    assert_eq!(by("missing"), target_of(&[]), "the open will say that it is missing");
+}
