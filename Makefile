@@ -8,6 +8,8 @@ TORCH_VENV := target/venv-torch
 TORCH_PY   := $(TORCH_VENV)/bin/python
 PEERS_VENV := target/venv-peers
 PEERS_PY   := $(PEERS_VENV)/bin/python
+RELEASE_VENV := target/venv-release
+RELEASE_PY   := $(RELEASE_VENV)/bin/python
 # Another CPython with a GIL, 3.11 or later, to test on.
 OTHER_PYTHON = python3.13
 OTHER_VENV   = target/venv-$(notdir $(OTHER_PYTHON))
@@ -21,8 +23,10 @@ READY       := $(VENV)/ready
 TORCH_READY := $(TORCH_VENV)/ready
 PEERS_READY := $(PEERS_VENV)/ready
 BENCH_READY := $(TORCH_VENV)/bench-ready
+RELEASE_READY := $(RELEASE_VENV)/ready
 FREE_THREADED_READY := $(FREE_THREADED_VENV)/ready
 TOOLS := target/tools/bin
+BARE_ROOT := target/bare-root
 # Programs of others, where they are installed already; else into target/tools.
 CARGO_DENY := $(or $(shell command -v cargo-deny),$(TOOLS)/cargo-deny)
 ETCD       := $(or $(LARDER_ETCD_SERVER),$(shell command -v etcd),$(TOOLS)/etcd)
@@ -43,7 +47,7 @@ run-doctests = true
 endif
 TEST_ENV = LARDER_ETCD_SERVER=$(abspath $(ETCD)) LARDER_TEST_PYTHON=$(abspath $(PY))
 
-.PHONY: help sim demo test test-quick test-full check fmt bench bench-cold bench-larger bench-python bench-peers bench-formats bench-package deny advisories clean-venv python pytest pytest-torch pytest-other pytest-free-threaded wheel test-wheel test-first-hour
+.PHONY: help sim demo test test-quick test-full check fmt bench bench-cold bench-larger bench-python bench-peers bench-formats bench-package deny advisories clean-venv python pytest pytest-torch pytest-other pytest-free-threaded wheel test-wheel test-first-hour release
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -131,9 +135,24 @@ test-wheel: wheel ## install the wheel where there is no Rust, and run the READM
 	$(CARGO) build --locked -p larder-origin --bins
 	cd client/python && $(PYTEST_ENV) $(abspath $(PY)) -m pytest wheel/test_wheel.py $(PYTEST_ARGS)
 
-test-first-hour: wheel $(TORCH_READY) ## a newcomer's first hour with the wheel, an S3 server, torch and small clusters
+test-first-hour: wheel $(TORCH_READY) $(BARE_ROOT) ## a newcomer's first hour with the wheel, an empty root, an S3 server, torch and small clusters
 	$(CARGO) build --locked -p larder-origin --bins
-	cd client/python && $(PYTEST_ENV) $(abspath $(PY)) -m pytest wheel/test_first_hour.py $(PYTEST_ARGS)
+	cd client/python && $(PYTEST_ENV) $(abspath $(PY)) -m pytest wheel/test_install.py wheel/test_first_hour.py $(PYTEST_ARGS)
+
+# aarch64 is not tried yet: it needs Rust's target aarch64-unknown-linux-gnu, and a machine to run the files on.
+ARCHITECTURES := x86_64
+RELEASE_FILES := target/release-files
+
+release: $(READY) $(RELEASE_READY) $(BARE_ROOT) ## the files of a release for glibc 2.28, in target/release-files, each checked in an empty root
+	$(RELEASE_PY) client/python/wheel/release.py $(ARCHITECTURES)
+	$(RELEASE_PY) -m twine check --strict $(RELEASE_FILES)/larder_cache-*
+	$(CARGO) build --locked -p larder-origin --bins
+	cd client/python && LARDER_TEST_WHEELS=$(RELEASE_FILES) $(PYTEST_ENV) $(abspath $(PY)) -m pytest \
+		wheel/test_release.py wheel/test_install.py wheel/test_wheel.py $(PYTEST_ARGS)
+	@ls -l $(RELEASE_FILES)
+	@echo "Nothing is uploaded. CONTRIBUTING.md has the steps of a release, and its last ones are:"
+	@echo "  twine upload $(RELEASE_FILES)/larder_cache-*"
+	@echo "  git tag v$$($(PY) -c "import tomllib; print(tomllib.load(open('Cargo.toml', 'rb'))['workspace']['package']['version'])")"
 
 # The package and the examples, by the package's rules.
 LINTED := --config pyproject.toml . ../../examples
@@ -216,6 +235,20 @@ $(TOOLS)/etcd:
 	cd $(ETCD_HOME) && $(APT) download etcd-server && dpkg -x etcd-server_*.deb .
 	ln -sf $(abspath $(ETCD_HOME))/usr/bin/etcd $@
 
+# A root with Python and the libraries that it and numpy need, but no shell and no compiler: Debian's packages, unpacked.
+BARE_PACKAGES := target/bare-packages
+BARE_APT := apt-get -qq -o Dir::State=$(abspath $(BARE_PACKAGES))/state -o Dir::Cache=$(abspath $(BARE_PACKAGES))/cache \
+	-o Dir::State::status=$(abspath $(BARE_PACKAGES))/status -o APT::Sandbox::User=$(shell id -un)
+
+$(BARE_ROOT):
+	@command -v apt-get >/dev/null || { echo "the empty root is made of Debian's packages: run this on Debian or Ubuntu" >&2; false; }
+	rm -rf $(BARE_PACKAGES) && mkdir -p $(BARE_PACKAGES)/state/lists/partial $(BARE_PACKAGES)/cache/archives/partial $(BARE_PACKAGES)/root
+	touch $(BARE_PACKAGES)/status
+	$(BARE_APT) update
+	$(BARE_APT) install --yes --download-only --no-install-recommends python3-venv libstdc++6
+	for package in $(BARE_PACKAGES)/cache/archives/*.deb; do dpkg -x $$package $(BARE_PACKAGES)/root || exit; done
+	mv $(BARE_PACKAGES)/root $@
+
 # An S3 server to test against, never linked. `make test` does without.
 $(TOOLS)/garage:
 	$(CARGO) install --locked --root target/tools garage@2.5.0
@@ -223,6 +256,11 @@ $(TOOLS)/garage:
 $(TORCH_READY): tests/python/requirements-torch.txt
 	python3 -m venv $(TORCH_VENV)
 	$(TORCH_PY) -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(RELEASE_READY): tests/python/requirements-release.txt
+	python3 -m venv $(RELEASE_VENV)
+	$(RELEASE_PY) -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 # safetensors has no wheel for it, and is built.

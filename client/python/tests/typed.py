@@ -32,8 +32,8 @@ from safetensors.numpy import save_file
 
 from harness import BINARIES, ROOT, S3Server
 
-#: Commands that build or install Larder. `make test`, the wheel's tests and the demo's run them.
-ELSEWHERE = ("make ", "cargo ", "pip ")
+#: Commands that build, install or show Larder. `make test` and the wheel's tests run them.
+ELSEWHERE = ("make ", "cargo ", "pip ", "larder demo")
 
 #: Hosts 1 to 5 of the pages.
 HOSTS = 5

@@ -1,8 +1,10 @@
-"""A user's setup: the built wheel in a fresh environment."""
+"""Users' setups: the built wheel in a fresh environment, and an empty root for it."""
 
 from __future__ import annotations
 
 import os
+import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +14,62 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "client/python/tests"))
 
+#: The folder of the wheel: that of `make wheel`, or that of `make release`.
+WHEELS = ROOT / os.environ.get("LARDER_TEST_WHEELS", "target/wheel")
+
+#: Debian's Python in a root of its own, which `make` unpacks.
+BARE_ROOT = ROOT / "target/bare-root"
+
+
+def glibc_needed(program: bytes) -> int:
+    """The version of glibc, behind its `2.`, that an ELF file names."""
+    return max(int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", program))
+
+
+class BareRoot:
+    """A host with Python and its libraries: no compiler, no shell, no network. Takes root.
+
+    Each command has processes and a network of its own. All of them end with the command.
+    """
+
+    _OWN = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child")
+    _ENTER = (
+        'ip link set lo up; mount --rbind /dev "$0/dev"; mount -t proc proc "$0/proc"; '
+        'exec chroot "$0" "$@"'
+    )
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        subprocess.run(["cp", "-a", f"{BARE_ROOT}/.", folder], check=True)
+        for name in ("dev", "proc", "root", "run", "tmp"):
+            (folder / name).mkdir(exist_ok=True)
+
+    def run(self, *command: str, **more: str) -> str:
+        """Runs a command that must succeed, and returns what it printed."""
+        path = "/venv/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        done = subprocess.run(
+            [*self._OWN, "sh", "-ec", self._ENTER, self.folder, *command],
+            env={"PATH": path, "HOME": "/root"} | more,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout}"
+        return done.stdout
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> BareRoot:
+    (tmp_path / "bare").mkdir()
+    return BareRoot(tmp_path / "bare")
+
 
 @pytest.fixture(scope="session")
 def wheel() -> Path:
-    """The one wheel that was built."""
-    (wheel,) = (ROOT / "target/wheel").glob("larder-*.whl")
+    """The one wheel that was built for this machine."""
+    (wheel,) = WHEELS.glob(f"larder_cache-*_{platform.machine()}.whl")
     return wheel
 
 
