@@ -7,7 +7,7 @@ use std::path::Path;
 use larder_base::Ring;
 use larder_membership::Timing;
 use larder_wire::control::{
-    GetRingRequest, ListShardsRequest, ShardState, node_client::NodeClient,
+    GetRingRequest, ListShardsRequest, ShardState, ShardStatus, node_client::NodeClient,
 };
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
@@ -57,6 +57,8 @@ pub struct ShardCopies {
     pub by_node: Vec<usize>,
     /// On how many nodes each shard is.
     pub by_shard: BTreeMap<Vec<u8>, usize>,
+    /// How many of these nodes own each shard that they hold, by their own ring.
+    pub by_owner: BTreeMap<Vec<u8>, usize>,
 }
 
 /// A cluster of nodes `a`, `b`, ... on loopback over one origin.
@@ -226,6 +228,15 @@ impl LivingCluster {
         counts
     }
 
+    /// Waits until each of so many shards is resident on its owner, one of these nodes. A node that
+    /// stood in for a slow owner may keep a copy while memory is free.
+    pub fn until_owners_hold(&self, members: &[usize], shards: usize) {
+        until(&format!("each of {shards} shards is held by its owner"), || {
+            let owned = self.copies(members).by_owner;
+            owned.len() == shards && owned.values().all(|&count| count == 1)
+        });
+    }
+
     /// How many shards each of these nodes has, and on how many of them each shard is resident.
     #[must_use]
     pub fn copies(&self, members: &[usize]) -> ShardCopies {
@@ -233,7 +244,12 @@ impl LivingCluster {
         for &node in members {
             let held = resident(&self.nodes[node]);
             copies.by_node.push(held.len());
-            held.into_iter().for_each(|shard| *copies.by_shard.entry(shard).or_default() += 1);
+            for HeldShard { id, is_extra } in held {
+                if !is_extra {
+                    *copies.by_owner.entry(id.clone()).or_default() += 1;
+                }
+                *copies.by_shard.entry(id).or_default() += 1;
+            }
         }
         copies
     }
@@ -258,12 +274,21 @@ pub fn ring(node: &NodeProcess) -> Option<Ring> {
     })
 }
 
-/// The ids of the shards that a node holds.
+/// A shard that a node holds.
+#[derive(Debug)]
+pub struct HeldShard {
+    /// Its id.
+    pub id: Vec<u8>,
+    /// Whether the node is none of its owners.
+    pub is_extra: bool,
+}
+
+/// The shards that a node holds.
 ///
 /// # Panics
 /// When it does not answer.
 #[must_use]
-pub fn resident(node: &NodeProcess) -> Vec<Vec<u8>> {
+pub fn resident(node: &NodeProcess) -> Vec<HeldShard> {
     let request = ListShardsRequest {
         state: ShardState::Resident.into(),
         page_size: 4096,
@@ -272,6 +297,8 @@ pub fn resident(node: &NodeProcess) -> Vec<Vec<u8>> {
     block_on(async {
         let mut client = connect(node).await.expect("the node listens");
         let answer = client.list_shards(request).await.expect("the node answers").into_inner();
-        answer.shards.into_iter().map(|shard| shard.shard_id.to_vec()).collect()
+        let held =
+            |shard: ShardStatus| HeldShard { id: shard.shard_id.to_vec(), is_extra: shard.extra };
+        answer.shards.into_iter().map(held).collect()
     })
 }

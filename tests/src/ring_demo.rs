@@ -160,7 +160,7 @@ impl RingDemo {
         Start { at: now(), bytes_read: self.bytes_read(), reads: self.reader.count() }
     }
 
-    /// Waits until exactly `members` are the ring and old copies are dropped. Returns what the
+    /// Waits until exactly `members` are the ring and hold the shards that they own. Returns what the
     /// change cost.
     fn finish(
         &self,
@@ -176,7 +176,7 @@ impl RingDemo {
         self.cluster.until_ring(members);
         let (during, took) = (self.reader.since(start.reads), start.at.elapsed());
         let shards = usize::try_from(self.dataset.manifest().shard_count()).expect("few shards");
-        self.cluster.until_one_copy_each(members, shards);
+        self.cluster.until_owners_hold(members, shards);
         Change {
             what,
             seconds: took.as_secs_f64(),

@@ -52,10 +52,10 @@ impl Scene {
         load
     }
 
-    /// Waits until every shard is in memory.
+    /// Waits until every shard is in the memory of its owner.
     fn until_warm(&self) {
         let nodes: Vec<usize> = (0..self.cluster.nodes.len()).collect();
-        self.cluster.until_one_copy_each(&nodes, SHARDS);
+        self.cluster.until_owners_hold(&nodes, SHARDS);
         self.server.reset_counts();
     }
 

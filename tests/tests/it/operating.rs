@@ -61,7 +61,7 @@ impl Scene {
             &[],
         );
         let nodes: Vec<usize> = (0..self.cluster.nodes.len()).collect();
-        self.cluster.until_one_copy_each(&nodes, SHARDS);
+        self.cluster.until_owners_hold(&nodes, SHARDS);
         until("the dataset is known", || self.status()["datasets_measured"] == 1);
         load
     }
@@ -223,7 +223,7 @@ fn longest_unread_shards_move_first() {
     let held = |node: usize| -> BTreeSet<u32> {
         let ids = living::resident(&scene.cluster.nodes[node]);
         let id = |shard: u32| dataset.manifest().shard(shard).id;
-        let is_held = |shard: &u32| ids.iter().any(|held| held == id(*shard).as_bytes());
+        let is_held = |shard: &u32| ids.iter().any(|held| held.id == id(*shard).as_bytes());
         shards.clone().filter(is_held).collect()
     };
     let (given, kept) = (held(0), held(1));

@@ -133,7 +133,7 @@ impl Contract for Admin {
         let (context, standing) =
             (Arc::clone(&self.context), self.cluster().map_err(to_status)?.standing());
         if request.get_ref().brief {
-            return Ok(Response::new(status::brief(&context, &standing)));
+            return walk(&self.context, move || Ok(status::brief(&context, &standing))).await;
         }
         let owned = Arc::clone(&self.owned);
         walk(&self.context, move || Ok(status::whole(&context, &standing, &owned))).await

@@ -111,7 +111,7 @@ pub(super) fn shards(
             _ => 0,
         };
         for shard in begin..dataset.manifest().shard_count() {
-            let found = shard_statuses(&dataset, shard, &holdings, wanted);
+            let found = shard_statuses(context, &dataset, shard, &holdings, wanted);
             if !found.is_empty() && page.shards.len() + found.len() > size {
                 let ShardPlace(snapshot, shard) = last.unwrap_or(ShardPlace(snapshot, shard));
                 page.next_page_token = format!("{snapshot}:{shard}");
@@ -130,10 +130,31 @@ pub(super) fn shards(
 pub(super) fn one_shard(context: &Context, id: ShardId) -> Vec<ShardStatus> {
     let holdings = Holdings::of(context);
     let views = holdings.views.get(&id).into_iter().flatten();
-    views.map(|view| shard_status(view, holdings.flights.get(&id))).collect()
+    let status = |view| shard_status(context, view, holdings.flights.get(&id));
+    views.map(status).collect()
+}
+
+/// Returns how many resident shards this node does not own.
+pub(super) fn extra_copies(context: &Context) -> u32 {
+    let shards = context.shared.cache.shards();
+    saturated(shards.iter().filter(|view| is_extra(context, view)).count())
+}
+
+/// Returns true for a resident shard that this node owns in none of the snapshots it is held for.
+fn is_extra(context: &Context, view: &ShardView<ShardId, EvictionGroup>) -> bool {
+    let shared = &context.shared;
+    let placements = shared.placements.load();
+    let mut snapshots = view.groups.iter().filter_map(|group| match group {
+        EvictionGroup::Shards(snapshot) => Some(*snapshot),
+        EvictionGroup::Manifest(_) | EvictionGroup::Leaves(_) => None,
+    });
+    let gives = |snapshot| placements.gives(snapshot, view.id, &shared.config.node_id);
+    let is_shard = snapshots.clone().next().is_some();
+    matches!(view.state, Stands::Resident { .. }) && is_shard && !snapshots.any(gives)
 }
 
 fn shard_statuses(
+    context: &Context,
     dataset: &Arc<Dataset>,
     shard: u32,
     holdings: &Holdings,
@@ -143,7 +164,7 @@ fn shard_statuses(
     let status = |view: &ShardView<ShardId, EvictionGroup>| ShardStatus {
         snapshot: Bytes::copy_from_slice(dataset.snapshot().as_bytes()),
         shard,
-        ..shard_status(view, holdings.flights.get(&id))
+        ..shard_status(context, view, holdings.flights.get(&id))
     };
     let found = holdings.views.get(&id).into_iter().flatten().map(status);
     found.filter(|one| wanted == ShardState::Unspecified || one.state() == wanted).collect()
@@ -152,12 +173,14 @@ fn shard_statuses(
 /// Describes a shard, without its dataset. `flight` is its fill, unless that ended since `view` was
 /// taken.
 fn shard_status(
+    context: &Context,
     view: &ShardView<ShardId, EvictionGroup>,
     flight: Option<&Arc<InFlightFill>>,
 ) -> ShardStatus {
     let status = ShardStatus {
         shard_id: Bytes::copy_from_slice(view.id.as_bytes()),
         bytes: view.bytes,
+        extra: is_extra(context, view),
         ..ShardStatus::default()
     };
     match view.state {

@@ -558,6 +558,9 @@ pub struct ShardStatus {
     /// Milliseconds since a client last read or attached it.
     #[prost(uint64, tag = "10")]
     pub idle_ms: u64,
+    /// Whether this node is none of its owners by the ring in use here.
+    #[prost(bool, tag = "11")]
+    pub extra: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListFailuresRequest {
@@ -3266,6 +3269,10 @@ pub struct ClusterStatus {
     /// Number of owners of each shard, if the ring has enough members.
     #[prost(uint32, tag = "16")]
     pub replicas: u32,
+    /// Resident shards of this node that it does not own by the ring in use here: copies that it made
+    /// while it stood in for an owner, and copies that a ring change moves.
+    #[prost(uint32, tag = "17")]
+    pub extra_copies: u32,
 }
 /// A node as the record knows it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

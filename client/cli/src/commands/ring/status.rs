@@ -82,6 +82,9 @@ struct NodeRow {
     memory: Option<NodeMemory>,
     #[serde(skip_serializing_if = "Option::is_none")]
     progress: Option<RemainingMoves>,
+    /// Resident shards that it does not own, as a stand-in of an owner has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra_copies: Option<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -258,6 +261,7 @@ fn node(
             gaps: said.gaps,
             to_come,
         }),
+        extra_copies: standing.map(|standing| standing.extra_copies),
     }
 }
 

@@ -13,7 +13,7 @@ use super::owned::{Owned, OwnedBytes};
 use crate::cluster::Standing;
 use crate::config::ClusterConfig;
 use crate::serve::Context;
-use crate::serve::control::saturated;
+use crate::serve::control::{list, saturated};
 
 /// Describes this node's own state.
 pub(super) fn brief(context: &Context, standing: &Standing) -> ClusterStatus {
@@ -36,6 +36,7 @@ pub(super) fn brief(context: &Context, standing: &Standing) -> ClusterStatus {
         away: standing.away.as_deref().unwrap_or_default().to_owned(),
         coordinator: kind.into(),
         coordinator_address,
+        extra_copies: list::extra_copies(context),
         ..ClusterStatus::default()
     }
 }

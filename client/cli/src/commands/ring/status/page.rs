@@ -20,12 +20,14 @@ impl Report for StatusReport {
                 coordinator.address, coordinator.generation
             ),
         };
-        page.fields(&[
+        let mut fields = vec![
             ("ring", format!("{} of cluster {}", self.ring_version, &self.cluster[..8])),
             ("kept by", kept_by),
             ("datasets", self.datasets_words()),
             ("replicas", format!("{} of each shard", self.replicas)),
-        ]);
+        ];
+        fields.extend(self.extra_words().map(|words| ("extra copies", words)));
+        page.fields(&fields);
         page.line("");
         page.table(&self.table());
         page.line("");
@@ -59,6 +61,16 @@ impl StatusReport {
                 self.asked
             ),
         }
+    }
+
+    /// The shards on nodes that are none of their owners, if there are any.
+    fn extra_words(&self) -> Option<String> {
+        let counts = self.nodes.iter().filter_map(|node| match node.extra_copies {
+            Some(count @ 1..) => Some(format!("{} on {}", units::count(count.into()), node.node)),
+            _ => None,
+        });
+        let counts: Vec<String> = counts.collect();
+        (!counts.is_empty()).then(|| counts.join(", "))
     }
 
     fn table(&self) -> TextTable {

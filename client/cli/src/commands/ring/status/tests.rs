@@ -67,6 +67,17 @@ fn cluster_without_a_change_is_shown_as_one_table() {
 }
 
 #[test]
+fn copies_of_stand_ins_are_shown_only_where_there_are_some() {
+    let two = || cluster(vec![member("a"), member("b")]);
+    let mut stand_in = seen("b", 7, 1);
+    stand_in.standing.as_mut().unwrap().extra_copies = 3;
+    let text = shown(&report(two(), &[seen("a", 7, 1), stand_in]));
+    assert!(text.contains("extra copies  3 on b\n"), "{text}");
+    let text = shown(&report(two(), &[seen("a", 7, 1), seen("b", 7, 1)]));
+    assert!(!text.contains("extra"), "{text}");
+}
+
+#[test]
 fn shares_follow_weights_when_no_dataset_is_open() {
     let mut joining = member("c");
     joining.set_state(NodeState::Joining);
