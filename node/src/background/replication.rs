@@ -7,7 +7,9 @@
 //!
 //! If primary shards need the memory after all, rows are read past the cache. Then a node evicts
 //! replicas and shards that it does not own, if they are idle and their primary owner holds them.
-//! So an unread replica costs no shard its place.
+//! So an unread replica costs no shard its place. Extra copies go before all replicas: no owner of
+//! the ring counts on a copy that a node made while it stood in for another. A copy that local
+//! readers or a plan still use is not idle, so this order takes nothing from what is read next.
 //!
 //! During a ring change no replica is copied, because a plan decides then. Transfers of a plan may
 //! take the memory of replicas ([`give_way`]).
@@ -300,11 +302,12 @@ fn name(ring: &Ring, index: u16) -> &str {
     &ring.members()[usize::from(index)].id
 }
 
-/// Returns those that no client has read for `idle_min` and no process maps, longest idle first.
+/// Returns those that no client has read for `idle_min` and no process maps. Copies of a stand-in
+/// come first, then replicas, each the longest idle first.
 fn idle(cache: &Cache, mut spare: Vec<Spare>, idle_min: Duration) -> Vec<Spare> {
     let idle: HashMap<ShardId, Duration> = cache.idle_times().into_iter().collect();
     let idle = |spare: &Spare| idle.get(&spare.id).copied().unwrap_or_default();
     spare.retain(|spare| idle(spare) >= idle_min);
-    spare.sort_by_cached_key(|spare| (Reverse(idle(spare)), spare.id));
+    spare.sort_by_cached_key(|spare| (!spare.is_extra, Reverse(idle(spare)), spare.id));
     spare
 }

@@ -44,6 +44,8 @@ pub(super) struct Spare {
     pub(super) bytes: u64,
     /// Its primary owner, by index among the ring's members.
     pub(super) first: u16,
+    /// Whether this node is none of its owners. It made the copy while it stood in for one.
+    pub(super) is_extra: bool,
 }
 
 impl Lacking {
@@ -90,7 +92,8 @@ impl Survey {
                     (_, true) => {
                         let (snapshot, bytes) =
                             (dataset.snapshot(), extent_bytes(dataset.manifest(), index));
-                        survey.spare.push(Spare { id, snapshot, bytes, first: owners[0] });
+                        let (first, is_extra) = (owners[0], rank.is_none());
+                        survey.spare.push(Spare { id, snapshot, bytes, first, is_extra });
                     }
                     (Some(_), false) if survey.lacking.len() < LACKING_MAX => {
                         let others = owners.iter().filter(|&&owner| usize::from(owner) != own);
@@ -105,6 +108,10 @@ impl Survey {
         }
         // Another snapshot may name this node the primary owner of the same shard.
         survey.spare.retain(|spare| !asked_first.contains(&spare.id));
+        // Another snapshot may name this node one of the owners.
+        let replicas = survey.spare.iter().filter(|spare| !spare.is_extra).map(|spare| spare.id);
+        let replicas: HashSet<ShardId> = replicas.collect();
+        survey.spare.iter_mut().for_each(|spare| spare.is_extra &= !replicas.contains(&spare.id));
         survey
     }
 }
@@ -143,6 +150,8 @@ mod tests {
             // Spare are a replica it owns and a shard it does not own.
             let spare: HashSet<ShardId> = warm.spare.iter().map(|spare| spare.id).collect();
             assert!(cold.lacking.keys().all(|shard| spare.contains(shard)));
+            let extra = |spare: &Spare| spare.is_extra != cold.lacking.contains_key(&spare.id);
+            assert!(warm.spare.iter().all(extra), "a replica is owned, another copy is extra");
             let extent_bytes = CacheFixture::extent_bytes(&folder, 4);
             assert_eq!(10 - spare.len() as u64, cold.promised / extent_bytes);
         }
