@@ -64,6 +64,25 @@ impl Get {
     pub fn bytes(&self) -> u64 {
         self.range.end - self.range.start
     }
+
+    /// Returns whether one request may read both, `next` after this one. They lie close together in
+    /// one block of an object.
+    pub fn is_near(&self, next: &Self, block_bytes: u64) -> bool {
+        self.object == next.object
+            && next.range.start.saturating_sub(self.range.end) <= limits::READ_GAP_BYTES_MAX
+            && next.range.start / block_bytes == self.range.start / block_bytes
+    }
+
+    /// Returns the read of all of `gets`, each [near](Self::is_near) the one before. Its parts are
+    /// theirs, in their order.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn of_all(gets: &[Self]) -> Self {
+        let (first, last) = (&gets[0], &gets[gets.len() - 1]);
+        let parts = gets.iter().flat_map(|get| &get.parts).cloned().collect();
+        Self { object: first.object, range: first.range.start..last.range.end, parts }
+    }
 }
 
 /// The regions of a shard, and the reads that fill them.
@@ -170,8 +189,23 @@ impl Manifest {
     /// # Panics
     /// If there is no such shard, the leaf does not have it, or `block_bytes` is 0.
     pub fn fill_plan(&self, leaf: &Leaf, shard: u32, block_bytes: u64) -> FillPlan {
+        self.fill_plan_in_pieces(leaf, shard, block_bytes, block_bytes)
+    }
+
+    /// Returns the reads of a whole shard, of about `piece_bytes` each. They hold whole rows, but
+    /// for rows that lie in several blocks.
+    ///
+    /// # Panics
+    /// As [`fill_plan`](Self::fill_plan), or if `piece_bytes` is 0.
+    pub fn fill_plan_in_pieces(
+        &self,
+        leaf: &Leaf,
+        shard: u32,
+        block_bytes: u64,
+        piece_bytes: u64,
+    ) -> FillPlan {
         let regions = self.regions(shard);
-        let mut runs = Runs::new(self, leaf, shard, block_bytes);
+        let mut runs = Runs::new(self, leaf, shard, block_bytes).in_pieces(piece_bytes);
         let (mut blocks, mut inline) = (Vec::new(), Vec::new());
         for (tensor, region) in regions.iter().enumerate() {
             match self.tensors()[tensor].layout {
@@ -184,7 +218,7 @@ impl Manifest {
             }
         }
         let blocks = BlocksRead::join(blocks, block_bytes);
-        FillPlan { gets: joined(runs.parts, block_bytes), regions, blocks, inline }
+        FillPlan { gets: runs.joined(), regions, blocks, inline }
     }
 
     /// Returns the reads of these bytes of a tensor's region, cut as those of a whole shard. There
@@ -203,7 +237,7 @@ impl Manifest {
         if self.tensors()[tensor].layout != Layout::Blocks {
             runs.add(tensor, wanted);
         }
-        joined(runs.parts, block_bytes)
+        runs.joined()
     }
 
     /// Returns the region of an inline tensor.
@@ -267,13 +301,19 @@ struct Runs<'a> {
     leaf: &'a Leaf,
     shard: u32,
     block_bytes: u64,
+    piece_bytes: u64,
     parts: Vec<RegionPart>,
 }
 
 impl<'a> Runs<'a> {
     fn new(manifest: &'a Manifest, leaf: &'a Leaf, shard: u32, block_bytes: u64) -> Self {
         assert!(block_bytes > 0, "a block has at least one byte");
-        Self { manifest, leaf, shard, block_bytes, parts: Vec::new() }
+        Self { manifest, leaf, shard, block_bytes, piece_bytes: block_bytes, parts: Vec::new() }
+    }
+
+    fn in_pieces(self, piece_bytes: u64) -> Self {
+        assert!(piece_bytes > 0, "a piece has at least one byte");
+        Self { piece_bytes, ..self }
     }
 
     /// Adds the runs that cover these bytes of a tensor's region.
@@ -283,16 +323,23 @@ impl<'a> Runs<'a> {
         for number in numbers.clone() {
             let piece = self.leaf.piece(self.manifest, self.shard, &numbers, number);
             match (column.layout, column.locator) {
-                (Layout::Column, RowLocator::Strided { stride_bytes, .. }) => {
-                    let begin = u64::from(piece.rows.start) * stride_bytes;
-                    self.add_row(
-                        tensor,
-                        piece.rows.start,
-                        begin,
-                        wanted,
-                        piece.begin..piece.end,
-                        piece.object,
-                    );
+                (Layout::Column, RowLocator::Strided { row_bytes, stride_bytes }) => {
+                    // Rows that overlap are not cut: each cut would be in several rows.
+                    let rows = match self.piece_bytes.min(self.block_bytes) / stride_bytes.max(1) {
+                        _ if row_bytes > stride_bytes => u64::MAX,
+                        rows => rows.max(1),
+                    };
+                    let all = piece.end - piece.begin;
+                    let step = rows.saturating_mul(stride_bytes).max(1);
+                    let (row, object) = (piece.rows.start, piece.object);
+                    let begin = u64::from(row) * stride_bytes;
+                    let mut at = 0;
+                    while at < all {
+                        let end = all.min(at.saturating_add(step));
+                        let range = piece.begin + at..piece.begin + end;
+                        self.add_row(tensor, row, begin + at, wanted, range, object);
+                        at = end;
+                    }
                 }
                 _ => self.add_spans(tensor, &piece, wanted),
             }
@@ -341,40 +388,43 @@ impl<'a> Runs<'a> {
     /// Adds a part, or lengthens the last one by it.
     fn push(&mut self, part: RegionPart) {
         let block = |offset| offset / self.block_bytes;
+        let piece = |offset| offset / self.piece_bytes;
         if let Some(last) = self.parts.last_mut()
             && (last.tensor, last.object) == (part.tensor, part.object)
             && last.region.end == part.region.start
             && last.within.end <= part.within.start
             && part.within.start - last.within.end <= limits::READ_GAP_BYTES_MAX
             && block(last.within.start) == block(part.within.start)
+            && piece(last.within.start) == piece(part.within.start)
         {
             (last.region.end, last.within.end) = (part.region.end, part.within.end);
         } else {
             self.parts.push(part);
         }
     }
-}
 
-/// Joins parts that lie close together in one block of an object into one read.
-fn joined(mut parts: Vec<RegionPart>, block_bytes: u64) -> Vec<Get> {
-    parts.sort_by_key(|part| (part.object, part.within.start));
-    let mut gets: Vec<Get> = Vec::new();
-    for part in parts {
-        let within = &part.within;
-        let near = |get: &&mut Get| {
-            get.object == part.object
-                && within.start.saturating_sub(get.range.end) <= limits::READ_GAP_BYTES_MAX
-                && within.start / block_bytes == get.range.start / block_bytes
-        };
-        match gets.last_mut().filter(near) {
-            Some(get) => {
-                get.range.end = get.range.end.max(within.end);
-                get.parts.push(part);
-            }
-            None => {
-                gets.push(Get { object: part.object, range: within.clone(), parts: vec![part] });
+    /// Joins parts that lie close together in one piece of an object into one read. Parts that
+    /// overlap share a read too, so that no byte is in two.
+    fn joined(self) -> Vec<Get> {
+        let Self { block_bytes, piece_bytes, mut parts, .. } = self;
+        parts.sort_by_key(|part| (part.object, part.within.start));
+        let mut gets: Vec<Get> = Vec::new();
+        for part in parts {
+            let get = Get { object: part.object, range: part.within.clone(), parts: vec![part] };
+            let (start, end) = (get.range.start, get.range.end);
+            let joins = |last: &&mut Get| {
+                last.is_near(&get, block_bytes)
+                    && (start < last.range.end
+                        || start / piece_bytes == last.range.start / piece_bytes)
+            };
+            match gets.last_mut().filter(joins) {
+                Some(last) => {
+                    last.range.end = last.range.end.max(end);
+                    last.parts.extend(get.parts);
+                }
+                None => gets.push(get),
             }
         }
+        gets
     }
-    gets
 }

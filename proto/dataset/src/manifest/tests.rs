@@ -161,7 +161,21 @@ fn check_plans(snapshot: &Snapshot, block_bytes: u64) {
         assert_eq!(plan.regions.iter().map(|r| r.bytes).sum::<u64>(), shard.bytes);
         let empty = |region: &RegionPlan| vec![None; at(region.bytes)];
         let mut regions: Vec<Vec<Option<u8>>> = plan.regions.iter().map(empty).collect();
+        let mut in_pieces = regions.clone();
         read(snapshot, leaf, (index, block_bytes), &plan.gets, &mut regions);
+        let pieces =
+            manifest.fill_plan_in_pieces(leaf, index, block_bytes, block_bytes.div_ceil(5)).gets;
+        assert!(pieces.iter().map(Get::bytes).sum::<u64>() <= plan.gets.iter().map(Get::bytes).sum());
+        let joined = pieces.chunk_by(|one, next| one.is_near(next, block_bytes)).map(Get::of_all);
+        let joined: Vec<_> = joined.collect();
+        let ranges = |gets: &[Get]| -> Vec<_> {
+            gets.iter().map(|get| (get.object, get.range.clone())).collect()
+        };
+        assert_eq!(ranges(&joined), ranges(&plan.gets), "together they are the reads of blocks");
+        let mut of_joined = in_pieces.clone();
+        read(snapshot, leaf, (index, block_bytes), &pieces, &mut in_pieces);
+        read(snapshot, leaf, (index, block_bytes), &joined, &mut of_joined);
+        assert!(in_pieces == regions && of_joined == regions);
         for tensor in plan.inline {
             let values = manifest.inline_region(leaf, index, tensor);
             regions[tensor] = values.iter().copied().map(Some).collect();
