@@ -43,7 +43,7 @@ use unreported::UnreportedReads;
 
 pub(crate) use find::{Awaited, FoundShard};
 pub(crate) use in_flight::Working;
-pub(crate) use in_flight::{InFlightFill, Waited};
+pub(crate) use in_flight::{InFlightFill, Waited, WantedRow};
 pub(crate) use job::{FillJob, GaveUp};
 pub(crate) use larder_store::HolderId;
 pub(crate) use lease::Leased;
@@ -272,9 +272,9 @@ impl ShardPlan {
     /// # Panics
     /// The dataset has no such shard, or the leaf does not have it.
     pub(crate) fn new(manifest: &Manifest, leaf: &Leaf, shard: u32) -> Result<Self, ExtentError> {
-        let layout = shard_layout(manifest, shard)?;
+        let (layout, part_bytes) = (shard_layout(manifest, shard)?, limits::FILL_PART_BYTES);
         let FillPlan { gets, blocks, mut inline, .. } =
-            manifest.fill_plan(leaf, shard, limits::FILL_PART_BYTES);
+            manifest.fill_plan_in_pieces(leaf, shard, part_bytes, limits::FILL_PIECE_BYTES);
         inline.retain(|&tensor| layout.region_bytes(tensor) > 0);
         let counts = gets.iter().map(|get| get.parts.len());
         let counts = counts.chain(blocks.iter().map(|read| block_parts(read).count()));

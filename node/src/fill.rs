@@ -24,6 +24,7 @@ mod peer_source;
 mod peers;
 mod read_through;
 mod reader;
+mod requests;
 mod throttle;
 mod worker;
 
@@ -31,7 +32,7 @@ use std::ops::Range;
 
 use larder_base::{Error, ErrorKind};
 use larder_dataset::{Get, Leaf, Manifest, Scatter};
-use larder_extent::Part;
+use larder_extent::{Part, PartSpec};
 
 use crate::cache::extent_error;
 
@@ -40,7 +41,7 @@ pub(crate) use first::FirstFills;
 pub(crate) use maker::Maker;
 pub(crate) use peers::{Holder, Missed, Peer, Peers};
 pub(crate) use read_through::{ReadThrough, RowWanted};
-pub(crate) use reader::Reader;
+pub(crate) use reader::{Asking, Reader};
 pub(crate) use throttle::TransferThrottle;
 pub(crate) use worker::Filler;
 
@@ -78,6 +79,57 @@ impl ByteSink for Part {
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.write(bytes).map_err(extent_error)
+    }
+}
+
+/// Parts of a region, each behind the one before, that are filled as one.
+pub(crate) struct PartsRun(Vec<Part>);
+
+impl From<Part> for PartsRun {
+    fn from(part: Part) -> Self {
+        Self(vec![part])
+    }
+}
+
+impl PartsRun {
+    /// Adds the next part, or returns it if it does not fit behind the others, of at most
+    /// `bytes_max` together.
+    pub(crate) fn add(&mut self, part: Part, bytes_max: u64) -> Option<Part> {
+        let (all, next) = (self.spec(), part.spec());
+        let follows = all.region == next.region
+            && all.range.end == next.range.start
+            && next.range.end - all.range.start <= bytes_max;
+        if !follows {
+            return Some(part);
+        }
+        self.0.push(part);
+        None
+    }
+
+    /// Returns the bytes of all of them.
+    pub(crate) fn spec(&self) -> PartSpec {
+        let (first, last) = (self.0[0].spec(), self.0[self.0.len() - 1].spec());
+        PartSpec { region: first.region, range: first.range.start..last.range.end }
+    }
+
+    pub(crate) fn into_parts(self) -> Vec<Part> {
+        self.0
+    }
+}
+
+impl ByteSink for PartsRun {
+    fn begin(&mut self) {
+        self.0.iter_mut().for_each(Part::restart);
+    }
+
+    fn put(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        for part in &mut self.0 {
+            let (now, rest) = bytes.split_at(part.left().min(bytes.len()));
+            part.put(now)?;
+            bytes = rest;
+        }
+        let more = || Error::new(ErrorKind::Internal, "a peer gave more than it was to");
+        if bytes.is_empty() { Ok(()) } else { Err(more()) }
     }
 }
 

@@ -14,6 +14,7 @@
 //! Thread rule: readers are threads and block on a condition variable. Fill workers are tasks, and
 //! hold the lock only to change the state.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,6 +23,12 @@ use std::time::Duration;
 use larder_base::{Error, ShardId};
 use larder_extent::{Filling, Sealed};
 use tokio_util::sync::CancellationToken;
+
+use crate::dataset::bucket::{Need, Urgency};
+
+/// Rows of one shard that readers wait for and no request has taken. With more of them, most of the
+/// shard is wanted.
+const WANTED_ROWS_MAX: usize = 512;
 
 /// One shard on its way into memory.
 #[derive(Debug)]
@@ -35,12 +42,26 @@ pub(crate) struct InFlightFill {
     is_awaited: AtomicBool,
     /// Cancelled once a reader waits for the shard, or soon will.
     hurried: CancellationToken,
+    urgency: Arc<Urgency>,
+    /// The rows to request first, in the order in which their readers came.
+    wanted: Mutex<VecDeque<WantedRow>>,
     /// The digest of all rows' checksums, as a peer says that gave some of the bytes.
     lent: Mutex<Option<u64>>,
     /// Threads that work on the memory of this flight. They can't be stopped.
     workers: AtomicU32,
     state: Mutex<State>,
     changed: Condvar,
+}
+
+/// A row that a reader waits for.
+#[derive(Debug)]
+pub(crate) struct WantedRow {
+    /// The number of the reader, smaller for one that came earlier.
+    pub(crate) reader: u64,
+    /// The region that holds it.
+    pub(crate) region: usize,
+    /// Its bytes in the region.
+    pub(crate) range: Range<u64>,
 }
 
 #[derive(Debug)]
@@ -83,6 +104,8 @@ impl InFlightFill {
             attempts: AtomicU32::new(0),
             is_awaited: AtomicBool::new(false),
             hurried: CancellationToken::new(),
+            urgency: Arc::default(),
+            wanted: Mutex::default(),
             lent: Mutex::default(),
             workers: AtomicU32::new(0),
             state: Mutex::new(State::Queued),
@@ -146,6 +169,7 @@ impl InFlightFill {
     /// Notes that a reader waits for the shard.
     pub(crate) fn await_by_reader(&self) {
         self.is_awaited.store(true, Ordering::Relaxed);
+        self.urgency.raise(Need::Reader);
     }
 
     /// Returns true if a reader waits for the shard, or did.
@@ -157,6 +181,46 @@ impl InFlightFill {
     /// throttled.
     pub(crate) fn hurry(&self) {
         self.hurried.cancel();
+        self.urgency.raise(Need::Soon);
+    }
+
+    /// Returns how urgent its requests are.
+    pub(crate) fn urgency(&self) -> &Arc<Urgency> {
+        &self.urgency
+    }
+
+    /// Notes that a reader waits for a row. It is requested before rows that no reader waits for.
+    pub(crate) fn want(&self, row: WantedRow) {
+        let is_missing = match &*self.lock() {
+            State::Queued => true,
+            State::Filling(filling) => !filling.is_ready(row.region, row.range.clone()),
+            State::Sealed(_) | State::Failed(_) => false,
+        };
+        let mut wanted = self.wanted();
+        if is_missing && wanted.len() < WANTED_ROWS_MAX {
+            wanted.push_back(row);
+            self.urgency.next_for(wanted.front().map(|first| first.reader));
+        }
+    }
+
+    /// Returns the first of what `find` finds for the rows that readers wait for. Forgets the rows
+    /// for which it finds nothing.
+    pub(crate) fn next_wanted<T>(&self, find: impl Fn(&WantedRow) -> Option<T>) -> Option<T> {
+        let mut wanted = self.wanted();
+        let mut found = None;
+        while let Some(first) = wanted.front() {
+            found = find(first);
+            if found.is_some() {
+                break;
+            }
+            wanted.pop_front();
+        }
+        self.urgency.next_for(wanted.front().map(|first| first.reader));
+        found
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, VecDeque<WantedRow>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns true once [`hurry`](Self::hurry) was called.
@@ -230,9 +294,9 @@ impl InFlightFill {
         self.change(State::Queued);
     }
 
-    /// Wakes the readers after one more part is in.
-    pub(crate) fn part_is_in(&self) {
-        // Take the lock once. Otherwise a reader misses the part between its check and its wait.
+    /// Wakes the readers after more parts are in.
+    pub(crate) fn parts_are_in(&self) {
+        // Take the lock once. Otherwise a reader misses a part between its check and its wait.
         drop(self.lock());
         self.changed.notify_all();
     }

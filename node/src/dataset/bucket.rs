@@ -9,6 +9,7 @@
 
 mod gate;
 mod retry;
+mod urgency;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -22,6 +23,7 @@ use crate::clock;
 
 pub(crate) use gate::{Gate, Turn};
 pub(crate) use retry::{RetryBudget, wait_after};
+pub(crate) use urgency::{Need, Urgency};
 
 /// Reads by range (of rows that will not be kept) in flight at once for a bucket, and of one
 /// request.

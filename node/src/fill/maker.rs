@@ -16,10 +16,10 @@ use larder_dataset::{BlockRead, BlocksRead, Damaged, FetchError, Leaf, Manifest}
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time;
 
-use super::{ObjectRange, Piece, Reader};
+use super::{Asking, ObjectRange, Piece, Reader};
 use crate::cache::{Cache, FailedRead, GaveUp, ReservedBytes};
 use crate::dataset::Dataset;
-use crate::dataset::bucket::Gate;
+use crate::dataset::bucket::{Gate, Urgency};
 
 /// Wait before memory for a block is asked for again, and the number of waits.
 const ROOM_WAIT: Duration = Duration::from_millis(50);
@@ -62,6 +62,7 @@ impl Maker {
         leaf: &Leaf,
         read: &BlocksRead,
         gate: &Gate,
+        urgency: &Arc<Urgency>,
     ) -> Result<StoredBlocks, GaveUp> {
         let turn = Arc::clone(&dataset.bucket().blocks).acquire_owned().await;
         let turn = turn.expect("the semaphore is never closed");
@@ -74,7 +75,8 @@ impl Maker {
             rest = after;
             let part = async move {
                 let wanted = ObjectRange { leaf, object: read.object, range };
-                self.reader.read(dataset, &wanted, gate, &mut Piece::new(part)).await
+                let asking = Asking::at(gate, urgency);
+                self.reader.read(dataset, &wanted, asking, &mut Piece::new(part)).await
             };
             reads.push(part.boxed());
         }

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::maker::{alone, cannot_be_made};
-use super::{Maker, Reader};
+use super::{Asking, Maker, Reader};
 use crate::cache::Counters;
 use crate::dataset::Dataset;
 use crate::dataset::bucket::RANGE_READS_MAX;
@@ -103,7 +103,8 @@ impl ReadThrough {
             let leaf = places.leaf_of_number(read.leaf).expect("the leaf of the row is held");
             let wanted = ObjectRange { leaf, object, range };
             let mut target = RowPieces { at: read.range.start, read };
-            self.reader.read(dataset, &wanted, &dataset.bucket().ranges, &mut target).await
+            let asking = Asking::in_turn(&dataset.bucket().ranges);
+            self.reader.read(dataset, &wanted, asking, &mut target).await
         });
         let reading = stream::iter(reads).buffer_unordered(RANGE_READS_MAX);
         let read = self.runtime.block_on(reading.try_collect::<()>());
@@ -120,7 +121,8 @@ impl ReadThrough {
     ) -> Result<(), Error> {
         let leaf = places.leaf_of(wanted.shard).expect("the leaf of the row is held");
         let read = alone(wanted.block.clone());
-        let reading = self.maker.read(dataset, leaf, &read, &dataset.bucket().ranges);
+        let (gate, urgency) = (&dataset.bucket().ranges, Arc::default());
+        let reading = self.maker.read(dataset, leaf, &read, gate, &urgency);
         let stored = self.runtime.block_on(reading).map_err(|gave_up| gave_up.why)?;
         wanted.rows.sort_unstable_by_key(|(place, _)| place.start);
         let (block, manifest) = (&wanted.block, places.manifest());
@@ -167,7 +169,8 @@ impl ReadThrough {
         let begin = whole.offset + offset;
         let wanted = ObjectRange { leaf, object: whole.object, range: begin..begin + bytes };
         let mut piece = Piece::new(target);
-        let reading = self.reader.read(dataset, &wanted, &dataset.bucket().ranges, &mut piece);
+        let asking = Asking::in_turn(&dataset.bucket().ranges);
+        let reading = self.reader.read(dataset, &wanted, asking, &mut piece);
         self.runtime.block_on(reading).map_err(|gave_up| gave_up.why)?;
         if offset + bytes == whole.bytes {
             self.counters.rows_by_range.add(1);

@@ -18,7 +18,7 @@ use tokio::{task, time};
 use crate::cache::{BytesHere, Counters, FailedRead, FoundRange, GaveUp, Retained};
 use crate::clock;
 use crate::dataset::Dataset;
-use crate::dataset::bucket::{Bucket, Gate, Turn, wait_after};
+use crate::dataset::bucket::{Bucket, Gate, Turn, Urgency, wait_after};
 use crate::fill::{ByteSink, ObjectRange};
 
 /// Tries of one part before its fill gives up. With the waits below about 15 seconds, which
@@ -30,6 +30,34 @@ const ORIGIN_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes from memory that are handed on before other tasks have a turn.
 const HERE_STEP_BYTES: usize = 1 << 20;
+
+/// Where and how urgently a read asks for its turns.
+#[derive(Debug)]
+pub(crate) struct Asking<'a> {
+    pub(crate) gate: &'a Gate,
+    pub(crate) urgency: Arc<Urgency>,
+    /// The turn of the first try, if it has one already.
+    pub(crate) turn: Option<Turn<'a>>,
+}
+
+impl<'a> Asking<'a> {
+    /// Asks for each turn.
+    pub(crate) fn at(gate: &'a Gate, urgency: &Arc<Urgency>) -> Self {
+        Self { gate, urgency: Arc::clone(urgency), turn: None }
+    }
+
+    /// As [`at`](Self::at), as urgently as others do that wait for nothing else.
+    pub(crate) fn in_turn(gate: &'a Gate) -> Self {
+        Self::at(gate, &Arc::default())
+    }
+
+    async fn turn(&mut self) -> Turn<'a> {
+        match self.turn.take() {
+            Some(turn) => turn,
+            None => self.gate.turn(&self.urgency).await,
+        }
+    }
+}
 
 /// Why a try failed.
 enum Failed {
@@ -59,17 +87,17 @@ impl Reader {
         self.find(read).iter().map(missing).sum()
     }
 
-    /// Reads exactly the bytes of `read` into `target`, with retries. Each try takes a turn
-    /// at `gate`; a wait between two tries takes none.
+    /// Reads exactly the bytes of `read` into `target`, with retries. Each try takes a turn; a wait
+    /// between two tries takes none.
     pub(crate) async fn read(
         &self,
         dataset: &Dataset,
         read: &ObjectRange<'_>,
-        gate: &Gate,
+        asking: Asking<'_>,
         target: &mut impl ByteSink,
     ) -> Result<(), GaveUp> {
         if self.retained.is_empty() {
-            return self.read_missing(dataset, read, gate, target).await;
+            return self.read_missing(dataset, read, asking, target).await;
         }
         let here: Option<Vec<BytesHere>> =
             self.find(read).into_iter().map(FoundRange::here).collect();
@@ -80,7 +108,7 @@ impl Reader {
                     hand_on(&bytes, |step| target.put(step)).await?;
                 }
             }
-            None => self.read_missing(dataset, read, gate, target).await?,
+            None => self.read_missing(dataset, read, asking, target).await?,
         }
         let (object, etag) = version(read);
         self.retained.used(&object, etag, &read.range);
@@ -101,7 +129,7 @@ impl Reader {
         &self,
         dataset: &Dataset,
         read: &ObjectRange<'_>,
-        gate: &Gate,
+        mut asking: Asking<'_>,
         target: &mut impl ByteSink,
     ) -> Result<(), GaveUp> {
         let bucket = dataset.bucket();
@@ -109,7 +137,7 @@ impl Reader {
         let mut confirming = false;
         bucket.retries.earn();
         loop {
-            let turn = gate.turn().await;
+            let turn = asking.turn().await;
             let tried = self.try_once(dataset, read, target, &turn).await;
             match &tried {
                 Ok(()) => turn.succeeded(clock::now()),

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use larder_base::{Error, ErrorKind, limits};
-use larder_dataset::{BlocksRead, Leaf, MakeError};
+use larder_dataset::{BlocksRead, Get, Leaf, MakeError};
 use larder_extent::{ExtentId, Filling, PagePreference, Part, Sealed};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::maker::{MakerInput, StoredBlocks, cannot_be_made};
 use super::peer_source::PeerSource;
-use super::{Maker, Reader};
+use super::requests::Requests;
+use super::{Asking, Maker, PartsRun, Reader};
 use crate::cache::{
     Cache, Counters, FillJob, GaveUp, InFlightFill, ShardPlan, Working, extent_error,
 };
@@ -156,23 +157,29 @@ impl Filler {
         Ok(filling)
     }
 
-    /// Lets readers have a part that is written. Overlapping rows are hashed first. That may take
+    /// Lets readers have parts that are written. Overlapping rows are hashed first. That may take
     /// seconds, so a blocking thread does it.
-    async fn finish(&self, flight: &Arc<InFlightFill>, part: Part) -> Result<(), Error> {
-        let finished = if part.has_rows_to_hash() {
-            let turn = Arc::clone(&self.hashing).acquire_owned().await;
-            let turn = turn.expect("the semaphore is never closed");
-            let finish = move || {
-                let finished = part.finish();
-                drop(turn);
-                finished
+    async fn finish(
+        &self,
+        flight: &Arc<InFlightFill>,
+        parts: impl IntoIterator<Item = Part>,
+    ) -> Result<(), Error> {
+        for part in parts {
+            let finished = if part.has_rows_to_hash() {
+                let turn = Arc::clone(&self.hashing).acquire_owned().await;
+                let turn = turn.expect("the semaphore is never closed");
+                let finish = move || {
+                    let finished = part.finish();
+                    drop(turn);
+                    finished
+                };
+                on_memory(flight, finish).await.0
+            } else {
+                part.finish()
             };
-            on_memory(flight, finish).await.0
-        } else {
-            part.finish()
-        };
-        finished.map_err(extent_error)?;
-        flight.part_is_in();
+            finished.map_err(extent_error)?;
+        }
+        flight.parts_are_in();
         Ok(())
     }
 }
@@ -203,14 +210,15 @@ impl<'a> Fill<'a> {
         // The peer's memory may be damaged. That shows only when the whole shard is compared with
         // the digest that the peer took at its fill.
         job.flight().withhold();
-        filler.finish(job.flight(), part).await.ok()?;
+        filler.finish(job.flight(), [part]).await.ok()?;
         Some(peer)
     }
 
     /// Reads the missing parts.
     async fn read_parts(&self) -> Result<(), GaveUp> {
         let &Self { job, plan, ref filling, .. } = self;
-        let reads = stream::iter((0..plan.gets.len()).map(|index| self.read_get(index)));
+        let requests = &Requests::new(&plan.gets, filling);
+        let reads = stream::iter((0..limits::FILL_GETS_MAX).map(|_| self.read_some(requests)));
         reads.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await?;
         let makes = stream::iter((0..plan.blocks.len()).map(|index| self.make_blocks(index)));
         makes.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await?;
@@ -218,28 +226,43 @@ impl<'a> Fill<'a> {
             if let Some(mut part) = filling.take_part(index) {
                 let manifest = job.dataset().manifest();
                 part.put(manifest.inline_region(self.leaf, job.shard(), tensor))?;
-                self.filler.finish(job.flight(), part).await?;
+                self.filler.finish(job.flight(), [part]).await?;
             }
         }
         Ok(())
     }
 
-    /// Fills the parts of one read from the peer, else from the origin. Skips parts that are in.
-    async fn read_get(&self, index: usize) -> Result<(), GaveUp> {
+    /// Makes requests, one after the other, until all reads are taken. What a request reads is
+    /// decided when it has its turn.
+    async fn read_some(&self, requests: &Requests<'_>) -> Result<(), GaveUp> {
+        let (flight, gate) = (self.job.flight(), &self.job.dataset().bucket().gets);
+        loop {
+            let (turn, bytes) = if self.peer.is_some() {
+                (None, limits::FILL_PART_BYTES)
+            } else {
+                let turn = requests.unless_all_taken(gate.turn(flight.urgency())).await;
+                (turn, gate.request_bytes())
+            };
+            let Some(gets) = requests.next(flight, bytes) else { return Ok(()) };
+            let asking = Asking { turn, ..Asking::at(gate, flight.urgency()) };
+            self.read_gets(gets, asking).await?;
+        }
+    }
+
+    /// Fills the parts of some reads from the peer, else from the origin by one request. Skips
+    /// parts that are in.
+    async fn read_gets(&self, gets: Range<usize>, asking: Asking<'_>) -> Result<(), GaveUp> {
         let &Self { filler, job, leaf, plan, .. } = self;
-        let get = &plan.gets[index];
-        let parts = self.missing_parts(plan.firsts[index]..plan.firsts[index + 1]).await?;
+        let parts = self.missing_parts(plan.firsts[gets.start]..plan.firsts[gets.end]).await?;
         if parts.iter().all(Option::is_none) {
             return Ok(());
         }
+        let get = &Get::of_all(&plan.gets[gets]);
         let wanted = ObjectRange { leaf, object: get.object, range: get.range.clone() };
         job.reads_from_origin(filler.reader.missing_bytes(&wanted));
         let mut sink = GetParts::new(job.dataset().manifest(), leaf, job.shard(), get, parts);
-        filler.reader.read(job.dataset(), &wanted, &job.dataset().bucket().gets, &mut sink).await?;
-        for part in sink.parts.into_iter().flatten() {
-            filler.finish(job.flight(), part).await?;
-        }
-        Ok(())
+        filler.reader.read(job.dataset(), &wanted, asking, &mut sink).await?;
+        Ok(filler.finish(job.flight(), sink.parts.into_iter().flatten()).await?)
     }
 
     /// Fills the parts of one read of blocks from the peer, else makes their rows. Skips parts that
@@ -253,30 +276,30 @@ impl<'a> Fill<'a> {
         }
         let wanted = ObjectRange { leaf, object: read.object, range: read.range.clone() };
         job.reads_from_origin(filler.reader.missing_bytes(&wanted));
-        let stored =
-            filler.maker.read(job.dataset(), leaf, read, &job.dataset().bucket().gets).await?;
+        let (gate, urgency) = (&job.dataset().bucket().gets, job.flight().urgency());
+        let stored = filler.maker.read(job.dataset(), leaf, read, gate, urgency).await?;
         let (manifest, shard) = (job.dataset().manifest().clone(), job.shard());
         let source = MakerInput { manifest, leaf: leaf.clone(), shard };
         let making = read.clone();
         let make = move || make_parts(&source, &making, &stored, parts);
-        for part in on_memory(job.flight(), make).await.0.map_err(|gave_up| *gave_up)? {
-            filler.finish(job.flight(), part).await?;
-        }
-        Ok(())
+        let made = on_memory(job.flight(), make).await.0.map_err(|gave_up| *gave_up)?;
+        Ok(filler.finish(job.flight(), made).await?)
     }
 
     /// Takes the parts that are not in yet, and fills those that the peer gives. `None` stands for
     /// a part that is in.
     async fn missing_parts(&self, parts: Range<usize>) -> Result<Vec<Option<Part>>, GaveUp> {
+        let first = parts.start;
         let mut parts: Vec<_> = parts.map(|part| self.filling.take_part(part)).collect();
         let Some(peer) = &self.peer else { return Ok(parts) };
-        for slot in &mut parts {
-            let Some(mut part) = slot.take() else { continue };
-            let wanted = part.spec().clone();
-            if peer.read(&wanted, &mut part).await {
-                self.filler.finish(self.job.flight(), part).await?;
+        for mut row in runs_of(&mut parts) {
+            if peer.read(&row.spec(), &mut row).await {
+                self.filler.finish(self.job.flight(), row.into_parts()).await?;
             } else {
-                *slot = Some(part);
+                row.into_parts().into_iter().for_each(|part| {
+                    let index = part.index() - first;
+                    parts[index] = Some(part);
+                });
             }
         }
         Ok(parts)
@@ -287,6 +310,21 @@ impl<'a> Fill<'a> {
         let (sealed, _working) = on_memory(self.job.flight(), move || filling.seal()).await;
         Ok(sealed.map_err(extent_error)?)
     }
+}
+
+/// Takes the parts, and puts those together that a peer gives in one answer.
+fn runs_of(parts: &mut [Option<Part>]) -> Vec<PartsRun> {
+    let mut parts: Vec<_> = parts.iter_mut().filter_map(Option::take).collect();
+    parts.sort_unstable_by_key(|part| (part.spec().region, part.spec().range.start));
+    let mut rows: Vec<PartsRun> = Vec::new();
+    for part in parts {
+        let alone = match rows.last_mut() {
+            Some(last) => last.add(part, limits::FILL_PART_BYTES),
+            None => Some(part),
+        };
+        rows.extend(alone.map(PartsRun::from));
+    }
+    rows
 }
 
 /// Makes the rows of blocks and writes them to their parts. Returns the parts that were missing.
@@ -402,11 +440,11 @@ mod tests {
         runtime.block_on(async {
             let (let_go, busy) = mpsc::sync_channel(1);
             let only_thread = task::spawn_blocking(move || busy.recv());
-            let ordinary = filler.finish(&flight, written(100)).now_or_never();
+            let ordinary = filler.finish(&flight, [written(100)]).now_or_never();
             ordinary.expect("an ordinary part waits for nothing").unwrap();
             let overlapping = {
                 let (filler, flight) = (Arc::clone(&filler), Arc::clone(&flight));
-                task::spawn(async move { filler.finish(&flight, written(10)).await })
+                task::spawn(async move { filler.finish(&flight, [written(10)]).await })
             };
             while !flight.is_worked_on() && !overlapping.is_finished() {
                 task::yield_now().await;

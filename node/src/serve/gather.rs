@@ -133,8 +133,11 @@ pub(super) fn answer(
         wanted: rows,
         scratch,
     };
-    for (number, &tensor) in (0..).zip(&wanted.tensors) {
-        let column = Column::new(answer.wanted.dataset.manifest(), tensor)?;
+    let manifest = answer.wanted.dataset.manifest();
+    let columns = wanted.tensors.iter().map(|&tensor| Column::new(manifest, tensor));
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    answer.wanted.tell_fills(&columns);
+    for (number, column) in (0..).zip(columns) {
         answer.send_column(TensorSlot { number, column })?;
     }
     context.activity.rows_memory.add(rows_memory);

@@ -261,6 +261,11 @@ impl Part {
         &self.claim.filling.parts.specs()[self.claim.index]
     }
 
+    /// Returns how many bytes are still to be written.
+    pub fn left(&self) -> usize {
+        index(self.spec().range.end - self.hasher.at())
+    }
+
     /// Writes the next bytes, and computes the checksums of the rows they complete while the bytes
     /// are in the cache.
     ///

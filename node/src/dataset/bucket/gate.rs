@@ -1,19 +1,31 @@
-//! The number of requests that may be in flight at a bucket, which follows what the bucket bears.
+//! The requests in flight at a bucket: how many there may be, how long each is, and whose is next.
 //!
-//! It begins small and doubles while more requests bring more bytes a second. It halves when a
-//! request fails in a way that fewer requests may mend: a stall, a timeout, "slow down".
+//! *How many* follows what the bucket bears. It begins small and doubles while more requests bring
+//! more bytes a second. It halves when a request fails in a way that fewer requests may mend: a
+//! stall, a timeout, "slow down".
+//!
+//! *How long* follows what the line bears. Requests begin short. They grow while they end soon, and
+//! shrink when they take long. So on a slow line few bytes stand before those that a reader waits
+//! for, and on a fast one a request is worth its latency.
+//!
+//! *Whose*: rows that readers wait for come first, in the order in which readers came. Then come
+//! the fills, each after those that are more urgent or began before it.
 //!
 //! A gate also tells a stall from a turn. Some stores, and full lines, serve one request after the
 //! other, so that the last of many waits long for its first byte. So a silent request is stalled
 //! only if the whole gate is silent, or if a younger request was served before it.
 //!
-//! Thread rule: all threads use it at once; the lock is held for nanoseconds.
+//! Thread rule: all threads use it at once; the lock is held for microseconds.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
+use larder_base::limits;
+use tokio::sync::oneshot;
+
+use super::urgency::Urgency;
+use crate::clock;
 
 /// Requests at first.
 const LIMIT_FIRST: usize = 8;
@@ -27,12 +39,21 @@ const ROUNDS_UNTIL_PROBE: u32 = 8;
 /// A request that brings fewer bytes in a second than these is as good as silent.
 const RATE_MIN: u64 = 1 << 10;
 
+/// A request that takes longer makes the next ones shorter. Above the latency of far stores, so that
+/// short requests fill their lines too.
+const REQUEST_TIME_MAX: Duration = Duration::from_millis(250);
+
+/// Requests that take less time make the next ones longer: twice, or four times.
+const REQUEST_TIME_TWICE: Duration = Duration::from_millis(125);
+const REQUEST_TIME_FOUR_TIMES: Duration = Duration::from_millis(31);
+
 /// Bounds the requests in flight.
 #[derive(Debug)]
 pub(crate) struct Gate {
     max: usize,
-    permits: Semaphore,
     limit: AtomicUsize,
+    request_bytes: AtomicU64,
+    readers: AtomicU64,
     state: Mutex<State>,
     /// The bytes that came, of all requests.
     came: AtomicU64,
@@ -42,10 +63,19 @@ pub(crate) struct Gate {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Permits to withhold when they come back.
+    /// Turns that no request has.
+    free: usize,
+    /// Turns to withhold when they come back.
     owed: usize,
+    /// Requests that wait for a turn, in any order.
+    waiting: Vec<Waiting>,
+    /// The number of the last one that began to wait, and of the last fill.
+    arrivals: u64,
+    fills: u64,
     /// The number of the next request.
     next: u64,
+    /// Requests with smaller numbers were as long as before the last change of the length.
+    sized_at: u64,
     /// Requests with smaller numbers began before the last cut. Their failures say no more.
     cut_at: u64,
     round: Option<Round>,
@@ -62,11 +92,28 @@ struct Round {
     answers: usize,
 }
 
+/// A request that waits for its turn.
+#[derive(Debug)]
+struct Waiting {
+    arrival: u64,
+    urgency: Arc<Urgency>,
+    granted: oneshot::Sender<()>,
+}
+
+/// A place among those that wait. Drop gives it up.
+struct Place<'a> {
+    gate: &'a Gate,
+    arrival: u64,
+    granted: oneshot::Receiver<()>,
+}
+
 /// A request in flight. Drop ends it.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     gate: &'a Gate,
     number: u64,
+    begun: Instant,
+    came: AtomicU64,
 }
 
 impl Gate {
@@ -74,9 +121,10 @@ impl Gate {
         let first = LIMIT_FIRST.min(max);
         Self {
             max,
-            permits: Semaphore::new(first),
             limit: AtomicUsize::new(first),
-            state: Mutex::default(),
+            request_bytes: AtomicU64::new(limits::FILL_PIECE_BYTES),
+            readers: AtomicU64::new(0),
+            state: Mutex::new(State { free: first, ..State::default() }),
             came: AtomicU64::new(0),
             served: AtomicU64::new(0),
         }
@@ -87,12 +135,44 @@ impl Gate {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Waits until one more request may be in flight.
-    pub(crate) async fn turn(&self) -> Turn<'_> {
-        self.permits.acquire().await.expect("the semaphore is never closed").forget();
+    /// Returns the bytes that a request should have now, as a power of two.
+    pub(crate) fn request_bytes(&self) -> u64 {
+        self.request_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns a number for a reader that begins to wait: that of the last one and one more.
+    pub(crate) fn number_reader(&self) -> u64 {
+        self.readers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Waits until one more request may be in flight, and this one is the most urgent.
+    pub(crate) async fn turn(&self, urgency: &Arc<Urgency>) -> Turn<'_> {
+        let place = self.enter(urgency);
+        if let Some(mut place) = place {
+            (&mut place.granted).await.expect("a place is granted before it is forgotten");
+        }
+        let number = {
+            let mut state = self.lock();
+            state.next += 1;
+            state.next
+        };
+        Turn { gate: self, number, begun: clock::now(), came: AtomicU64::new(0) }
+    }
+
+    /// Takes a turn if one is free, else a place among those that wait.
+    fn enter(&self, urgency: &Arc<Urgency>) -> Option<Place<'_>> {
         let mut state = self.lock();
-        state.next += 1;
-        Turn { gate: self, number: state.next }
+        if urgency.begin(state.fills + 1) {
+            state.fills += 1;
+        }
+        if let Some(free) = state.free.checked_sub(1) {
+            state.free = free;
+            return None;
+        }
+        state.arrivals += 1;
+        let ((granted, will_be), arrival) = (oneshot::channel(), state.arrivals);
+        state.waiting.push(Waiting { arrival, urgency: Arc::clone(urgency), granted });
+        Some(Place { gate: self, arrival, granted: will_be })
     }
 
     /// Halves the limit.
@@ -110,10 +190,12 @@ impl Gate {
             let more = limit - before;
             let kept = more.min(state.owed);
             state.owed -= kept;
-            self.permits.add_permits(more - kept);
+            state.grant(more - kept);
         } else {
             let fewer = before - limit;
-            state.owed += fewer - self.permits.forget_permits(fewer);
+            let taken = fewer.min(state.free);
+            state.free -= taken;
+            state.owed += fewer - taken;
         }
     }
 
@@ -140,14 +222,67 @@ impl Gate {
         }
     }
 
+    /// Makes requests longer that end soon, and shorter that take long.
+    fn size(&self, turn: &Turn<'_>, now: Instant) {
+        let (bytes, took) = (self.request_bytes(), now.saturating_duration_since(turn.begun));
+        let was_full = turn.came.load(Ordering::Relaxed) >= bytes / 2;
+        let sized = match took {
+            _ if took > REQUEST_TIME_MAX => bytes / 2,
+            _ if took < REQUEST_TIME_FOUR_TIMES && was_full => bytes * 4,
+            _ if took < REQUEST_TIME_TWICE && was_full => bytes * 2,
+            _ => bytes,
+        };
+        let sized = sized.clamp(limits::FILL_PIECE_BYTES, limits::FILL_PART_BYTES);
+        let mut state = self.lock();
+        if sized != bytes && turn.number > state.sized_at {
+            state.sized_at = state.next;
+            self.request_bytes.store(sized, Ordering::Relaxed);
+        }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Gives so many turns to the most urgent requests.
+    fn grant(&mut self, turns: usize) {
+        self.free += turns;
+        while self.free > 0 {
+            let waiting = self.waiting.iter().enumerate();
+            let first = waiting.min_by_key(|(_, one)| (one.urgency.rank(), one.arrival));
+            let Some((index, _)) = first else { return };
+            let first = self.waiting.swap_remove(index);
+            if first.granted.send(()).is_ok() {
+                self.free -= 1;
+            }
+        }
+    }
+
+    fn give_back(&mut self) {
+        match self.owed.checked_sub(1) {
+            Some(owed) => self.owed = owed,
+            None => self.grant(1),
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut state = self.gate.lock();
+        state.waiting.retain(|one| one.arrival != self.arrival);
+        if self.granted.try_recv().is_ok() {
+            // It was granted, and nothing came for it.
+            state.give_back();
+        }
     }
 }
 
 impl Turn<'_> {
     /// Notes bytes that came.
     pub(crate) fn came(&self, bytes: usize) {
+        self.came.fetch_add(bytes as u64, Ordering::Relaxed);
         self.gate.came.fetch_add(bytes as u64, Ordering::Relaxed);
         self.gate.served.fetch_max(self.number, Ordering::Relaxed);
     }
@@ -167,6 +302,7 @@ impl Turn<'_> {
 
     /// Notes a right answer.
     pub(crate) fn succeeded(self, now: Instant) {
+        self.gate.size(&self, now);
         self.gate.count(now);
     }
 
@@ -180,11 +316,7 @@ impl Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut state = self.gate.lock();
-        match state.owed.checked_sub(1) {
-            Some(owed) => state.owed = owed,
-            None => self.gate.permits.add_permits(1),
-        }
+        self.gate.lock().give_back();
     }
 }
 
@@ -199,7 +331,7 @@ mod tests {
 
     fn turn(gate: &Gate) -> Turn<'_> {
         let runtime = Builder::new_current_thread().build().unwrap();
-        runtime.block_on(gate.turn())
+        runtime.block_on(gate.turn(&Arc::default()))
     }
 
     /// Answers a round of requests that bring `bytes` each, in a second.
@@ -232,9 +364,9 @@ mod tests {
         let gate = Gate::new(64);
         let turns: Vec<_> = (0..8).map(|_| turn(&gate)).collect();
         turns.into_iter().for_each(Turn::was_too_much);
-        assert_eq!((gate.limit(), gate.permits.available_permits()), (4, 4));
+        assert_eq!((gate.limit(), gate.lock().free), (4, 4));
         (0..9).for_each(|_| turn(&gate).was_too_much());
-        assert_eq!((gate.limit(), gate.permits.available_permits()), (1, 1));
+        assert_eq!((gate.limit(), gate.lock().free), (1, 1));
     }
 
     #[test]

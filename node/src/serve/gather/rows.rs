@@ -9,11 +9,12 @@ use larder_dataset::{RowPlaces, Tensor};
 use larder_extent::{RegionRows, Sealed};
 use larder_wire::data::{DistinctShards, Gather};
 
-use crate::cache::{Cache, FoundShard, Priority, Waited};
+use crate::cache::{Cache, FoundShard, Priority, Waited, WantedRow};
 use crate::dataset::Dataset;
 use crate::serve::Context;
 use crate::serve::peer::Peer;
 
+use super::column::Column;
 use super::{GatherFailure, while_alive};
 
 /// The rows of a gather and their shards.
@@ -70,6 +71,22 @@ impl<'a> GatherRows<'a> {
         };
         let found = shared.cache.find(&dataset, shards.shards(), Priority::Demand);
         Ok(Self { dataset, rows: &wanted.rows, places, cache: &shared.cache, shards, found })
+    }
+
+    /// Tells the fills which rows of these columns this gather waits for.
+    pub(super) fn tell_fills(&self, columns: &[Column]) {
+        let in_flight = |found: &FoundShard| matches!(found, FoundShard::InFlight(_));
+        if !self.found.iter().any(in_flight) {
+            return;
+        }
+        let reader = self.dataset.bucket().gets.number_reader();
+        for (index, &row) in self.rows.iter().enumerate() {
+            let FoundShard::InFlight(flight) = self.found(index) else { continue };
+            for column in columns {
+                let (region, range) = (column.tensor, column.span(&self.places, row).range());
+                flight.want(WantedRow { reader, region, range });
+            }
+        }
     }
 
     /// Returns how many rows are in memory, and how many must come from the origin.

@@ -165,7 +165,9 @@ fn check_plans(snapshot: &Snapshot, block_bytes: u64) {
         read(snapshot, leaf, (index, block_bytes), &plan.gets, &mut regions);
         let pieces =
             manifest.fill_plan_in_pieces(leaf, index, block_bytes, block_bytes.div_ceil(5)).gets;
-        assert!(pieces.iter().map(Get::bytes).sum::<u64>() <= plan.gets.iter().map(Get::bytes).sum());
+        assert!(
+            pieces.iter().map(Get::bytes).sum::<u64>() <= plan.gets.iter().map(Get::bytes).sum()
+        );
         let joined = pieces.chunk_by(|one, next| one.is_near(next, block_bytes)).map(Get::of_all);
         let joined: Vec<_> = joined.collect();
         let ranges = |gets: &[Get]| -> Vec<_> {
