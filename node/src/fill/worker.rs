@@ -217,11 +217,7 @@ impl<'a> Fill<'a> {
     /// Reads the missing parts.
     async fn read_parts(&self) -> Result<(), GaveUp> {
         let &Self { job, plan, ref filling, .. } = self;
-        let requests = &Requests::new(&plan.gets, filling);
-        let reads = stream::iter((0..limits::FILL_GETS_MAX).map(|_| self.read_some(requests)));
-        reads.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await?;
-        let makes = stream::iter((0..plan.blocks.len()).map(|index| self.make_blocks(index)));
-        makes.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await?;
+        // At once: they are in the leaf, and readers wait for all columns of a row.
         for (index, &tensor) in (plan.first_inline()..).zip(&plan.inline) {
             if let Some(mut part) = filling.take_part(index) {
                 let manifest = job.dataset().manifest();
@@ -229,6 +225,11 @@ impl<'a> Fill<'a> {
                 self.filler.finish(job.flight(), [part]).await?;
             }
         }
+        let requests = &Requests::new(&plan.gets, filling);
+        let reads = stream::iter((0..limits::FILL_GETS_MAX).map(|_| self.read_some(requests)));
+        reads.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await?;
+        let makes = stream::iter((0..plan.blocks.len()).map(|index| self.make_blocks(index)));
+        makes.buffer_unordered(limits::FILL_GETS_MAX).try_collect::<()>().await?;
         Ok(())
     }
 
