@@ -4,6 +4,8 @@
 //! is one store: no waiter must be found and woken, and a fork leaves no lock behind. An idle wait
 //! costs about twenty wakeups a second.
 //!
+//! A token also says which of several reads is the first: the others ask nodes when it is answered.
+//!
 //! Non-goals: undoing cancelled work. A cancelled call leaves the same state as a failed one.
 
 use std::{
@@ -11,7 +13,7 @@ use std::{
     future::Future,
     pin::pin,
     sync::{
-        Arc,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread::{self, ThreadId},
@@ -29,6 +31,45 @@ use crate::{Error, ErrorKind, process};
 pub struct CancelToken {
     /// Absent in a token that is never cancelled.
     shared: Option<Arc<DeadlineParts>>,
+    place: Place,
+}
+
+/// The place of a read among those that began with it.
+#[derive(Clone, Default)]
+enum Place {
+    #[default]
+    Alone,
+    First(Arc<FirstRead>),
+    Behind(Arc<FirstRead>),
+}
+
+/// The first of several reads. A node sends rows as they are asked for, so the others ask it later.
+#[derive(Default)]
+pub(crate) struct FirstRead {
+    is_answered: Mutex<bool>,
+    answered: Condvar,
+}
+
+impl FirstRead {
+    /// Lets the other reads ask.
+    pub(crate) fn answered(&self) {
+        *self.is_answered.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.answered.notify_all();
+    }
+
+    /// Lets the other reads ask when the guard is dropped, at the latest.
+    pub(crate) fn answered_at_end(self: &Arc<Self>) -> AnsweredAtEnd {
+        AnsweredAtEnd(Arc::clone(self))
+    }
+
+    fn is_answered(&self) -> bool {
+        *self.is_answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait(&self, longest: Duration) {
+        let is_answered = self.is_answered.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.answered.wait_timeout_while(is_answered, longest, |is_answered| !*is_answered));
+    }
 }
 
 #[derive(Default)]
@@ -43,6 +84,15 @@ struct CancelWatch {
     thread: ThreadId,
     /// The time of its last call, in milliseconds of this process.
     called: AtomicU64,
+}
+
+/// Lets the reads behind the first one ask when it is dropped.
+pub(crate) struct AnsweredAtEnd(Arc<FirstRead>);
+
+impl Drop for AnsweredAtEnd {
+    fn drop(&mut self) {
+        self.0.answered();
+    }
 }
 
 impl CancelWatch {
@@ -62,7 +112,7 @@ impl CancelWatch {
 impl CancelToken {
     /// Creates a token that can be cancelled once.
     pub fn new() -> Self {
-        Self { shared: Some(Arc::default()) }
+        Self { shared: Some(Arc::default()), place: Place::Alone }
     }
 
     /// Creates a token that is also cancelled when `says_cancel` returns true. Checks of the token
@@ -76,12 +126,13 @@ impl CancelToken {
                 watch: Some(watch),
                 ..DeadlineParts::default()
             })),
+            place: Place::Alone,
         }
     }
 
     /// A token for calls that always run to their end.
     pub const fn never() -> Self {
-        Self { shared: None }
+        Self { shared: None, place: Place::Alone }
     }
 
     /// Ends all reads with this token, now and later. Has no effect on a [never](Self::never)
@@ -99,6 +150,33 @@ impl CancelToken {
             self.cancel();
         }
         cancelled.load(Relaxed)
+    }
+
+    /// This token for the first read, or for one of the others.
+    pub(crate) fn among(&self, first: &Arc<FirstRead>, is_first: bool) -> Self {
+        let place = if is_first { Place::First } else { Place::Behind };
+        Self { shared: self.shared.clone(), place: place(Arc::clone(first)) }
+    }
+
+    /// Waits until the first read is answered, if this is one of the others.
+    ///
+    /// # Errors
+    /// The token was cancelled.
+    pub(crate) fn follow(&self) -> Result<(), Error> {
+        while let Place::Behind(first) = &self.place
+            && !first.is_answered()
+        {
+            self.check()?;
+            first.wait(limits::CANCEL_CHECK_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Notes that this read is answered.
+    pub(crate) fn answered(&self) {
+        if let Place::First(first) = &self.place {
+            first.answered();
+        }
     }
 
     /// # Errors
@@ -189,6 +267,24 @@ mod tests {
         clone.cancel();
         never.cancel();
         assert!(token.check().is_err() && never.check().is_ok());
+    }
+
+    #[test]
+    fn other_reads_follow_the_first_and_cancellation_ends_their_wait() {
+        let (token, first) = (CancelToken::new(), Arc::default());
+        let [leads, follows] = [true, false].map(|is_first| token.among(&first, is_first));
+        leads.follow().unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| follows.follow());
+            assert!(!first.is_answered());
+            follows.answered();
+            assert!(!first.is_answered(), "only the first read answers");
+            leads.answered();
+            waits.join().unwrap().unwrap();
+        });
+        let unanswered = token.among(&Arc::default(), false);
+        token.cancel();
+        assert!(unanswered.follow().is_err());
     }
 
     #[test]

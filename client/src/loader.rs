@@ -84,7 +84,8 @@ impl Loader {
         let (resumed, slowest) = (Arc::default(), Arc::default());
         let reading = Reading::new(Arc::clone(&pass));
         let announced = announced(&pass);
-        let start = Start { pass, resumed, ahead, fetcher, reading, published, slowest };
+        let first = Arc::default();
+        let start = Start { pass, resumed, ahead, fetcher, reading, published, slowest, first };
         Ok(Self { job, start, announced })
     }
 

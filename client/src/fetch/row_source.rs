@@ -85,6 +85,7 @@ impl RowSource for Fetcher {
         let rows_local = rows.len() - left;
         let mut gathered = Gathered::default();
         if rows_local < rows.len() {
+            cancel.follow()?;
             let snapshot = self.target.manifest.snapshot();
             let (rows, tensors) = (&*placed.by_place(), &checked.tensors);
             let copies = CopyStats::default();
@@ -96,6 +97,7 @@ impl RowSource for Fetcher {
             gathering.want(rest.missing, false);
             gathering.want(rest.damaged, true);
             let ended = gathering.run();
+            cancel.answered();
             gathered = ended.map_err(|error| error.hint_at_reading(manifest.uri()))?;
         }
         let sources = &mut gathered.sources;

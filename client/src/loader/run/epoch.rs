@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error,
-    deadline::CancelToken,
+    deadline::{CancelToken, FirstRead},
     fetch::RowsWait,
     loader::{
         batch::{Batch, BatchFetcher, BatchMemory, Choice, Fetch, OnHost},
@@ -92,6 +92,8 @@ pub(in crate::loader) struct Start {
     /// The progress of `pass`. Its epoch writes it, the loader reads it.
     pub(in crate::loader) published: Arc<ArcSwap<EpochProgress>>,
     pub(in crate::loader) slowest: Arc<Slowest>,
+    /// The first read of the loader's first batch.
+    pub(in crate::loader) first: Arc<FirstRead>,
 }
 
 /// An epoch before its begin, for batches in memory of the caller. Created by
@@ -152,8 +154,11 @@ impl<P: Fetch> Epoch<P> {
         let given = buffers.as_ref().map(CallerBuffers::given);
         let (pass, fetcher) = (Arc::clone(&start.pass), Arc::clone(&start.fetcher));
         let (cancelled, reading) = (cancel.clone(), Arc::clone(&start.reading));
+        let first = Arc::clone(&start.first);
         let fetch = move |batch| {
             reading.begins(batch);
+            let cancelled = cancelled.among(&first, batch == 0);
+            let _answered = (batch == 0).then(|| first.answered_at_end());
             let fetch = |draws: &_| {
                 let choice = match &given {
                     None => Choice::Any,
