@@ -107,3 +107,75 @@ impl<'a> Requests<'a> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use larder_base::{ShardId, limits};
+    use larder_extent::{ExtentId, PagePreference};
+
+    use super::*;
+    use crate::cache::ShardPlan;
+    use crate::testing::{CacheFixture, Folder};
+
+    const ROW_BYTES: u64 = 100_000;
+
+    /// The plan of a shard of forty rows, each a read of its own, and an extent for it.
+    fn shard() -> (ShardPlan, Arc<Filling>) {
+        let folder = Folder::new(40, ROW_BYTES as usize, 1 << 30, false);
+        let fixture = CacheFixture::unmanned(&folder, 1 << 30);
+        let leaf = folder.leaf(&fixture.dataset, 0);
+        let plan = ShardPlan::new(fixture.dataset.manifest(), &leaf, 0).unwrap();
+        let (id, parts) = (ExtentId::from_bytes([1; 16]), plan.parts());
+        let filling = Filling::create(id, plan.layout.clone(), parts, PagePreference::Small);
+        (plan, filling.unwrap())
+    }
+
+    fn row(reader: u64, row: u64) -> WantedRow {
+        WantedRow { reader, region: 0, range: row * ROW_BYTES..(row + 1) * ROW_BYTES }
+    }
+
+    fn all(requests: &Requests<'_>, flight: &InFlightFill, bytes: u64) -> Vec<Range<usize>> {
+        std::iter::from_fn(|| requests.next(flight, bytes)).collect()
+    }
+
+    #[test]
+    fn rows_that_readers_wait_for_are_requested_first_and_alone_if_requests_are_short() {
+        let (plan, filling) = shard();
+        assert_eq!(plan.gets.len(), 40);
+        let flight = InFlightFill::new(ShardId::from_bytes([1; 16]));
+        for (reader, wanted) in [(0, 30), (0, 7), (1, 30), (1, 12)] {
+            flight.want(row(reader, wanted));
+        }
+        let requests = Requests::new(&plan.gets, &filling);
+        let first = [(); 3].map(|()| requests.next(&flight, limits::FILL_PIECE_BYTES).unwrap());
+        assert_eq!(first.map(|gets| gets.start), [30, 7, 12]);
+        let others = all(&requests, &flight, limits::FILL_PIECE_BYTES);
+        assert!(others.into_iter().flatten().eq((0..40).filter(|at| ![7, 12, 30].contains(at))));
+    }
+
+    #[test]
+    fn long_requests_are_blocks_of_the_object_whatever_readers_wait_for() {
+        let (plan, filling) = shard();
+        let flight = InFlightFill::new(ShardId::from_bytes([1; 16]));
+        let requests = Requests::new(&plan.gets, &filling);
+        flight.want(row(0, 25));
+        let requests = all(&requests, &flight, 1 << 20);
+        // The header of the file comes before its rows.
+        assert_eq!(requests, [21..32, 0..11, 11..21, 32..40]);
+    }
+
+    #[test]
+    fn parts_that_are_in_are_not_requested_again() {
+        let (plan, filling) = shard();
+        let flight = InFlightFill::new(ShardId::from_bytes([1; 16]));
+        let mut part = filling.take_part(1).unwrap();
+        part.write(&[7; ROW_BYTES as usize]).unwrap();
+        part.finish().unwrap();
+        flight.want(row(0, 1));
+        let requests = Requests::new(&plan.gets, &filling);
+        let requests = all(&requests, &flight, limits::FILL_PART_BYTES);
+        assert_eq!(requests, [0..1, 2..40]);
+    }
+}

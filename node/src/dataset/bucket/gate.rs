@@ -41,11 +41,11 @@ const RATE_MIN: u64 = 1 << 10;
 
 /// A request that takes longer makes the next ones shorter. Above the latency of far stores, so that
 /// short requests fill their lines too.
-const REQUEST_TIME_MAX: Duration = Duration::from_millis(250);
+const REQUEST_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Requests that take less time make the next ones longer: twice, or four times.
-const REQUEST_TIME_TWICE: Duration = Duration::from_millis(125);
-const REQUEST_TIME_FOUR_TIMES: Duration = Duration::from_millis(31);
+const REQUEST_TIME_TWICE: Duration = Duration::from_millis(250);
+const REQUEST_TIME_FOUR_TIMES: Duration = Duration::from_millis(62);
 
 /// Bounds the requests in flight.
 #[derive(Debug)]
@@ -325,7 +325,7 @@ mod tests {
     use tokio::runtime::Builder;
 
     use super::*;
-    use crate::clock;
+    use crate::dataset::bucket::Need;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -381,5 +381,75 @@ mod tests {
         assert!(second.is_stalled(0, before, SECOND * 10), "a younger one was served before it");
         assert!(!second.is_stalled(1 << 20, before, SECOND * 10), "it is served too");
         assert!(second.is_stalled(100, before, SECOND * 10), "it drips");
+    }
+
+    /// Begins to wait for a turn, as urgently as told.
+    fn place<'a>(gate: &'a Gate, raise: impl Fn(&Urgency)) -> Place<'a> {
+        let urgency = Arc::default();
+        raise(&urgency);
+        gate.enter(&urgency).expect("no turn is free")
+    }
+
+    #[test]
+    fn turns_go_to_readers_as_they_came_then_to_needs_then_to_fills() {
+        let gate = Gate::new(1);
+        let held = turn(&gate);
+        let mut places = [
+            place(&gate, |_| {}),
+            place(&gate, |once| once.raise(Need::Soon)),
+            place(&gate, |once| once.raise(Need::Reader)),
+            place(&gate, |once| once.raise(Need::Reader)),
+            place(&gate, |once| once.next_for(Some(7))),
+            place(&gate, |once| once.next_for(Some(3))),
+        ];
+        drop(held);
+        for next in [5, 4, 2, 3, 1, 0] {
+            let granted = places.iter_mut().map(|place| place.granted.try_recv().is_ok());
+            let granted: Vec<_> = granted.collect();
+            assert!(granted.iter().enumerate().all(|(at, &is)| is == (at == next)), "{granted:?}");
+            gate.lock().give_back();
+        }
+    }
+
+    #[test]
+    fn turn_of_a_request_that_waits_no_more_goes_to_the_next() {
+        let gate = Gate::new(1);
+        let held = turn(&gate);
+        let [gone, granted, mut last] = [(); 3].map(|()| place(&gate, |_| {}));
+        drop(gone);
+        drop(held);
+        drop(granted);
+        assert!(last.granted.try_recv().is_ok());
+        let state = gate.lock();
+        assert_eq!((state.waiting.len(), state.free), (0, 0));
+    }
+
+    #[test]
+    fn requests_grow_while_they_end_soon_and_shrink_when_they_take_long() {
+        let gate = Gate::new(8);
+        let answer = |bytes: u64, millis| {
+            let turn = turn(&gate);
+            turn.came(usize::try_from(bytes).unwrap());
+            let ended = turn.begun + Duration::from_millis(millis);
+            turn.succeeded(ended);
+            gate.request_bytes() >> 10
+        };
+        let sized = [(64, 200), (128, 40), (512, 40), (2048, 40), (8192, 40), (8192, 400)];
+        let sizes = sized.map(|(kib, millis)| answer(kib << 10, millis));
+        assert_eq!(sizes, [128, 512, 2048, 8192, 8192, 8192]);
+        assert_eq!(answer(1 << 10, 600), 4096);
+        assert_eq!(answer(8 << 20, 200), 8192);
+        assert_eq!(
+            [600; 8].map(|millis| answer(1, millis)),
+            [4096, 2048, 1024, 512, 256, 128, 64, 64]
+        );
+        assert_eq!(answer(1 << 10, 20), 64, "a short one says nothing about long ones");
+        let (early, late) = (turn(&gate), turn(&gate));
+        for one in [early, late] {
+            one.came(64 << 10);
+            let ended = one.begun + Duration::from_millis(100);
+            one.succeeded(ended);
+        }
+        assert_eq!(gate.request_bytes(), 128 << 10, "both had the same length");
     }
 }
