@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use larder_base::{ErrorKind, RowRef, ShardId};
+use larder_base::{ErrorKind, RowRef, ShardId, limits};
 use larder_extent::{Attached, ExtentId, Filling, PagePreference};
 
 use super::{FoundShard, HolderId, Leased};
@@ -51,7 +51,7 @@ fn a_cold_shard_is_read_once_for_64_threads() {
     };
     thread::scope(|scope| (0..64).for_each(|_| drop(scope.spawn(ask))));
     assert_eq!(fixture.counters.origin_bytes.get(), 256 << 10);
-    assert_eq!(fixture.counters.origin_requests.get(), 1);
+    assert!(fixture.counters.origin_requests.get() <= (256 << 10) / limits::FILL_PIECE_BYTES);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn changed_file_is_reported_and_not_reread_at_once() {
     let place = listed[0].place.as_ref().unwrap();
     let offset = folder.offset(&fixture.dataset, 4);
     assert_eq!(place.object, folder.uri().join("rows.npy").unwrap());
-    assert_eq!((place.offset, place.bytes), (offset, 256 << 10));
+    assert!(place.offset >= offset && place.offset + place.bytes <= offset + (256 << 10));
     let requests = fixture.counters.origin_requests.get();
     assert_eq!(fixture.get(4).unwrap_err().kind(), ErrorKind::DataChanged);
     assert_eq!(fixture.counters.origin_requests.get(), requests);

@@ -191,26 +191,30 @@ struct Fill<'a> {
     leaf: &'a Leaf,
     plan: &'a ShardPlan,
     filling: Arc<Filling>,
-    /// The peer that gave the first part.
+    /// The peer that gave the first parts.
     peer: Option<PeerSource<'a>>,
 }
 
 impl<'a> Fill<'a> {
-    /// Reads the first missing part from a peer. Returns the peer that gave it.
+    /// Reads the first missing parts from a peer. Returns the peer that gave them.
     async fn find_peer(&self) -> Option<PeerSource<'a>> {
         let &Self { filler, job, ref filling, .. } = self;
         let holders = filler.peers.holders(job.dataset().snapshot(), job.flight().id());
         if holders.is_empty() {
             return None;
         }
-        let mut part = (0..filling.parts().len()).find_map(|index| filling.take_part(index))?;
-        let wanted = part.spec().clone();
+        let mut missing = (0..filling.parts().len()).filter_map(|index| filling.take_part(index));
+        let mut run = PartsRun::from(missing.next()?);
+        while let Some(part) = missing.next()
+            && run.add(part, limits::FILL_PART_BYTES).is_none()
+        {}
         let (counters, throttle) = (&filler.counters, &filler.throttle);
-        let peer = PeerSource::find(job, holders, counters, throttle, &wanted, &mut part).await?;
+        let peer =
+            PeerSource::find(job, holders, counters, throttle, &run.spec(), &mut run).await?;
         // The peer's memory may be damaged. That shows only when the whole shard is compared with
         // the digest that the peer took at its fill.
         job.flight().withhold();
-        filler.finish(job.flight(), [part]).await.ok()?;
+        filler.finish(job.flight(), run.into_parts()).await.ok()?;
         Some(peer)
     }
 
