@@ -119,11 +119,11 @@ mod tests {
     use crate::cache::ShardPlan;
     use crate::testing::{CacheFixture, Folder};
 
-    const ROW_BYTES: u64 = 100_000;
+    const ROW_BYTES: usize = 100_000;
 
     /// The plan of a shard of forty rows, each a read of its own, and an extent for it.
     fn shard() -> (ShardPlan, Arc<Filling>) {
-        let folder = Folder::new(40, ROW_BYTES as usize, 1 << 30, false);
+        let folder = Folder::new(40, ROW_BYTES, 1 << 30, false);
         let fixture = CacheFixture::unmanned(&folder, 1 << 30);
         let leaf = folder.leaf(&fixture.dataset, 0);
         let plan = ShardPlan::new(fixture.dataset.manifest(), &leaf, 0).unwrap();
@@ -133,7 +133,8 @@ mod tests {
     }
 
     fn row(reader: u64, row: u64) -> WantedRow {
-        WantedRow { reader, region: 0, range: row * ROW_BYTES..(row + 1) * ROW_BYTES }
+        let bytes = ROW_BYTES as u64;
+        WantedRow { reader, region: 0, range: row * bytes..(row + 1) * bytes }
     }
 
     fn all(requests: &Requests<'_>, flight: &InFlightFill, bytes: u64) -> Vec<Range<usize>> {
@@ -171,7 +172,7 @@ mod tests {
         let (plan, filling) = shard();
         let flight = InFlightFill::new(ShardId::from_bytes([1; 16]));
         let mut part = filling.take_part(1).unwrap();
-        part.write(&[7; ROW_BYTES as usize]).unwrap();
+        part.write(&[7; ROW_BYTES]).unwrap();
         part.finish().unwrap();
         flight.want(row(0, 1));
         let requests = Requests::new(&plan.gets, &filling);

@@ -44,6 +44,8 @@ impl Counts {
 #[derive(Clone, Debug, Default)]
 pub struct ObjectReads {
     ranges: BTreeMap<String, Vec<Range<u64>>>,
+    /// For each range its number among all reads.
+    arrivals: BTreeMap<String, Vec<usize>>,
     remembered: usize,
     /// Reads after the limit, without a stored range. A test that proves something asserts 0.
     pub forgotten: u64,
@@ -54,6 +56,18 @@ impl ObjectReads {
     #[must_use]
     pub fn of(&self, object: &str) -> &[Range<u64>] {
         self.ranges.get(object).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns all reads in order of arrival: the object, and the range.
+    #[must_use]
+    pub fn in_order(&self) -> Vec<(&str, Range<u64>)> {
+        let mut reads = Vec::new();
+        for (object, ranges) in &self.ranges {
+            let arrivals = self.arrivals[object].iter();
+            reads.extend(arrivals.zip(ranges).map(|(at, range)| (at, object.as_str(), range)));
+        }
+        reads.sort_unstable_by_key(|(at, ..)| *at);
+        reads.into_iter().map(|(_, object, range)| (object, range.clone())).collect()
     }
 
     /// Returns the number of bytes of an object that were read more than once.
@@ -87,9 +101,15 @@ impl ObjectReads {
             return;
         }
         self.remembered += 1;
-        match self.ranges.get_mut(object) {
-            Some(ranges) => ranges.push(range),
-            None => drop(self.ranges.insert(object.to_owned(), vec![range])),
+        match self.ranges.get_mut(object).zip(self.arrivals.get_mut(object)) {
+            Some((ranges, arrivals)) => {
+                ranges.push(range);
+                arrivals.push(self.remembered);
+            }
+            None => {
+                self.ranges.insert(object.to_owned(), vec![range]);
+                self.arrivals.insert(object.to_owned(), vec![self.remembered]);
+            }
         }
     }
 }

@@ -1,11 +1,15 @@
 //! The first open of a prefix and the first epoch: what the index reads, no fill reads again, as
-//! far as memory is free.
+//! far as memory is free. And what the first batch waits for on a slow line.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use larder_client::sampler::Shuffle;
 use larder_client::{Dataset, ErrorKind};
 use larder_origin::{Options, S3Server};
+use larder_tests::node::binary;
 use larder_tests::{Cluster, PythonDataset};
 use tempfile::TempDir;
 
@@ -112,4 +116,70 @@ fn file_that_changes_between_index_and_fill_is_noticed() {
     assert_eq!(crc32(&first), tars.python.row_crc32("bin", 0));
     let error = dataset.read(dataset.samples() - 1, "bin").expect_err("the last tar is another");
     assert_eq!(error.kind(), ErrorKind::DataChanged, "{error}");
+}
+
+/// Returns the object and the bytes of each `bin` member, in the order of samples.
+fn bin_members(folder: &Path, files: u32) -> Vec<(String, Range<u64>)> {
+    let mut members = Vec::new();
+    for name in (0..files).map(|file| format!("{file:05}.tar")) {
+        let (tar, mut at) = (fs::read(folder.join(&name)).expect("a tar"), 0);
+        while tar[at] != 0 {
+            let size = std::str::from_utf8(&tar[at + 124..at + 135]).expect("octal digits");
+            let size = usize::from_str_radix(size, 8).expect("octal digits");
+            let (path, begin) = (&tar[at..at + 100], at + 512);
+            if path.windows(4).any(|word| word == b".bin") {
+                let range = begin as u64..(begin + size) as u64;
+                members.push((format!("data/tars/{name}"), range));
+            }
+            at = begin + size.next_multiple_of(512);
+        }
+    }
+    members
+}
+
+#[test]
+fn rows_of_the_first_batch_are_requested_before_others() {
+    const FILES: u32 = 12;
+    /// Rows of other batches and other shards may be on their way.
+    const SPARE_BYTES: u64 = 8 << 20;
+
+    let dir = tempfile::tempdir().expect("a folder");
+    let fast = S3Server::start(dir.path(), &Options::default()).expect("an S3 server");
+    let folder = fast.create_bucket("data").expect("a bucket").join("tars");
+    let python = PythonDataset::tars(&folder, FILES, 24, 30_000, 300_000);
+    let args = ["dataset", "index", URI, "--shard-bytes", "16777216"];
+    let index = Command::new(binary("larder")).args(args).envs(fast.env()).output();
+    assert!(index.expect("larder starts").status.success());
+
+    let options = Options { rate: Some(4_000_000), ..Options::default() };
+    let slow = S3Server::start(dir.path(), &options).expect("an S3 server");
+    let cluster = Cluster::start(1, "s3://data", |options| options.env = slow.env());
+    let dataset = Dataset::open(URI, Some(&cluster.address())).expect("opens");
+    let loader = dataset
+        .loader()
+        .batch_size(32)
+        .shuffle(Shuffle::Window { shards: 4.try_into().unwrap() })
+        .seed(3);
+    let mut epoch = loader.build().expect("a loader").epoch(0).expect("an epoch");
+    let batch = epoch.next().expect("a batch").expect("a batch");
+    for (index, &sample) in batch.samples().iter().enumerate() {
+        assert_eq!(crc32(batch.tensor("bin").row(index)), python.row_crc32("bin", sample));
+    }
+
+    let members = bin_members(&folder, FILES);
+    let rows = batch.samples().iter().map(|&sample| &members[usize::try_from(sample).unwrap()]);
+    let mut missing: Vec<_> = rows.collect();
+    let batch_bytes: u64 = missing.iter().map(|(_, range)| range.end - range.start).sum();
+    let counts = slow.counts();
+    let (mut before, mut reads) = (0, counts.reads.in_order().into_iter());
+    while !missing.is_empty() {
+        let (object, range) = reads.next().expect("all rows of the batch were requested");
+        let holds = |row: &Range<u64>| range.start <= row.start && row.end <= range.end;
+        missing.retain(|(tar, row)| object != tar || !holds(row));
+        before += range.end - range.start;
+    }
+    let all = bytes_in(&folder);
+    assert!(before < 2 * batch_bytes + SPARE_BYTES, "{before} of {all} for {batch_bytes} bytes");
+    assert!(2 * batch_bytes + SPARE_BYTES < all / 2);
+    assert_eq!(counts.reads.bytes_read_again(), 0);
 }
