@@ -22,8 +22,10 @@ mod direct;
 mod rows;
 mod staged;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Instant;
 use std::{io, thread};
 
 use larder_base::{Error, ErrorKind, limits};
@@ -34,6 +36,7 @@ use super::Context;
 use super::peer::Peer;
 use super::staging::Scratch;
 use crate::cache::FoundShard;
+use crate::clock;
 use crate::dataset::Dataset;
 use crate::fill::RowWanted;
 use column::{Column, len, table_len};
@@ -85,6 +88,8 @@ struct GatherAnswer<'a> {
     request: u64,
     payload_bytes_max: u64,
     verify: bool,
+    /// When the client was last told that a wait goes on.
+    told_alive: Cell<Instant>,
     /// Bytes that were read by range.
     ranged_bytes: u64,
     wanted: GatherRows<'a>,
@@ -129,6 +134,7 @@ pub(super) fn answer(
         request,
         payload_bytes_max,
         verify,
+        told_alive: Cell::new(clock::now()),
         ranged_bytes,
         wanted: rows,
         scratch,

@@ -10,6 +10,7 @@ use larder_extent::{CopyOutcome, Filling, Sealed};
 use super::column::{Corrupt, Span, len, table_len};
 use super::{GatherAnswer, GatherFailure, TensorSlot, send_keepalive, while_alive};
 use crate::cache::{Awaited, FoundShard, Waited, extent_error};
+use crate::clock;
 use crate::fill::RowWanted;
 
 /// A run of rows, and the place of each in the run's buffer.
@@ -192,11 +193,17 @@ impl GatherAnswer<'_> {
         span: Span,
     ) -> Result<Arrived, GatherFailure> {
         loop {
-            match flight.wait(slot.column.tensor, &span.range(), limits::KEEPALIVE_INTERVAL) {
+            // The rows before this one may have taken most of the interval.
+            let since = clock::now().saturating_duration_since(self.told_alive.get());
+            let interval = limits::KEEPALIVE_INTERVAL.saturating_sub(since);
+            match flight.wait(slot.column.tensor, &span.range(), interval) {
                 Waited::Ready(filling) => return Ok(Arrived::Ready(filling)),
                 Waited::Sealed(sealed) => return Ok(Arrived::Sealed(sealed)),
                 Waited::Failed(why) => return Err(why.into()),
-                Waited::TimedOut => send_keepalive(self.peer, self.request)?,
+                Waited::TimedOut => {
+                    send_keepalive(self.peer, self.request)?;
+                    self.told_alive.set(clock::now());
+                }
             }
         }
     }
