@@ -31,12 +31,12 @@ use crate::{Error, ErrorKind, process};
 pub struct CancelToken {
     /// Absent in a token that is never cancelled.
     shared: Option<Arc<DeadlineParts>>,
-    place: Place,
+    place: ReadPlace,
 }
 
 /// The place of a read among those that began with it.
 #[derive(Clone, Default)]
-enum Place {
+enum ReadPlace {
     #[default]
     Alone,
     First(Arc<FirstRead>),
@@ -112,7 +112,7 @@ impl CancelWatch {
 impl CancelToken {
     /// Creates a token that can be cancelled once.
     pub fn new() -> Self {
-        Self { shared: Some(Arc::default()), place: Place::Alone }
+        Self { shared: Some(Arc::default()), place: ReadPlace::Alone }
     }
 
     /// Creates a token that is also cancelled when `says_cancel` returns true. Checks of the token
@@ -126,13 +126,13 @@ impl CancelToken {
                 watch: Some(watch),
                 ..DeadlineParts::default()
             })),
-            place: Place::Alone,
+            place: ReadPlace::Alone,
         }
     }
 
     /// A token for calls that always run to their end.
     pub const fn never() -> Self {
-        Self { shared: None, place: Place::Alone }
+        Self { shared: None, place: ReadPlace::Alone }
     }
 
     /// Ends all reads with this token, now and later. Has no effect on a [never](Self::never)
@@ -154,7 +154,7 @@ impl CancelToken {
 
     /// This token for the first read, or for one of the others.
     pub(crate) fn among(&self, first: &Arc<FirstRead>, is_first: bool) -> Self {
-        let place = if is_first { Place::First } else { Place::Behind };
+        let place = if is_first { ReadPlace::First } else { ReadPlace::Behind };
         Self { shared: self.shared.clone(), place: place(Arc::clone(first)) }
     }
 
@@ -163,7 +163,7 @@ impl CancelToken {
     /// # Errors
     /// The token was cancelled.
     pub(crate) fn follow(&self) -> Result<(), Error> {
-        while let Place::Behind(first) = &self.place
+        while let ReadPlace::Behind(first) = &self.place
             && !first.is_answered()
         {
             self.check()?;
@@ -174,7 +174,7 @@ impl CancelToken {
 
     /// Notes that this read is answered.
     pub(crate) fn answered(&self) {
-        if let Place::First(first) = &self.place {
+        if let ReadPlace::First(first) = &self.place {
             first.answered();
         }
     }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn other_reads_follow_the_first_and_cancellation_ends_their_wait() {
+    fn other_reads_follow_the_first_until_they_are_cancelled() {
         let (token, first) = (CancelToken::new(), Arc::default());
         let [leads, follows] = [true, false].map(|is_first| token.among(&first, is_first));
         leads.follow().unwrap();

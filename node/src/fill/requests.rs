@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_readers_wait_for_are_requested_first_and_alone_if_requests_are_short() {
+    fn rows_that_readers_wait_for_are_requested_first_and_alone() {
         let (plan, filling) = shard();
         assert_eq!(plan.gets.len(), 40);
         let flight = InFlightFill::new(ShardId::from_bytes([1; 16]));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn long_requests_are_blocks_of_the_object_whatever_readers_wait_for() {
+    fn long_requests_are_blocks_whatever_readers_wait_for() {
         let (plan, filling) = shard();
         let flight = InFlightFill::new(ShardId::from_bytes([1; 16]));
         let requests = Requests::new(&plan.gets, &filling);

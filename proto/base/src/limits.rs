@@ -189,8 +189,9 @@ pub const LAST_USES_ASKED_MAX: usize = 8;
 /// it. Small enough that a reader of a cold shard soon gets its rows.
 pub const FILL_PART_BYTES: u64 = 8 << 20;
 
-/// Bytes of the smallest reads of a fill, but for longer rows. On a slow line a reader waits for its
-/// rows and little more. On a fast one neighbours are read together, up to [`FILL_PART_BYTES`].
+/// Bytes of the smallest reads of a fill, but for longer rows. On a slow line a reader waits for
+/// its rows and little more. On a fast one neighbours are read together, up to
+/// [`FILL_PART_BYTES`].
 pub const FILL_PIECE_BYTES: u64 = 64 << 10;
 
 /// GETs of parts in flight at once, over all fills. A single GET yields about 50-100 MB/s, so 32

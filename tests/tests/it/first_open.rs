@@ -151,7 +151,7 @@ fn rows_of_the_first_batch_are_requested_before_others() {
     let index = Command::new(binary("larder")).args(args).envs(fast.env()).output();
     assert!(index.expect("larder starts").status.success());
 
-    let options = Options { rate: Some(4_000_000), ..Options::default() };
+    let options = Options { rate: Some(1_500_000), ..Options::default() };
     let slow = S3Server::start(dir.path(), &options).expect("an S3 server");
     let cluster = Cluster::start(1, "s3://data", |options| options.env = slow.env());
     let dataset = Dataset::open(URI, Some(&cluster.address())).expect("opens");

@@ -39,8 +39,8 @@ const ROUNDS_UNTIL_PROBE: u32 = 8;
 /// A request that brings fewer bytes in a second than these is as good as silent.
 const RATE_MIN: u64 = 1 << 10;
 
-/// A request that takes longer makes the next ones shorter. Above the latency of far stores, so that
-/// short requests fill their lines too.
+/// A request that takes longer makes the next ones shorter. Above the latency of far stores, so
+/// that short requests fill their lines too.
 const REQUEST_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Requests that take less time make the next ones longer: twice, or four times.
@@ -101,7 +101,7 @@ struct Waiting {
 }
 
 /// A place among those that wait. Drop gives it up.
-struct Place<'a> {
+struct WaitingPlace<'a> {
     gate: &'a Gate,
     arrival: u64,
     granted: oneshot::Receiver<()>,
@@ -160,7 +160,7 @@ impl Gate {
     }
 
     /// Takes a turn if one is free, else a place among those that wait.
-    fn enter(&self, urgency: &Arc<Urgency>) -> Option<Place<'_>> {
+    fn enter(&self, urgency: &Arc<Urgency>) -> Option<WaitingPlace<'_>> {
         let mut state = self.lock();
         if urgency.begin(state.fills + 1) {
             state.fills += 1;
@@ -172,7 +172,7 @@ impl Gate {
         state.arrivals += 1;
         let ((granted, will_be), arrival) = (oneshot::channel(), state.arrivals);
         state.waiting.push(Waiting { arrival, urgency: Arc::clone(urgency), granted });
-        Some(Place { gate: self, arrival, granted: will_be })
+        Some(WaitingPlace { gate: self, arrival, granted: will_be })
     }
 
     /// Halves the limit.
@@ -268,7 +268,7 @@ impl State {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitingPlace<'_> {
     fn drop(&mut self) {
         let mut state = self.gate.lock();
         state.waiting.retain(|one| one.arrival != self.arrival);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     /// Begins to wait for a turn, as urgently as told.
-    fn place<'a>(gate: &'a Gate, raise: impl Fn(&Urgency)) -> Place<'a> {
+    fn place<'a>(gate: &'a Gate, raise: impl Fn(&Urgency)) -> WaitingPlace<'a> {
         let urgency = Arc::default();
         raise(&urgency);
         gate.enter(&urgency).expect("no turn is free")
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_grow_while_they_end_soon_and_shrink_when_they_take_long() {
+    fn requests_grow_if_they_end_soon_and_shrink_if_they_take_long() {
         let gate = Gate::new(8);
         let answer = |bytes: u64, millis| {
             let turn = turn(&gate);
