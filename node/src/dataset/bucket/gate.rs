@@ -1,4 +1,4 @@
-//! The requests in flight at a bucket: how many there may be, how long each is, and whose is next.
+//! The requests in flight at a bucket: how many there may be, how long each is, and which is next.
 //!
 //! *How many* follows what the bucket bears. It begins small and doubles while more requests bring
 //! more bytes a second. It halves when a request fails in a way that fewer requests may mend: a
@@ -8,7 +8,7 @@
 //! shrink when they take long. So on a slow line few bytes stand before those that a reader waits
 //! for, and on a fast one a request is worth its latency.
 //!
-//! *Whose*: rows that readers wait for come first, in the order in which readers came. Then come
+//! *Which*: rows that readers wait for come first, in the order in which readers came. Then come
 //! the fills, each after those that are more urgent or began before it.
 //!
 //! A gate also tells a stall from a turn. Some stores, and full lines, serve one request after the
