@@ -160,8 +160,8 @@ impl RingDemo {
         Start { at: now(), bytes_read: self.bytes_read(), reads: self.reader.count() }
     }
 
-    /// Waits until exactly `members` are the ring and hold the shards that they own. Returns what the
-    /// change cost.
+    /// Waits until exactly `members` are the ring and hold the shards that they own. Returns what
+    /// the change cost.
     fn finish(
         &self,
         what: String,

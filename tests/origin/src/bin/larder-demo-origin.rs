@@ -116,7 +116,7 @@ fn follow(file: &Path, server: &S3Server) {
         if !accepted.is_empty() {
             server.accept(accepted);
         }
-        thread::sleep(Duration::from_millis(100));
+        thread::park_timeout(Duration::from_millis(100));
     }
 }
 
