@@ -55,12 +55,14 @@ pub(crate) fn look_again() -> bool {
 pub(crate) fn block(variables: &Variables) -> Result<Vec<u8>, Error> {
     let (block, most) = (variables.to_block(), limits::VARIABLES_BYTES_MAX);
     if block.len() > most as usize {
+        let longest = variables.iter().max_by_key(|(_, value)| value.len());
+        let longest = longest.map(|(name, _)| name.to_string_lossy()).unwrap_or_default();
         let what = format!(
-            "the AWS_*, GOOGLE_* and AZURE_* variables have {} bytes, and a node takes {most}",
+            "the variables for stores have {} bytes, and a node takes {most}: {longest} has most",
             block.len()
         );
         return Err(Error::new(ErrorKind::InvalidArgument, what)
-            .hint("unset those that no store needs, or name files in them"));
+            .hint(format!("unset {longest}, or name a file instead")));
     }
     Ok(block)
 }

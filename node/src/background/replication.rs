@@ -9,7 +9,7 @@
 //! replicas and shards that it does not own, if they are idle and their primary owner holds them.
 //! So an unread replica costs no shard its place. Extra copies go before all replicas: no owner of
 //! the ring counts on a copy that a node made while it stood in for another. A copy that local
-//! readers or a plan still use is not idle, so this order takes nothing from what is read next.
+//! readers or a plan still use is not idle, so this order takes nothing from the next reads.
 //!
 //! During a ring change no replica is copied, because a plan decides then. Transfers of a plan may
 //! take the memory of replicas ([`give_way`]).

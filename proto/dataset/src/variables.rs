@@ -6,7 +6,7 @@
 //! decide which store an address means.
 //!
 //! Thread rule: plain values; reading profiles blocks for as long as the file system does.
-//! Non-goals: what the variables mean, see the origin's settings.
+//! Non-goals: the meaning of the variables, see the origin's settings.
 
 use std::{
     env,

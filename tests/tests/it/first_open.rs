@@ -1,5 +1,5 @@
-//! The first open of a prefix and the first epoch: what the index reads, no fill reads again, as
-//! far as memory is free. And what the first batch waits for on a slow line.
+//! The first open of a prefix and the first epoch: no fill reads the bytes of the index again, as
+//! far as memory is free. And the wait for the first batch on a slow line.
 
 use std::fs;
 use std::ops::Range;

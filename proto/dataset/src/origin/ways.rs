@@ -1,8 +1,8 @@
 //! The ways to make requests to a bucket. Each signs with the identity of one set of variables.
 //!
 //! An origin begins with one way. A node that reads for several programs adds those of others that
-//! may read the same data. Requests for objects take the first way. One whose keys the store
-//! refuses goes to the end, and the request takes the next. So a job reads on while one of its
+//! may read the same data. Requests for objects take the first way. A way goes to the end if
+//! the store refuses its keys, and the request takes the next. So a job reads on while one of its
 //! programs has keys that hold.
 //!
 //! Thread rule: shared by all clones of an origin; no lock is held across an await.
