@@ -302,6 +302,12 @@ impl Origin {
         self.ways.first().access.as_ref().map(ToString::to_string)
     }
 
+    /// Returns the variables of this process by which requests take proxies and trust authorities:
+    /// "HTTPS_PROXY is http://proxy:3128". None for local files.
+    pub fn network(&self) -> Vec<String> {
+        if self.needs_no_keys() { Vec::new() } else { messages::network() }
+    }
+
     /// Requests an object, or its metadata, from a store. Where the store refuses the keys, tries
     /// them anew if they can be renewed, and then the other ways. `failed` converts the error of
     /// the first way.

@@ -195,7 +195,7 @@ impl Contact {
     }
 
     /// Notes whether the store answered. An error of the transport may be retried, unless the store
-    /// never answered in [`FIRST_CONTACT_TIMEOUT`].
+    /// never answered in [`FIRST_CONTACT_TIMEOUT`], or shows a certificate that is not trusted.
     fn note(
         &self,
         store: &str,
@@ -217,6 +217,7 @@ impl Contact {
         let is_lost = self.answered.get().is_none()
             && error.kind() == HttpErrorKind::Connect
             && now.duration_since(begun) >= FIRST_CONTACT_TIMEOUT;
+        let is_lost = is_lost || messages::is_untrusted(&root_cause(&error));
         if !is_lost {
             self.note_trouble(store, Some(root_cause(&error)));
         }

@@ -74,6 +74,12 @@ pub(super) fn plain(error: &object_store::Error) -> String {
     }
     let root = root_cause(error);
     match transport(error) {
+        Some(HttpErrorKind::Connect) if is_untrusted(&root) => format!(
+            "this host does not trust the issuer of the certificate of {}{}: name the file with the \
+             issuer's certificate in SSL_CERT_FILE, or for S3 in AWS_CA_BUNDLE",
+            endpoint(&text).unwrap_or_else(|| "the store".to_owned()),
+            proxies()
+        ),
         Some(HttpErrorKind::Connect) => match endpoint(&text) {
             Some(endpoint) => format!("no connection to {endpoint}{}: {root}", proxies()),
             None => format!("no connection to the store{}: {root}", proxies()),
@@ -85,6 +91,11 @@ pub(super) fn plain(error: &object_store::Error) -> String {
         Some(HttpErrorKind::Decode) => format!("the answer can't be read: {root}"),
         _ => root,
     }
+}
+
+/// Returns whether this reason of the transport is a certificate of an unknown issuer.
+pub(super) fn is_untrusted(root: &str) -> bool {
+    root.contains("UnknownIssuer")
 }
 
 /// Returns how the transport of a request failed, if it did.
@@ -167,12 +178,26 @@ fn is_web_page(body: &str) -> bool {
 
 /// Returns the proxies that the environment names, in brackets and without passwords.
 fn proxies() -> String {
+    let set: Vec<String> = named_proxies().collect();
+    if set.is_empty() { String::new() } else { format!(" ({})", set.join(", ")) }
+}
+
+fn named_proxies() -> impl Iterator<Item = String> {
     let shown = |name: &&str| {
         let url = url::Url::parse(&std::env::var(name).ok()?).ok()?;
         Some(format!("{name} is {}", url.origin().ascii_serialization()))
     };
-    let set: Vec<String> = PROXY_VARIABLES.iter().filter_map(shown).collect();
-    if set.is_empty() { String::new() } else { format!(" ({})", set.join(", ")) }
+    PROXY_VARIABLES.iter().filter_map(shown)
+}
+
+/// Returns the variables of this process by which requests take proxies and trust authorities.
+pub(super) fn network() -> Vec<String> {
+    let set = |name: &&str| {
+        let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
+        Some(format!("{name} is {value}"))
+    };
+    let others = ["NO_PROXY", "no_proxy", "SSL_CERT_FILE", "AWS_CA_BUNDLE"];
+    named_proxies().chain(others.iter().filter_map(set)).collect()
 }
 
 /// Returns what a page is that is no listing.

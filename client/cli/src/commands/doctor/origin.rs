@@ -11,11 +11,13 @@ use crate::{error::Failure, output::units};
 const PROBE: &[u8] = b"larder doctor wrote this to see whether it may write here\n";
 
 const REACH: &str = "origin";
+const NETWORK: &str = "network";
 const LIST: &str = "origin list";
 const READ: &str = "origin read";
 const INDEX: &str = "index";
 const WRITE: &str = "origin write";
 const REACH_WHY: &str = "everything is read from there at first";
+const NETWORK_WHY: &str = "requests to the origin take these proxies and trust these authorities";
 const LIST_WHY: &str =
     "indexing lists the files under a prefix; training never waits for a listing";
 const READ_WHY: &str = "nodes fill shards with ranged reads";
@@ -36,6 +38,10 @@ pub(super) async fn checks(dataset: &DatasetRef) -> Vec<Check> {
     };
     let found = origin.access().map_or_else(|| uri.to_string(), |how| format!("{uri} {how}"));
     let mut checks = vec![Check::ok(REACH, found, REACH_WHY)];
+    let network = origin.network();
+    if !network.is_empty() {
+        checks.push(Check::ok(NETWORK, network.join(", "), NETWORK_WHY));
+    }
     let begun = now();
     let mut is_empty = false;
     match origin.list(uri).await {
