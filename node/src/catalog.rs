@@ -92,7 +92,7 @@ pub(crate) struct WantedDataset {
     pub(crate) manifest: Option<OriginUri>,
     /// The caller.
     pub(crate) requester: Requester,
-    /// Whose keys open it.
+    /// The keys that open it.
     pub(crate) identity: IdentityId,
 }
 

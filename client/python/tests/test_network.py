@@ -1,4 +1,4 @@
-"""Proxies and authorities: `larder doctor` shows them, and an unknown issuer names the variables."""
+"""Proxies and authorities: the doctor shows them, and an unknown issuer names the variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-//! What a stranger sends to a node's ports: bytes of its own making, from an address of its own.
+//! A stranger at a node's ports sends bytes of its own making, from an address of its own.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -4,7 +4,7 @@
 //! more bytes a second. It halves when a request fails in a way that fewer requests may mend: a
 //! stall, a timeout, "slow down".
 //!
-//! *How long* follows what the line bears. Requests begin short. They grow while they end soon, and
+//! *How long* depends on the line. Requests begin short. They grow while they end soon, and
 //! shrink when they take long. So on a slow line few bytes stand before those that a reader waits
 //! for, and on a fast one a request is worth its latency.
 //!

@@ -6,7 +6,7 @@
 //! A folder given by the operator may itself be reached through links.
 //!
 //! A file is found before it is opened (`O_PATH`). Opening a pipe waits for its writer, without a
-//! limit, on a thread that other calls need. What was found is checked, and then opened by its
+//! limit, on a thread that other calls need. The place is checked, and then opened by its
 //! handle, so that no other file can take its place in between.
 //!
 //! Thread rule: calls block for as long as a look at a file takes.

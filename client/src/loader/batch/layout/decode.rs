@@ -1,4 +1,4 @@
-//! What the rows of an encoded tensor become in a batch.
+//! The rows of an encoded tensor, as a batch has them.
 
 use larder_dataset::{Dtype, Tensor};
 use larder_decode::{Audio, Channels, Color, Crop, DecodeError, Depth, Filter, Image, Start};
