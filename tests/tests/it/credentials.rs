@@ -31,16 +31,22 @@ fn profile(home: &Path, file: &str, text: &str) {
     fs::rename(home.join(".aws/draft"), home.join(".aws").join(file)).expect("a file");
 }
 
+/// A host with [`LARGE`] in its store.
+fn host_with_large() -> Host {
+    let host = Host::new();
+    let folder = host.server.create_bucket("data").expect("a bucket").join("large");
+    words::write(&folder, 4, 64, 32 << 10);
+    host.index(LARGE);
+    host
+}
+
 fn key(serial: u32) -> Credentials {
     temporary(&format!("KEY{serial}"), serial)
 }
 
 #[test]
 fn job_outlives_the_keys_of_its_credential_process() {
-    let host = Host::new();
-    let folder = host.server.create_bucket("data").expect("a bucket").join("large");
-    words::write(&folder, 4, 64, 32 << 10);
-    host.index(LARGE);
+    let host = host_with_large();
     let home = tempfile::tempdir().expect("a folder");
     let (program, answer) = (home.path().join("program"), home.path().join(".aws/answer"));
     fs::write(&program, PROGRAM).expect("a file");
@@ -121,10 +127,7 @@ fn two_profiles_share_a_node_and_each_opens_with_its_own_keys() {
 
 #[test]
 fn job_reads_on_with_its_own_keys_when_those_of_another_expire() {
-    let host = Host::new();
-    let folder = host.server.create_bucket("data").expect("a bucket").join("large");
-    words::write(&folder, 4, 64, 32 << 10);
-    host.index(LARGE);
+    let host = host_with_large();
     let home = tempfile::tempdir().expect("a folder");
     profiles(home.path(), &[("default", 1), ("other", 2)]);
     host.server.accept(vec![key(1), key(2)]);
@@ -153,10 +156,7 @@ fn job_reads_on_with_its_own_keys_when_those_of_another_expire() {
 
 #[test]
 fn new_keys_in_a_file_are_read_once_the_old_are_refused() {
-    let host = Host::new();
-    let folder = host.server.create_bucket("data").expect("a bucket").join("large");
-    words::write(&folder, 4, 64, 32 << 10);
-    host.index(LARGE);
+    let host = host_with_large();
     let home = tempfile::tempdir().expect("a folder");
     profiles(home.path(), &[("default", 1)]);
     host.server.accept(vec![key(1)]);
