@@ -1,8 +1,9 @@
 //! Access to an origin: an object store, or a folder that is treated as one.
 //!
 //! An [`Origin`] is one bucket, and the identities that sign requests to it (`ways`). Ordinary
-//! requests (listing, headers, manifests, tags) retry for a minute by themselves. [`Origin::read_exact_range`], which fills shards, makes one attempt and
-//! reports its error, because the fill owns retries and their budget.
+//! requests (listing, headers, manifests, tags) retry for a minute by themselves.
+//! [`Origin::read_exact_range`], which fills shards, makes one attempt and reports its error,
+//! because the fill owns retries and their budget.
 //!
 //! Thread rule: cheap to clone and to share; methods are async and need tokio's I/O and time.
 //! Non-goals: no caching; no writing of data, only of manifests, tags and checksum tables.
