@@ -271,9 +271,10 @@ impl Connection {
         self.used
     }
 
-    /// Whether the next request can be sent: no answer is outstanding.
-    pub(crate) fn is_free(&self) -> bool {
-        !self.busy
+    /// The connection without its call, for the next one. `None` if an answer is outstanding.
+    pub(crate) fn idle(mut self) -> Option<Self> {
+        self.reader.get_mut().rest();
+        (!self.busy).then_some(self)
     }
 }
 

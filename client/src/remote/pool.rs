@@ -98,9 +98,10 @@ impl DerefMut for ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
+        let idle = self.connection.take().and_then(Connection::idle);
         let mut state = self.pool.state();
         state.taken -= 1;
-        state.idle.extend(self.connection.take().filter(Connection::is_free));
+        state.idle.extend(idle);
         drop(state);
         self.pool.freed.notify_one();
     }

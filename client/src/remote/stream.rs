@@ -19,7 +19,7 @@ use crate::{
 /// longer time for a peer that sends no rows. Cancelling the call also ends the wait.
 pub(super) struct Stream {
     socket: TcpStream,
-    /// The deadline of the current or last call.
+    /// The deadline of the current call.
     deadline: Deadline,
     /// How long that call may go without progress.
     longest: Duration,
@@ -42,6 +42,11 @@ impl Stream {
     pub(super) fn serve(&mut self, cancel: &CancelToken, longest: Duration) {
         self.deadline = Deadline::new(longest, cancel);
         self.longest = longest;
+    }
+
+    /// Forgets the call's token. What it watches may own this connection.
+    pub(super) fn rest(&mut self) {
+        self.serve(&CancelToken::never(), self.longest);
     }
 
     /// Notes progress of the call, which extends its deadline.

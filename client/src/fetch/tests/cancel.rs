@@ -122,3 +122,17 @@ fn gather_cancelled_before_its_start_asks_no_node() {
     RowSource::gather(&*fetcher, rows[..].into(), &[1], &mut [&mut labels], &cancel).unwrap_err();
     assert!(nodes[0].asked().is_empty());
 }
+
+#[test]
+fn idle_connection_keeps_nothing_of_its_last_call() {
+    let fixture = Fixture::new();
+    let (_nodes, address) = cluster(&fixture, 2, false);
+    let fetcher = patient(&fixture, &address);
+    let (watched, rows) = (Arc::new(()), shuffled(&fixture));
+    let watching = Arc::clone(&watched);
+    let cancel = CancelToken::watching(move || Arc::strong_count(&watching) == 0);
+    let mut labels = vec![0; rows.len() * LABEL_BYTES];
+    RowSource::gather(&*fetcher, rows[..].into(), &[1], &mut [&mut labels], &cancel).unwrap();
+    drop(cancel);
+    assert_eq!(Arc::strong_count(&watched), 1);
+}
