@@ -100,7 +100,7 @@ def test_node_ends_after_the_last_dataset_that_read(tmp_path: Path, read: str) -
         case "take":
             assert ds.take([5, 1], output="numpy")["x"].tolist() == [5, 1]
         case "loader":
-            assert sum(len(batch.samples) for batch in ds.loader(7)) == 40
+            assert sum(len(batch.samples) for batch in ds.loader(8)) == 40
     assert len(nodes()) == 1
     del ds
     wait_until_no_node_runs()
