@@ -24,6 +24,8 @@ class _Nothing(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
+    do_HEAD = do_PUT = do_DELETE = do_GET  # noqa: N815
+
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
