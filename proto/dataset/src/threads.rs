@@ -17,18 +17,22 @@ pub fn check_threads(count: usize) -> Result<(), String> {
     let gate = Mutex::new(());
     thread::scope(|scope| {
         // Each thread waits until all have started.
-        let _closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = Vec::with_capacity(count);
         for started in 0..count {
             let pass = || drop(gate.lock());
             let spawned = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, pass);
-            if let Err(why) = spawned {
-                return Err(format!(
+            threads.push(spawned.map_err(|why| {
+                format!(
                     "{count} threads are needed, and the system allows {started} ({why}); raise the \
                      limit on processes: ulimit -u, TasksMax in a unit, or pids.max of a container \
                      (--pids-limit)"
-                ));
-            }
+                )
+            })?);
         }
+        drop(closed);
+        // The scope waits for their work alone. A thread that has not ended could take a signal.
+        threads.into_iter().for_each(|thread| drop(thread.join()));
         Ok(())
     })
 }
