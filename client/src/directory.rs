@@ -36,7 +36,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use futures_util::future::join_all;
 use larder_base::{Advice, ErrorKind, Ring, SnapshotId, Ticket, limits};
-use larder_dataset::{DatasetRef, Leaf, Manifest, OriginUri};
+use larder_dataset::{DatasetRef, Leaf, Manifest, OriginUri, WritePolicy};
 use larder_wire::control::NodeDescription;
 use tokio::time;
 
@@ -100,6 +100,8 @@ pub struct DatasetName {
     pub reference: DatasetRef,
     /// The place of the manifest, if it is not beside the data.
     pub manifest: Option<OriginUri>,
+    /// Whether an index of it may write beside the data.
+    pub write: WritePolicy,
 }
 
 impl DatasetName {
@@ -112,7 +114,7 @@ impl DatasetName {
     pub(crate) fn tagged(&self, tag: &str) -> Self {
         let reference = DatasetRef::parse(&format!("{}@{tag}", self.reference.uri()));
         let reference = reference.expect("a tag that this library made");
-        Self { reference, manifest: self.manifest.clone() }
+        Self { reference, ..self.clone() }
     }
 }
 
@@ -455,6 +457,7 @@ mod tests {
         let name = DatasetName {
             reference: DatasetRef::parse("s3://bucket/prefix@v3").unwrap(),
             manifest: None,
+            write: WritePolicy::Auto,
         };
         let pinned = name.pinned(SnapshotId::from_bytes([0xab; 32]));
         assert_eq!(pinned.reference.to_string(), format!("s3://bucket/prefix@{}", "ab".repeat(32)));

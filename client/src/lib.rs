@@ -78,7 +78,9 @@ pub use error::{
 pub use fetch::{FetchOptions, Fetcher, Hop, LongestWait, RowsView, RowsWait, Sources};
 pub use host::{HostNode, HostOptions};
 pub use larder_base::{Advice, ErrorKind, RowRef, SnapshotId, printable, printable_line};
-pub use larder_dataset::{Dtype, Key, Logical, Manifest, Tensor, TimeUnit, columns_left_out};
+pub use larder_dataset::{
+    Dtype, Key, Logical, Manifest, Tensor, TimeUnit, WritePolicy, columns_left_out,
+};
 pub use loader::{
     Batch, BatchTensor, Decode, DeviceTensor, Epoch, Loader, LoaderBuilder, LoaderOptions,
     LoaderStats, Locality, OnDevice, OnHost, PreparedEpoch, RankHosts, Schedule, ScheduledBatch,

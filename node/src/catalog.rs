@@ -27,7 +27,7 @@ use futures_util::future::BoxFuture;
 use larder_base::{Error, ErrorKind, SnapshotId, limits};
 use larder_dataset::{
     DatasetError, DatasetRef, IndexProgress, LeftOut, Manifest, OpenedManifest as Resolved, Origin,
-    OriginError, OriginUri, PathAllowlist, Variables, home_beside, home_of, open_in,
+    OriginError, OriginUri, PathAllowlist, Variables, WritePolicy, home_beside, home_of, open_in,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time;
@@ -90,6 +90,8 @@ pub(crate) struct WantedDataset {
     pub(crate) dataset: DatasetRef,
     /// The place of its manifest, if not found from its address.
     pub(crate) manifest: Option<OriginUri>,
+    /// Whether an index may write beside the data. `None`: as this node is configured.
+    pub(crate) write: Option<WritePolicy>,
     /// The caller.
     pub(crate) requester: Requester,
     /// The keys that open it.
@@ -128,7 +130,7 @@ pub(crate) enum Queued {
 impl WantedDataset {
     /// Wants a dataset for the node itself.
     pub(crate) fn by_node(dataset: DatasetRef, manifest: Option<OriginUri>) -> Self {
-        Self { dataset, manifest, requester: Requester::Node, identity: OWN }
+        Self { dataset, manifest, write: None, requester: Requester::Node, identity: OWN }
     }
 
     fn reference(&self) -> Reference {
@@ -310,7 +312,7 @@ impl Catalog {
         wanted: &WantedDataset,
         may_index: Option<OwnedSemaphorePermit>,
     ) -> Result<Attempt, Error> {
-        let request = OpenRequest::new(self, may_index, turn.queue());
+        let request = OpenRequest::new(self, wanted.write, may_index, turn.queue());
         let opened = self.open_alone(wanted, &request).await;
         if opened.is_err() && request.must_index() {
             return Ok(Attempt::MustIndex(turn));

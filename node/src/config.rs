@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use larder_base::{Member, parse_size, root_cause};
-use larder_dataset::OriginUri;
+use larder_dataset::{OriginUri, WritePolicy};
 use larder_membership::Timing;
 
 pub use cluster::{ClusterArgs, ClusterConfig};
@@ -214,6 +214,7 @@ impl TryFrom<Args> for Config {
                 "a node with shortened waits takes a slow network for dead members, so it must listen on loopback",
             ));
         }
+        WritePolicy::of_process().map_err(|why| ConfigError::new(WritePolicy::VARIABLE, why))?;
         let node_id = args.node_id.clone().unwrap_or_else(host_name);
         cluster::check_ring_share(&args.cluster)?;
         cluster::check_member(&args, &node_id)?;

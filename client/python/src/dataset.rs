@@ -1,6 +1,8 @@
 //! The dataset for Python.
 
-use std::{collections::BTreeMap, ops::Range, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap, ops::Range, path::PathBuf, str::FromStr, sync::Arc, time::Duration,
+};
 
 use larder_client::{
     Dataset as Inner, Error, ErrorKind, HostOptions, HostTensor, Key, OpenOptions, Take, Tensor,
@@ -45,6 +47,13 @@ pub(crate) fn facts<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<Te
     tensors.into_iter().map(facts).collect()
 }
 
+/// Parses a choice by name.
+pub(crate) fn parsed<T: FromStr<Err = String>>(name: &str, text: &str) -> Result<T, Error> {
+    text.parse().map_err(|why: String| {
+        Error::new(ErrorKind::InvalidArgument, format!("{name}='{text}' is not known")).hint(why)
+    })
+}
+
 /// A dataset to open. `patience` is in seconds. Without a cluster, rows come through the node of
 /// this host, which is started from `node_bin` if it does not run. With the cluster `none` they
 /// come from the origin directly.
@@ -54,6 +63,7 @@ struct OpenRequest {
     uris: Vec<String>,
     cluster: Option<String>,
     manifest: Option<String>,
+    write: Option<String>,
     local: bool,
     patience: f64,
     node_bin: Option<PathBuf>,
@@ -73,6 +83,8 @@ impl OpenRequest {
             Some("none") => options,
             Some(addresses) => options.cluster(addresses),
         };
+        let write = self.write.as_deref().map(|text| parsed("write", text)).transpose()?;
+        let options = write.into_iter().fold(options, OpenOptions::write);
         Ok(manifest.iter().fold(options, OpenOptions::manifest))
     }
 }

@@ -32,6 +32,7 @@ pub(crate) struct Request {
     offset: Option<u64>,
     checksum: bool,
     manifest: Option<String>,
+    write: Option<String>,
     key: Option<String>,
     include: Vec<String>,
     format: Option<String>,
@@ -62,6 +63,7 @@ impl Request {
             windows: self.windows()?,
             checksum,
             manifest,
+            write: self.write.as_deref().map(|text| dataset::parsed("write", text)).transpose()?,
             tag,
             key: key.clone(),
         })
@@ -111,12 +113,7 @@ fn chosen<T: Default + FromStr<Err = String>>(
     name: &str,
     choice: Option<&str>,
 ) -> Result<T, Error> {
-    let Some(text) = choice else {
-        return Ok(T::default());
-    };
-    text.parse().map_err(|why: String| {
-        Error::new(ErrorKind::InvalidArgument, format!("{name}='{text}' is not known")).hint(why)
-    })
+    choice.map_or_else(|| Ok(T::default()), |text| dataset::parsed(name, text))
 }
 
 /// Indexes the files under a prefix. An exception of `reporter` ends the indexing.

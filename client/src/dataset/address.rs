@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf, absolute},
 };
 
-use larder_dataset::{Addressed, DatasetError, NamedFiles, OriginUri, UriError};
+use larder_dataset::{Addressed, DatasetError, NamedFiles, OriginUri, UriError, WritePolicy};
 
 use crate::{DatasetName, Error, ErrorKind, runtime};
 
@@ -20,13 +20,19 @@ const GENERAL_HINT: &str = "write s3://bucket/prefix, gs://bucket/prefix, az://c
 pub(super) fn find_name(
     uris: &[String],
     manifest: Option<&str>,
+    write: Option<WritePolicy>,
 ) -> Result<(DatasetName, Option<NamedFiles>), Error> {
+    let write = write.map_or_else(WritePolicy::of_process, Ok);
+    let write = write.map_err(|why| {
+        let what = format!("{} can't be used", WritePolicy::VARIABLE);
+        Error::new(ErrorKind::InvalidArgument, what).because(why)
+    })?;
     let manifest = manifest.map(parse_uri).transpose()?;
     let (reference, files) = match resolved(uris)? {
         Addressed::Prefix(reference) => (reference, None),
         Addressed::Files(files) => (files.reference(), Some(files)),
     };
-    Ok((DatasetName { reference, manifest }, files))
+    Ok((DatasetName { reference, manifest, write }, files))
 }
 
 /// Finds out what addresses mean.
@@ -114,7 +120,7 @@ mod tests {
     #[test]
     fn web_address_and_pattern_get_a_hint_with_the_prefix() {
         let refused = |text: &str| {
-            let error = find_name(&[text.to_owned()], None).unwrap_err();
+            let error = find_name(&[text.to_owned()], None, None).unwrap_err();
             let words = |text: Option<&str>| text.unwrap_or_default().to_owned();
             (words(error.why()), words(error.advice_text()))
         };

@@ -113,6 +113,7 @@ pub(super) fn index_files(
             include: files.include.clone(),
             tag: Some(files.tag()),
             manifest: name.manifest.clone(),
+            write: Some(name.write),
             ..IndexOptions::default()
         };
         Box::pin(index(&origin, &files.prefix, &options, &|step| reporter.report(step)))
@@ -124,7 +125,7 @@ pub(super) fn index_files(
         Err(DatasetError::Origin(OriginError::Credentials { .. } | OriginError::Denied { .. })) => {
             Ok(None)
         }
-        Err(error) => Err(index_error(&files.prefix, error)),
+        Err(error) => Err(failed("index", &files.prefix, error)),
     }
 }
 
@@ -155,7 +156,7 @@ pub fn index_prefix(
         let origin = Origin::connect(prefix).await.map_err(DatasetError::from)?;
         Box::pin(index(&origin, prefix, options, &|step| reporter.report(step))).await
     }))??;
-    let indexed = indexed.map_err(|error| index_error(prefix, error))?;
+    let indexed = indexed.map_err(|error| failed("index", prefix, error))?;
     let warnings = warnings(&indexed.snapshot, &indexed.location.uri().to_string());
     warnings.iter().for_each(|warning| tracing::warn!("{prefix}: {warning}"));
     Ok(indexed)
@@ -175,11 +176,14 @@ fn with_files(
     Ok((prefix, IndexOptions { include, tag, ..options.clone() }))
 }
 
-/// The client's error for a prefix that could not be indexed.
-fn index_error(prefix: &OriginUri, error: DatasetError) -> Error {
-    let kind = ErrorKind::from(&error);
-    let error = Error::new(kind, format!("cannot index {prefix}")).with_source(error);
-    error.hint_at_opening(prefix)
+/// The client's error for a prefix that could not be opened or indexed.
+pub(super) fn failed(verb: &str, prefix: &OriginUri, error: DatasetError) -> Error {
+    let (kind, hint) = (ErrorKind::from(&error), error.hint());
+    let failed = Error::new(kind, format!("cannot {verb} {prefix}")).with_source(error);
+    match hint {
+        Some(hint) => failed.hint(hint),
+        None => failed.hint_at_opening(prefix),
+    }
 }
 
 #[cfg(test)]

@@ -7,18 +7,17 @@
 
 use std::{iter, sync::Arc, time::Duration};
 
-use larder_dataset::{DatasetError, IndexProgress, Leaf, Manifest, OpenBudget, Origin, open_in};
+use larder_dataset::{IndexProgress, Leaf, Manifest, OpenBudget, Origin, WritePolicy, open_in};
 
 use super::{
     Dataset, IDLE_BYTES_MAX, IDLE_MAX,
     added::warn_if_added,
     address::find_name,
     all_samples,
-    index::{IndexedNow, index_files},
+    index::{IndexedNow, failed, index_files},
 };
 use crate::{
-    Advice, Cluster, DatasetName, Error, ErrorKind, FetchOptions, Fetcher, HostOptions,
-    OpenDataset,
+    Advice, Cluster, DatasetName, Error, FetchOptions, Fetcher, HostOptions, OpenDataset,
     memory::BufferPool,
     process,
     progress::{Progress, Reporter},
@@ -32,6 +31,7 @@ pub struct OpenOptions {
     cluster: Option<String>,
     host: Option<HostOptions>,
     manifest: Option<String>,
+    write: Option<WritePolicy>,
     fetch: FetchOptions,
     reporter: Reporter<'static>,
 }
@@ -52,6 +52,11 @@ impl OpenOptions {
     /// The place of the manifest, if it is not beside the data.
     pub fn manifest(self, uri: impl Into<String>) -> Self {
         Self { manifest: Some(uri.into()), ..self }
+    }
+
+    /// Whether an index of the dataset may write beside the data. Default: as `LARDER_WRITE` says.
+    pub fn write(self, policy: WritePolicy) -> Self {
+        Self { write: Some(policy), ..self }
     }
 
     /// Whether to map the memory of nodes on this host. Default: yes.
@@ -94,7 +99,7 @@ impl OpenOptions {
     /// # Errors
     /// As [`Dataset::open`].
     pub fn open_all(self, uris: &[String]) -> Result<Dataset, Error> {
-        let (name, files) = find_name(uris, self.manifest.as_deref())?;
+        let (name, files) = find_name(uris, self.manifest.as_deref(), self.write)?;
         let reporter = &self.reporter;
         process::check_files()?;
         let indexed_files = match &files {
@@ -204,34 +209,28 @@ fn through_cluster(
     }
 }
 
-/// Reports the progress of an index.
-struct Reports<'a>(&'a Reporter<'a>);
+/// An opening by this process: the wish of its caller, and the place of its progress.
+struct Opening<'a>(WritePolicy, &'a Reporter<'a>);
 
-impl OpenBudget for Reports<'_> {
+impl OpenBudget for Opening<'_> {
+    fn write_policy(&self) -> Option<WritePolicy> {
+        Some(self.0)
+    }
+
     fn indexes(&self, step: IndexProgress) {
-        self.0.report(step);
+        self.1.report(step);
     }
 }
 
 fn from_origin(name: &DatasetName, reporter: &Reporter<'_>) -> Result<OpenedSnapshot, Error> {
     let opened = async {
         let origin = Origin::connect(name.reference.uri()).await?;
-        open_in(&origin, &name.reference, name.manifest.as_ref(), &Reports(reporter)).await
+        let opening = Opening(name.write, reporter);
+        open_in(&origin, &name.reference, name.manifest.as_ref(), &opening).await
     };
     let opened = runtime::block_on(name.told_if_long(opened, reporter))?;
-    let opened = opened.map_err(|error| open_error(name, error))?;
+    let opened = opened.map_err(|error| failed("open", name.reference.uri(), error))?;
     let indexed_now = IndexedNow::of(&opened);
     let larder_dataset::OpenedManifest { manifest, leaves, .. } = opened;
     Ok(OpenedSnapshot { manifest, leaves, indexed_now, indexed_by_node: None })
-}
-
-/// The client's error for a dataset that could not be opened from the origin.
-fn open_error(name: &DatasetName, error: DatasetError) -> Error {
-    let uri = name.reference.uri();
-    let (kind, hint) = (ErrorKind::from(&error), error.hint());
-    let failed = Error::new(kind, format!("cannot open {uri}")).with_source(error);
-    match hint {
-        Some(hint) => failed.hint(hint),
-        None => failed.hint_at_opening(uri),
-    }
 }

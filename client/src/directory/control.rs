@@ -11,7 +11,7 @@ use std::{
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use larder_base::{ErrorKind, Placement, Ring, SnapshotId, Ticket, limits, placement::Exceptions};
-use larder_dataset::{Leaf, Manifest};
+use larder_dataset::{Leaf, Manifest, WritePolicy};
 use larder_wire::{
     control as schema,
     control::{
@@ -137,6 +137,7 @@ impl Control {
             manifest_uri: name.manifest.as_ref().map(ToString::to_string).unwrap_or_default(),
             client_name: remote::client_name(),
             identity,
+            write_never: name.write == WritePolicy::Never,
         };
         let mut client = self.client(address)?;
         let call = client.open_dataset(request);

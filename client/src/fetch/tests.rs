@@ -19,7 +19,7 @@ use std::{
 };
 
 use larder_base::{ErrorKind, RowRef, limits};
-use larder_dataset::DatasetRef;
+use larder_dataset::{DatasetRef, WritePolicy};
 use larder_wire::data::{DataRun, FRAME_HEADER_BYTES};
 
 use super::{FetchOptions, Fetcher, Placed, RowSource, Sources};
@@ -29,7 +29,7 @@ use fixture::{Fixture, IMAGE_BYTES, LABEL_BYTES, SAMPLES};
 
 fn name(fixture: &Fixture) -> DatasetName {
     let reference = DatasetRef::latest(fixture.manifest.uri().clone());
-    DatasetName { reference, manifest: None }
+    DatasetName { reference, manifest: None, write: WritePolicy::Auto }
 }
 
 fn fetcher(fixture: &Fixture, address: &str, local: bool) -> Arc<Fetcher> {

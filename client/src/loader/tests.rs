@@ -12,7 +12,7 @@ use std::{
 
 use larder_dataset::{
     ColumnSpec, DatasetRef, Dtype, GroupSpec, Manifest, ManifestBuilder, ObjectSpec, OriginUri,
-    RowLocator, Rows, TensorSpec,
+    RowLocator, Rows, TensorSpec, WritePolicy,
 };
 use larder_extent::Attached;
 
@@ -139,7 +139,7 @@ fn source(manifest: Manifest) -> LoaderSource {
 
 fn source_of(rows: FakeRows) -> LoaderSource {
     let reference = DatasetRef::parse(&rows.manifest.uri().to_string()).unwrap();
-    let name = DatasetName { reference, manifest: None };
+    let name = DatasetName { reference, manifest: None, write: WritePolicy::Auto };
     let fetcher = Fetcher::new(rows.manifest.clone(), &name, None, FetchOptions::default());
     let leaves = Arc::clone(fetcher.leaves());
     LoaderSource { leaves, columns: None, rows: Arc::new(rows), cluster: None }

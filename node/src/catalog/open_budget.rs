@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use larder_base::{SnapshotId, limits};
-use larder_dataset::{IndexProgress, Manifest, OpenBudget, ReadKeeper};
+use larder_dataset::{IndexProgress, Manifest, OpenBudget, ReadKeeper, WritePolicy};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Catalog, Dataset, queue::Queue};
@@ -41,6 +41,7 @@ impl NodeOpenBudget {
 #[derive(Debug)]
 pub(super) struct OpenRequest<'a> {
     catalog: &'a Catalog,
+    write: Option<WritePolicy>,
     /// Set by the first answer.
     answer: OnceLock<OriginAnswer>,
     /// Permission to index the prefix, if the caller waited for it.
@@ -64,12 +65,13 @@ enum OriginAnswer {
 impl<'a> OpenRequest<'a> {
     pub(super) fn new(
         catalog: &'a Catalog,
+        write: Option<WritePolicy>,
         may_index: Option<OwnedSemaphorePermit>,
         queue: Arc<Queue>,
     ) -> Self {
         let (answer, must_index) = (OnceLock::new(), AtomicBool::new(false));
         let (may_index, reads) = (Mutex::new(may_index), Mutex::default());
-        Self { catalog, answer, may_index, must_index, queue, reads }
+        Self { catalog, write, answer, may_index, must_index, queue, reads }
     }
 
     /// Returns true if the prefix must be indexed, and the permission for that was missing.
@@ -122,6 +124,10 @@ impl OpenBudget for OpenRequest<'_> {
         let permit = permit.or_else(|| self.catalog.budget.to_index());
         self.must_index.store(permit.is_none(), Ordering::Relaxed);
         permit
+    }
+
+    fn write_policy(&self) -> Option<WritePolicy> {
+        self.write
     }
 
     fn indexes(&self, step: IndexProgress) {

@@ -170,7 +170,7 @@ fn progress_of_an_opening_is_known_until_it_ends() {
     let queued = fixture.runtime.block_on(catalog.queue(&wanted)).unwrap();
     let Queued::Turn(turn) = queued else { panic!("nothing else opens it") };
     assert_eq!(progress(), Ok(None));
-    let request = OpenRequest::new(catalog, None, turn.queue());
+    let request = OpenRequest::new(catalog, None, None, turn.queue());
     let step = IndexProgress::Headers { done: 1, total: 3 };
     request.indexes(step);
     assert_eq!(progress(), Ok(Some(step)));
@@ -184,12 +184,12 @@ fn progress_of_an_opening_is_known_until_it_ends() {
 fn old_meaning_of_a_tag_is_dropped_once_it_names_another() {
     use larder_dataset::OpenBudget;
     let (_folder, fixture) = pantry();
-    let request = OpenRequest::new(&fixture.catalog, None, Arc::default());
+    let request = OpenRequest::new(&fixture.catalog, None, None, Arc::default());
     assert!(!request.is_answered() && !request.names_another_than(&fixture.dataset));
     let kept = request.kept(fixture.dataset.snapshot()).unwrap();
     assert_eq!(kept.snapshot(), fixture.dataset.snapshot());
     assert!(request.is_answered() && !request.names_another_than(&fixture.dataset));
-    let request = OpenRequest::new(&fixture.catalog, None, Arc::default());
+    let request = OpenRequest::new(&fixture.catalog, None, None, Arc::default());
     assert!(request.kept(SnapshotId::from_bytes([7; 32])).is_none());
     drop(request.for_manifest(1).unwrap());
     assert!(request.names_another_than(&fixture.dataset));

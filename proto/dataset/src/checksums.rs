@@ -23,7 +23,7 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use crate::{
     DatasetError, FetchError, Manifest, Origin, OriginError, OriginUri, RegionPlan, Snapshot,
-    home::{home_beside, homes},
+    home::{WriteHome, home_beside, homes},
     origin::{Put, Target},
 };
 
@@ -221,17 +221,15 @@ pub(crate) struct TableWriter<'a> {
 }
 
 impl<'a> TableWriter<'a> {
-    /// Chooses the place of the tables, as `publish` does for the manifest. With `given` they go
-    /// there; otherwise beside the data, or into the cache if writing there is denied.
+    /// Chooses the place of the tables, as `publish` does for the manifest.
     pub(crate) async fn new(
         origin: &Origin,
         snapshot: &'a Snapshot,
-        given: Option<&OriginUri>,
-        cache: Option<OriginUri>,
+        home: &WriteHome,
     ) -> Result<Self, DatasetError> {
-        let (home, cache) = match given {
-            Some(given) => (given.clone(), None),
-            None => (home_beside(snapshot.manifest.uri())?, cache),
+        let (home, cache) = match home.clone() {
+            WriteHome::Given(home) | WriteHome::Cache(home) => (home, None),
+            WriteHome::Beside { cache } => (home_beside(snapshot.manifest.uri())?, cache),
         };
         let origin =
             if origin.serves(&home) { origin.clone() } else { Origin::connect(&home).await? };

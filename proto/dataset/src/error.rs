@@ -99,6 +99,14 @@ pub enum DatasetError {
         /// The address of the data now.
         opened: OriginUri,
     },
+    /// Opens would not find a manifest in the cache, since they look beside the data first.
+    #[error("{tag} names another snapshot, which opens find before one in the cache")]
+    HiddenInCache {
+        /// The tag beside the data.
+        tag: OriginUri,
+        /// The prefix of the data.
+        prefix: OriginUri,
+    },
     /// Other processes keep moving the tag.
     #[error(
         "{object} was moved by another process {attempts} times while it was written: try again"
@@ -139,6 +147,10 @@ impl DatasetError {
             Self::Moved { indexed, opened, .. } => Some(format!(
                 "if it was moved or copied, index it again: larder dataset index {opened}; if both \
                  are one place, open it as {indexed}"
+            )),
+            Self::HiddenInCache { prefix, .. } => Some(format!(
+                "give the new manifest a place of its own, and open the dataset with it: larder \
+                 dataset index {prefix} --manifest URI"
             )),
             _ => None,
         }

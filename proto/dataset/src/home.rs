@@ -2,9 +2,10 @@
 
 use std::{
     env,
-    fmt::Write as _,
+    fmt::{self, Write as _},
     io,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use larder_base::SnapshotId;
@@ -26,11 +27,11 @@ pub enum ManifestLocation {
     Beside(OriginUri),
     /// At the address that the caller gave.
     Given(OriginUri),
-    /// In the local cache, because the prefix is not writable.
+    /// In the local cache, because the prefix is not writable, or must not be written.
     LocalCache {
         /// The manifest.
         uri: OriginUri,
-        /// The origin's refusal.
+        /// The origin's refusal, or the wish of the user.
         why: String,
     },
 }
@@ -44,6 +45,84 @@ impl ManifestLocation {
     }
 }
 
+/// Whether an index may write beside the data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WritePolicy {
+    /// It writes there, or into the local cache if the origin denies that.
+    #[default]
+    Auto,
+    /// It writes into the local cache.
+    Never,
+}
+
+impl WritePolicy {
+    /// The variable with the policy of a process.
+    pub const VARIABLE: &str = "LARDER_WRITE";
+
+    /// Returns the policy of this process: that of [`VARIABLE`](Self::VARIABLE), else `Auto`.
+    ///
+    /// # Errors
+    /// Why its value can't be used.
+    pub fn of_process() -> Result<Self, String> {
+        let Some(value) = env::var_os(Self::VARIABLE).filter(|value| !value.is_empty()) else {
+            return Ok(Self::Auto);
+        };
+        let value = value.to_string_lossy();
+        value.parse().map_err(|why| format!("'{value}' is not known: {why}"))
+    }
+}
+
+impl fmt::Display for WritePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::Never => "never",
+        })
+    }
+}
+
+impl FromStr for WritePolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = [Self::Auto, Self::Never].into_iter().find(|one| one.to_string() == text);
+        found.ok_or_else(|| "it is one of auto, never".to_owned())
+    }
+}
+
+/// The places where an index may write its files, in their order.
+#[derive(Debug, Clone)]
+pub(crate) enum WriteHome {
+    /// The folder that the caller gave.
+    Given(OriginUri),
+    /// Beside the data, or in the cache if the origin denies that.
+    Beside { cache: Option<OriginUri> },
+    /// In the cache.
+    Cache(OriginUri),
+}
+
+impl WriteHome {
+    /// # Errors
+    /// Nothing may be written beside the data, and there is no cache.
+    pub(crate) fn of(
+        prefix: &OriginUri,
+        given: Option<&OriginUri>,
+        policy: WritePolicy,
+    ) -> Result<Self, DatasetError> {
+        match (given, make_cache_home(prefix), policy) {
+            (Some(given), ..) => Ok(Self::Given(given.clone())),
+            (None, cache, WritePolicy::Auto) => Ok(Self::Beside { cache }),
+            (None, Some(cache), WritePolicy::Never) => Ok(Self::Cache(cache)),
+            (None, None, WritePolicy::Never) => Err(DatasetError::Option {
+                option: "write=never",
+                why: "this user has no cache folder for the manifest: set XDG_CACHE_HOME to a \
+                      folder that this user may write"
+                    .to_owned(),
+            }),
+        }
+    }
+}
+
 /// Returns the home of manifests beside the data.
 ///
 /// # Errors
@@ -52,14 +131,14 @@ pub fn home_beside(prefix: &OriginUri) -> Result<OriginUri, DatasetError> {
     Ok(prefix.join(".larder")?)
 }
 
-/// Returns the home of manifests in the local cache, for prefixes that are not writable. Without a
+/// Returns the home of manifests in the local cache, for prefixes that are not written. Without a
 /// cache folder that this user can use, it is in the folder of the run. `None` if neither exists.
 pub fn cache_home(prefix: &OriginUri) -> Option<OriginUri> {
     cache_home_in(prefix, |_| Ok(()))
 }
 
 /// As [`cache_home`], and makes the folder of the run if it is needed and missing.
-pub(crate) fn make_cache_home(prefix: &OriginUri) -> Option<OriginUri> {
+fn make_cache_home(prefix: &OriginUri) -> Option<OriginUri> {
     cache_home_in(prefix, make_private)
 }
 

@@ -29,10 +29,11 @@ use std::{
     mem, slice,
 };
 
-use crate::home::{is_key_tag, key_tag, make_cache_home};
+use crate::home::{WriteHome, is_key_tag, key_tag};
 use crate::{
     DatasetError, Dtype, FetchError, ManifestBuilder, ManifestLocation, ObjectInfo, Origin,
-    OriginError, OriginUri, Snapshot, checksums::TableWriter, origin::Target, uri::check_tag,
+    OriginError, OriginUri, Snapshot, WritePolicy, checksums::TableWriter, origin::Target,
+    uri::check_tag,
 };
 pub use added::{added_warning, count_added};
 pub use checksum::shard_checksum;
@@ -83,6 +84,8 @@ pub struct IndexOptions {
     pub checksum: bool,
     /// The folder of manifest and tags, in place of `<prefix>/.larder`.
     pub manifest: Option<OriginUri>,
+    /// Whether it may write beside the data. `None`: as `LARDER_WRITE` says for this process.
+    pub write: Option<WritePolicy>,
     /// The tag to point to the snapshot, `latest` if none is given.
     pub tag: Option<String>,
     /// The column by whose values samples can be found. Each is unique: an integer, or a text of at
@@ -104,6 +107,7 @@ impl Default for IndexOptions {
             windows: None,
             checksum: false,
             manifest: None,
+            write: None,
             tag: None,
             key: None,
         }
@@ -113,6 +117,13 @@ impl Default for IndexOptions {
 impl IndexOptions {
     fn include(&self) -> Result<Option<Include>, DatasetError> {
         if self.include.is_empty() { Ok(None) } else { Include::parse(&self.include).map(Some) }
+    }
+
+    fn home(&self, prefix: &OriginUri) -> Result<WriteHome, DatasetError> {
+        let policy = self.write.map_or_else(WritePolicy::of_process, Ok);
+        let option = WritePolicy::VARIABLE;
+        let policy = policy.map_err(|why| DatasetError::Option { option, why })?;
+        WriteHome::of(prefix, self.manifest.as_ref(), policy)
     }
 }
 
@@ -223,7 +234,7 @@ pub async fn index_listed(
     progress: Progress<'_>,
 ) -> Result<Indexed, DatasetError> {
     let tag = options.tag.as_deref().unwrap_or(crate::DatasetRef::TAG_DEFAULT);
-    let include = options.include()?;
+    let (include, home) = (options.include()?, options.home(uri)?);
     selection.left_out.treat(options.bad);
     let (mut plan, mut metadata) =
         Box::pin(plan(origin, uri, &mut selection, options, progress)).await?;
@@ -248,9 +259,7 @@ pub async fn index_listed(
     let mut snapshot = builder.build().map_err(build)?;
     drop(builder);
     if options.checksum {
-        let home = options.manifest.as_ref();
-        let tables = TableWriter::new(origin, &snapshot, home, make_cache_home(uri));
-        let mut tables = Box::pin(tables).await?;
+        let mut tables = Box::pin(TableWriter::new(origin, &snapshot, &home)).await?;
         let sums = Box::pin(checksum::all(origin, &snapshot, &mut tables, progress)).await?;
         drop(tables);
         snapshot = snapshot.with_checksums(&sums).map_err(build)?;
@@ -260,10 +269,8 @@ pub async fn index_listed(
         None => None,
     };
     progress(IndexProgress::Publishing);
-    let publish = |manifest, leaves, tag| {
-        let home = options.manifest.as_ref();
-        Box::pin(publish::publish(origin, manifest, leaves, home, make_cache_home(uri), tag))
-    };
+    let publish =
+        |manifest, leaves, tag| Box::pin(publish::publish(origin, manifest, leaves, &home, tag));
     // Before the tag, so that a process that opens it finds them. They share the leaves.
     let keys_tag = key_tag(snapshot.manifest.snapshot());
     if let Some(keys) = &keys {

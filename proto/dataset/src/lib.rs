@@ -33,7 +33,8 @@ pub use address::{Addressed, NamedFiles, resolve};
 pub use checksums::{RowChecksums, ShardChecksums, UnitPlan};
 pub use error::DatasetError;
 pub use home::{
-    ManifestLocation, cache_home, home_beside, home_of, is_key_tag, key_tag, warning_of_run_folder,
+    ManifestLocation, WritePolicy, cache_home, home_beside, home_of, is_key_tag, key_tag,
+    warning_of_run_folder,
 };
 pub use index::{
     Bad, Format, IndexOptions, IndexProgress, Indexed, LeftOut, LeftOutGroup, ListedFiles, Missing,

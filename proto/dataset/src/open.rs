@@ -8,7 +8,7 @@ use larder_base::{SnapshotId, limits};
 use crate::{
     DatasetError, DatasetRef, IndexOptions, IndexProgress, Indexed, Leaf, LeafFiles, LeftOut,
     Manifest, ManifestError, ManifestLocation, Origin, OriginError, OriginUri, ReadKeeper,
-    Snapshot,
+    Snapshot, WritePolicy,
     home::{cache_home, home_beside, manifest_uri, tag_uri},
     index::{index, read_tag},
 };
@@ -36,6 +36,12 @@ pub trait OpenBudget: Send + Sync {
     /// `None` if enough other prefixes are being indexed.
     fn to_index(&self) -> Option<Box<dyn Any + Send>> {
         Some(Box::new(()))
+    }
+
+    /// Returns whether an index may write beside the data. `None`: as `LARDER_WRITE` says for this
+    /// process.
+    fn write_policy(&self) -> Option<WritePolicy> {
+        None
     }
 
     /// Called with the progress of indexing.
@@ -134,7 +140,7 @@ pub async fn open_in(
         let what = format!("tag or snapshot '{}'", dataset.tag());
         return Err(DatasetError::NoSuchVersion { dataset: dataset.uri().clone(), what });
     }
-    let options = IndexOptions::default();
+    let options = IndexOptions { write: room.write_policy(), ..IndexOptions::default() };
     let prefix = dataset.uri();
     let _leave =
         room.to_index().ok_or_else(|| DatasetError::OthersIndexed { prefix: prefix.clone() })?;
@@ -223,7 +229,7 @@ async fn find_default(
         return Ok(None);
     };
     let local = Origin::connect(&cache).await?;
-    let why = denied.unwrap_or_else(|| "it was not writable when it was indexed".into());
+    let why = denied.unwrap_or_else(|| "the prefix was not written when it was indexed".into());
     let location = |uri| ManifestLocation::LocalCache { uri, why: why.clone() };
     find(&local, dataset, &cache, &location, room).await
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use larder_client::{
-    Cluster, DatasetName, ErrorKind,
+    Cluster, DatasetName, ErrorKind, WritePolicy,
     admin::{
         ExplainWhat, Explanation, MemberAnswer, NodeDescription, Operator, OriginUri, ShardId,
         ShardState, ShardStatus, SnapshotId,
@@ -128,7 +128,9 @@ fn of_sample(
         Failure::new(Exit::Usage, format!("'{sample}' is no number of a sample"))
             .hint("samples are counted from 0: s3://bucket/prefix#1234")
     })?;
-    let name = DatasetName { reference: parse_reference(dataset)?, manifest: None };
+    let wrong = |why| Failure::new(Exit::Usage, format!("{}: {why}", WritePolicy::VARIABLE));
+    let (reference, write) = (parse_reference(dataset)?, WritePolicy::of_process().map_err(wrong)?);
+    let name = DatasetName { reference, manifest: None, write };
     let cluster = operator.cluster();
     let opened = cluster.open_dataset(&name);
     let opened = opened.map_err(|error| not_opened(cluster, name.reference.uri(), error))?;

@@ -136,6 +136,11 @@ def choice(name: str, value: Any, choices: Sequence[str | bool]) -> Any:
     return value
 
 
+def write(value: Any) -> Any:
+    """A policy of writing, or `None` for that of the process."""
+    return None if value is None else choice("write", value, ("auto", "never"))
+
+
 def names(name: str, value: Iterable[str] | None) -> list[str] | None:
     """Names of tensors, or `None` for all of them."""
     if value is None:

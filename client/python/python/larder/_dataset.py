@@ -80,6 +80,7 @@ class _Source:
     uris: tuple[str, ...]
     cluster: str | None
     manifest: str | None
+    write: Literal["auto", "never"] | None
     local: bool
     patience: float
     on_progress: OnProgress | None = None
@@ -92,6 +93,7 @@ class _Source:
                 "uris": list(self.uris),
                 "cluster": self.cluster,
                 "manifest": self.manifest,
+                "write": self.write,
                 "local": self.local,
                 "patience": self.patience,
                 "node_bin": packaged_node(),
@@ -126,6 +128,7 @@ def open(
     cluster: str | None = None,
     columns: Sequence[str] | None = None,
     manifest: str | None = None,
+    write: Literal["auto", "never"] | None = None,
     local: bool = True,
     patience: float = 120.0,
     progress: OnProgress | None = None,
@@ -145,6 +148,9 @@ def open(
             The nodes still hold all columns. ``larder.index(uri, columns=...)`` leaves columns out
             of the shards.
         manifest: the place of the manifest if it is not beside the data. It must exist there.
+        write: ``"never"`` writes nothing under the prefix. The manifest of an index then goes to
+            the user's cache folder. ``"auto"`` does so only if the prefix can't be written. The
+            default is ``LARDER_WRITE``, else ``"auto"``.
         local: whether to map the memory of a node on this host.
         patience: seconds for which one read retries while nodes or the origin say "try again".
         progress: a function that is called with a :class:`larder.Progress` while this call waits.
@@ -164,11 +170,14 @@ def open(
     steps = () if names is None else (partial(_columns, names),)
     uris = _arguments.addresses("uri", uri)
     manifest = optional(_arguments.address, "manifest", manifest)
+    write = _arguments.write(write)
     local = _arguments.flag("local", local)
     wanted = "seconds from 0 to 1e9"
     patience = _arguments.real("patience", patience, 0.0, 1e9, wanted=wanted)
     on_progress = optional(_arguments.function, "progress", progress)
-    return Dataset(_Source(tuple(uris), cluster, manifest, local, patience, on_progress, steps))
+    return Dataset(
+        _Source(tuple(uris), cluster, manifest, write, local, patience, on_progress, steps)
+    )
 
 
 _log = logging.getLogger("larder")

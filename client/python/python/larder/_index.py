@@ -56,6 +56,7 @@ def index(
     shard_bytes: int | None = None,
     checksum: bool = False,
     manifest: str | None = None,
+    write: Literal["auto", "never"] | None = None,
     key: str | None = None,
     include: str | Sequence[str] | None = None,
     format: str | None = None,
@@ -90,7 +91,10 @@ def index(
             llm.c, if the file begins with one.
         shard_bytes: the wanted size of a shard in bytes; by default 64 MiB.
         checksum: whether to read all data once and pin a checksum of each shard.
-        manifest: the place of manifest and tag if the prefix can't be written to.
+        manifest: the place of manifest and tag in place of the prefix.
+        write: ``"never"`` writes nothing under the prefix: manifest and tag go to the user's cache
+            folder. ``"auto"`` does so only if the prefix can't be written. The default is
+            ``LARDER_WRITE``, else ``"auto"``.
         key: the column by whose values :meth:`Dataset.positions` and :meth:`Dataset.take` find
             samples: unique integers, or texts of at most 1,024 bytes. Reads that column.
         include: takes only files whose key under the prefix matches this pattern or one of these,
@@ -125,6 +129,7 @@ def index(
             "shard_bytes": optional(_arguments.integer, "shard_bytes", shard_bytes, 1),
             "checksum": _arguments.flag("checksum", checksum),
             "manifest": optional(_arguments.address, "manifest", manifest),
+            "write": _arguments.write(write),
             "key": optional(_arguments.text, "key", key, "the name of a column"),
             "include": _arguments.patterns("include", include),
             "format": optional(_arguments.text, "format", format, "the name of a format"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use larder_base::{Error, ErrorKind, limits};
-use larder_dataset::{DatasetRef, LeftOutGroup, OriginUri, left_out_by_reason};
+use larder_dataset::{DatasetRef, LeftOutGroup, OriginUri, WritePolicy, left_out_by_reason};
 use larder_wire::control::{
     FetchManifestRequest, ManifestChunk, OpenDatasetRequest, OpenDatasetResponse, snapshot_id,
 };
@@ -26,8 +26,8 @@ pub(super) async fn open(
     requester: Requester,
 ) -> Result<OpenDatasetResponse, Error> {
     let (dataset, manifest) = named(&request.uri, &request.manifest_uri)?;
-    let identity = request.identity;
-    let wanted = WantedDataset { dataset, manifest, requester, identity };
+    let (identity, write) = (request.identity, request.write_never.then_some(WritePolicy::Never));
+    let wanted = WantedDataset { dataset, manifest, write, requester, identity };
     let opened = open_in_turn(context, &wanted).await;
     // A client that is refused must not keep the node: see `when_unused`.
     context.local.note_open(opened.is_ok());

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `home` is `<prefix>/.larder`, or the caller's choice, or a folder of the local cache if the
-//! prefix is not writable.
+//! prefix is not writable or must not be written.
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     DatasetError, Leaf, Manifest, ManifestLocation, ObjectInfo, Origin, OriginError, OriginUri,
-    home::{home_beside, leaf_uri, manifest_uri, tag_uri},
+    home::{WriteHome, home_beside, leaf_uri, manifest_uri, tag_uri},
     origin::Put,
 };
 
@@ -66,35 +66,59 @@ pub(crate) async fn read_tag(
     }
 }
 
-/// Writes the leaves, then the manifest, then the tag. Without a `home` they go beside the data, or
-/// into `cache` if the origin denies that.
+/// Writes the leaves, then the manifest, then the tag.
 pub(super) async fn publish(
     origin: &Origin,
     manifest: &Manifest,
     leaves: &[Leaf],
-    home: Option<&OriginUri>,
-    cache: Option<OriginUri>,
+    home: &WriteHome,
     tag: &str,
 ) -> Result<ManifestLocation, DatasetError> {
-    if let Some(home) = home {
-        let there = origin.reach(home).await?;
-        return Ok(ManifestLocation::Given(write(&there, manifest, leaves, home, tag).await?));
-    }
-    let beside = home_beside(manifest.uri())?;
-    match write(origin, manifest, leaves, &beside, tag).await {
-        Ok(uri) => Ok(ManifestLocation::Beside(uri)),
-        Err(DatasetError::Origin(OriginError::Denied { object, why, remedy })) => {
-            let Some(home) = cache else {
-                let remedy = remedy.or(Some(NO_CACHE));
-                return Err(OriginError::Denied { object, why, remedy }.into());
-            };
-            let denied = OriginError::Denied { object, why, remedy };
-            let local = Origin::connect(&home).await?;
-            let uri = write(&local, manifest, leaves, &home, tag).await?;
-            Ok(ManifestLocation::LocalCache { uri, why: denied.to_string() })
+    match home {
+        WriteHome::Given(home) => {
+            let there = origin.reach(home).await?;
+            Ok(ManifestLocation::Given(write(&there, manifest, leaves, home, tag).await?))
         }
-        Err(error) => Err(error),
+        WriteHome::Cache(cache) => {
+            let why = "nothing is to be written beside the data (write=never)".to_owned();
+            write_in_cache(origin, manifest, leaves, cache, tag, why).await
+        }
+        WriteHome::Beside { cache } => {
+            let beside = home_beside(manifest.uri())?;
+            match (write(origin, manifest, leaves, &beside, tag).await, cache) {
+                (Ok(uri), _) => Ok(ManifestLocation::Beside(uri)),
+                (Err(DatasetError::Origin(denied @ OriginError::Denied { .. })), Some(cache)) => {
+                    write_in_cache(origin, manifest, leaves, cache, tag, denied.to_string()).await
+                }
+                (Err(DatasetError::Origin(OriginError::Denied { object, why, remedy })), None) => {
+                    let remedy = remedy.or(Some(NO_CACHE));
+                    Err(OriginError::Denied { object, why, remedy }.into())
+                }
+                (Err(error), _) => Err(error),
+            }
+        }
     }
+}
+
+/// Writes into the local cache, unless opens would find another snapshot beside the data first.
+async fn write_in_cache(
+    origin: &Origin,
+    manifest: &Manifest,
+    leaves: &[Leaf],
+    cache: &OriginUri,
+    tag: &str,
+    why: String,
+) -> Result<ManifestLocation, DatasetError> {
+    let prefix = manifest.uri();
+    let object = tag_uri(&home_beside(prefix)?, tag)?;
+    if let Ok(Some((found, _))) = read_tag(origin, &object).await
+        && found.snapshot(&object)? != manifest.snapshot()
+    {
+        return Err(DatasetError::HiddenInCache { tag: object, prefix: prefix.clone() });
+    }
+    let local = Origin::connect(cache).await?;
+    let uri = write(&local, manifest, leaves, cache, tag).await?;
+    Ok(ManifestLocation::LocalCache { uri, why })
 }
 
 async fn write(

@@ -455,15 +455,14 @@ async fn a_prefix_that_cannot_be_written_is_indexed_into_the_cache() {
     let columns = vec![crate::ColumnSpec { object: 0, rows }];
     builder.push(crate::GroupSpec { rows: 4, objects: vec![object], columns });
     let Snapshot { manifest, leaves } = builder.build().unwrap();
-    let home = Some(folder_uri(cache.path()));
-    let location =
-        publish::publish(&origin, &manifest, &leaves, None, home, "latest").await.unwrap();
+    let home = WriteHome::Beside { cache: Some(folder_uri(cache.path())) };
+    let location = publish::publish(&origin, &manifest, &leaves, &home, "latest").await.unwrap();
     assert!(
         matches!(&location, ManifestLocation::LocalCache { why, .. } if why.contains("denied"))
     );
     assert!(location.uri().starts_with(&folder_uri(cache.path())));
-    let error =
-        publish::publish(&origin, &manifest, &leaves, None, None, "latest").await.unwrap_err();
+    let home = WriteHome::Beside { cache: None };
+    let error = publish::publish(&origin, &manifest, &leaves, &home, "latest").await.unwrap_err();
     assert!(matches!(error, DatasetError::Origin(OriginError::Denied { .. })), "{error}");
 }
 

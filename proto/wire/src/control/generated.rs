@@ -346,6 +346,10 @@ pub struct OpenDatasetRequest {
     /// The identity to open it with, as ADMITTED named it. 0: that of the node itself.
     #[prost(uint32, tag = "4")]
     pub identity: u32,
+    /// Whether an index writes nothing under the prefix: its manifest goes to the cache folder of the
+    /// node's user. False: as the node is configured.
+    #[prost(bool, tag = "5")]
+    pub write_never: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OpenDatasetResponse {

@@ -22,7 +22,8 @@ pub(super) async fn open(
     manifest: &str,
 ) -> Result<(), Status> {
     let (manifest_uri, client_name) = (manifest.to_owned(), "stranger".to_owned());
-    let request = OpenDatasetRequest { uri, manifest_uri, client_name, identity: 0 };
+    let request =
+        OpenDatasetRequest { uri, manifest_uri, client_name, identity: 0, write_never: false };
     node.open_dataset(request).await.map(drop)
 }
 

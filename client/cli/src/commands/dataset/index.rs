@@ -1,10 +1,13 @@
 //! `larder dataset index`.
 
 use clap::{Args, ValueEnum};
-use larder_client::admin::{
-    self, Addressed, Bad, DatasetRef, Dtype, Format, IndexOptions, Indexed, LeftOut, ListedFiles,
-    ManifestLocation, Missing, Origin, OriginUri, PlannedReads, Reporter, TokenSpec, Verdict,
-    WindowSpec, parse_size,
+use larder_client::{
+    WritePolicy,
+    admin::{
+        self, Addressed, Bad, DatasetRef, Dtype, Format, IndexOptions, Indexed, LeftOut,
+        ListedFiles, ManifestLocation, Missing, Origin, OriginUri, PlannedReads, Reporter,
+        TokenSpec, Verdict, WindowSpec, parse_size,
+    },
 };
 use serde::Serialize;
 
@@ -119,6 +122,11 @@ pub(crate) struct Arguments {
     /// Place of manifest and tag instead of URI/.larder
     #[arg(long, value_name = "URI")]
     manifest: Option<String>,
+
+    /// Whether to write under the prefix: auto, or never, which writes manifest and tag into this
+    /// user's cache folder [default: LARDER_WRITE, else auto]
+    #[arg(long, value_name = "POLICY", conflicts_with = "manifest")]
+    write: Option<WritePolicy>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -192,9 +200,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
     if let ManifestLocation::LocalCache { why, .. } = &indexed.location {
         let temporary = admin::warning_of_run_folder(&indexed.location.uri().to_string());
         let place = temporary.unwrap_or_else(|| {
-            "the prefix can't be written, so the manifest is in this user's cache and other hosts \
-             do not see it"
-                .to_owned()
+            "the manifest is in this user's cache, which other hosts do not see".to_owned()
         });
         context
             .output
@@ -316,6 +322,7 @@ fn options(arguments: &Arguments) -> Result<IndexOptions, Failure> {
         windows,
         checksum: arguments.checksum,
         manifest,
+        write: arguments.write,
         tag: arguments.tag.clone(),
         key: arguments.key.clone(),
     })
