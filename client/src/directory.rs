@@ -224,7 +224,7 @@ impl Cluster {
                 let opening = self.control.open_dataset(&member.control, name, identity);
                 let reported =
                     self.control.report_opening(&member.control, name, reporter, opening);
-                Box::pin(name.told_if_long(reported, reporter)).await
+                Box::pin(name.told_if_long(reported, reporter, || ())).await
             })?
         })
     }

@@ -53,6 +53,15 @@ impl Progress {
         Self { what, done, total, unit, per_second: None, note: String::new() }
     }
 
+    /// This progress, which waits for this reason.
+    pub(crate) fn waiting(mut self, why: Option<impl fmt::Display>) -> Self {
+        if let Some(why) = why {
+            let gap = if self.note.is_empty() { "" } else { ", " };
+            self.note += &format!("{gap}and waits: {why}");
+        }
+        self
+    }
+
     /// The time to the end at the present speed, in seconds. `None` if the whole amount or the
     /// speed is not known.
     pub fn seconds_left(&self) -> Option<f64> {

@@ -260,8 +260,8 @@ impl Catalog {
         }
     }
 
-    /// Returns how far the opening of a dataset has indexed its prefix, `None` within if it has not
-    /// begun to.
+    /// Returns how far the opening of a dataset has indexed its prefix, `None` if it has not begun
+    /// to. And why its store keeps it waiting, if it does.
     ///
     /// # Errors
     /// `NotFound` if the dataset is not being opened.
@@ -269,11 +269,11 @@ impl Catalog {
         &self,
         dataset: &DatasetRef,
         manifest: Option<&OriginUri>,
-    ) -> Result<Option<IndexProgress>, Error> {
+    ) -> Result<(Option<IndexProgress>, Option<String>), Error> {
         let queue = self.lock().queues.find(&dataset.to_string(), manifest).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("{dataset} is not being opened here"))
         })?;
-        Ok(queue.step())
+        Ok(queue.progress())
     }
 
     /// Opens a dataset by attempts. If it must be indexed while enough others are, waits for
@@ -404,6 +404,7 @@ impl Catalog {
             Error::new(ErrorKind::Unavailable, format!("{what}; open the dataset again"))
         })?;
         let origin = self.origin(dataset.uri(), &variables).await?;
+        request.reads(&origin);
         let opened = Box::pin(open_in(&origin, dataset, manifest.as_ref(), request)).await;
         let opened = opened.map_err(dataset_error)?;
         // A manifest is data too: it may name data outside the prefixes.

@@ -48,15 +48,15 @@ def stopped(s3: S3Server) -> Iterator[Stopped]:
 
 
 class Follows:
-    """Keeps each progress. The origin answers once the work of this name is seen."""
+    """Keeps each progress. The origin answers once this work, or this note, is seen."""
 
-    def __init__(self, origin: Stopped, what: str) -> None:
-        self._origin, self._what = origin, what
+    def __init__(self, origin: Stopped, what: str, note: str = "") -> None:
+        self._origin, self._what, self._note = origin, what, note
         self.seen: list[larder.Progress] = []
 
     def __call__(self, progress: larder.Progress) -> None:
         self.seen.append(progress)
-        if progress.what == self._what:
+        if progress.what == self._what and self._note in progress.note:
             self._origin.release()
 
 
@@ -76,6 +76,19 @@ def test_open_tells_its_progress_and_waits_for_the_origin(s3: S3Server) -> None:
         assert len(larder.open(uri, progress=follows)) == 300
     assert follows.seen[0].what == "opening"
     assert (follows.seen[0].total, follows.seen[0].seconds_left) == (None, None)
+
+
+@pytest.mark.parametrize("cluster", [None, "none"])
+def test_open_tells_why_it_waits(s3: S3Server, cluster: str | None) -> None:
+    uri = fresh(s3, f"progress-why-{cluster}", index=False)
+    with stopped(s3) as origin:
+        follows = Follows(origin, "opening", "and waits: ")
+        assert len(larder.open(uri, cluster=cluster, progress=follows)) == 300
+    notes = {progress.note for progress in follows.seen if progress.note}
+    store = s3.environment["AWS_ENDPOINT_URL"].removeprefix("http://")
+    told = f"{store} gives no right answer: it has not answered a request"
+    assert notes == {f"and waits: {told}"}
+    assert str(follows.seen[-1]).endswith(told) or not follows.seen[-1].note
 
 
 def test_index_tells_each_step_with_its_unit(s3: S3Server) -> None:

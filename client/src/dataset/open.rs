@@ -5,7 +5,11 @@
 //! the manifest is read from the origin with the caller's own credentials. So are rows until nodes
 //! answer.
 
-use std::{iter, sync::Arc, time::Duration};
+use std::{
+    iter,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use larder_dataset::{IndexProgress, Leaf, Manifest, OpenBudget, Origin, WritePolicy, open_in};
 
@@ -209,27 +213,42 @@ fn through_cluster(
     }
 }
 
-/// An opening by this process: the wish of its caller, and the place of its progress.
-struct Opening<'a>(WritePolicy, &'a Reporter<'a>);
+/// An opening by this process.
+struct Opening<'a> {
+    policy: WritePolicy,
+    reporter: &'a Reporter<'a>,
+    latest: Mutex<Progress>,
+}
+
+impl Opening<'_> {
+    /// Reports the latest progress, and why the store keeps it waiting.
+    fn tell(&self, trouble: Option<String>) {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.reporter.report(latest.waiting(trouble));
+    }
+}
 
 impl OpenBudget for Opening<'_> {
     fn write_policy(&self) -> Option<WritePolicy> {
-        Some(self.0)
+        Some(self.policy)
     }
 
     fn indexes(&self, step: IndexProgress) {
-        self.1.report(step);
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = step.into();
+        self.reporter.report(step);
     }
 }
 
 fn from_origin(name: &DatasetName, reporter: &Reporter<'_>) -> Result<OpenedSnapshot, Error> {
-    let opened = async {
-        let origin = Origin::connect(name.reference.uri()).await?;
-        let opening = Opening(name.write, reporter);
-        open_in(&origin, &name.reference, name.manifest.as_ref(), &opening).await
-    };
-    let opened = runtime::block_on(name.told_if_long(opened, reporter))?;
-    let opened = opened.map_err(|error| failed("open", name.reference.uri(), error))?;
+    let uri = name.reference.uri();
+    let latest = Mutex::new(Progress::of("opening"));
+    let opening = Opening { policy: name.write, reporter, latest };
+    let opened = runtime::block_on(async {
+        let origin = Origin::connect(uri).await?;
+        let opened = open_in(&origin, &name.reference, name.manifest.as_ref(), &opening);
+        name.told_if_long(opened, reporter, || opening.tell(origin.trouble())).await
+    })?;
+    let opened = opened.map_err(|error| failed("open", uri, error))?;
     let indexed_now = IndexedNow::of(&opened);
     let larder_dataset::OpenedManifest { manifest, leaves, .. } = opened;
     Ok(OpenedSnapshot { manifest, leaves, indexed_now, indexed_by_node: None })

@@ -5,7 +5,7 @@ use std::{future::Future, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::{Either, join_all, select};
-use larder_base::{ErrorKind, SnapshotId, WaitNotice, limits};
+use larder_base::{ErrorKind, SnapshotId, WaitNotice, limits, printable_line};
 use larder_dataset::IndexProgress;
 use larder_wire::control::{
     FillProgress, GetFillProgressRequest, GetOpenProgressRequest, OpenStep,
@@ -25,18 +25,20 @@ pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const NODES_ASKED_MAX: usize = 64;
 
 impl DatasetName {
-    /// Waits for the dataset to open. Without a program that shows the progress, tells users of a
-    /// long wait.
+    /// Waits for the dataset to open, and calls `look` meanwhile. Without a program that shows the
+    /// progress, tells users of a long wait.
     pub(crate) async fn told_if_long<T>(
         &self,
         opening: impl Future<Output = T>,
         reporter: &Reporter<'_>,
+        look: impl Fn(),
     ) -> T {
         let (begun, notice, mut opening) = (process::now(), WaitNotice::default(), pin!(opening));
         loop {
             if let Ok(opened) = time::timeout(LOOK_INTERVAL, opening.as_mut()).await {
                 return opened;
             }
+            look();
             let waited = process::now() - begun;
             if reporter.is_silent() && notice.is_due(waited, waited) {
                 let (uri, seconds) = (self.reference.uri(), waited.as_secs());
@@ -128,13 +130,15 @@ impl Control {
         let call = client.get_open_progress(request);
         let answer = within(self.named(address), limits::OWNER_SILENT_TIMEOUT, call).await?;
         let (step, done, total) = (answer.step(), answer.done, answer.total.unwrap_or_default());
-        Ok(match step {
+        let progress = match step {
             OpenStep::Unspecified => Progress::of("opening"),
             OpenStep::Listing => IndexProgress::Listed { objects: done }.into(),
             OpenStep::Headers => IndexProgress::Headers { done, total }.into(),
             OpenStep::Offsets => IndexProgress::Offsets { done, total }.into(),
             OpenStep::Publishing => IndexProgress::Publishing.into(),
-        })
+        };
+        let trouble = printable_line(&answer.trouble);
+        Ok(progress.waiting((!trouble.is_empty()).then_some(trouble)))
     }
 
     async fn fill_progress(

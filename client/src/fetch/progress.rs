@@ -99,11 +99,7 @@ async fn look(awaited: &[Awaited], reader: &'static str) -> Progress {
     if nodes > 0 && missing > 0 {
         progress.note = format!("{reader} needs {} more", Bytes(missing));
     }
-    if let Some(why) = awaited.iter().find_map(|awaited| awaited.target.trouble()) {
-        let gap = if progress.note.is_empty() { "" } else { ", " };
-        progress.note += &format!("{gap}and waits: {why}");
-    }
-    progress
+    progress.waiting(awaited.iter().find_map(|awaited| awaited.target.trouble()))
 }
 
 /// Counts as a follower of a snapshot's fills.

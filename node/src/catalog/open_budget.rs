@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use larder_base::{SnapshotId, limits};
-use larder_dataset::{IndexProgress, Manifest, OpenBudget, ReadKeeper, WritePolicy};
+use larder_dataset::{IndexProgress, Manifest, OpenBudget, Origin, ReadKeeper, WritePolicy};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Catalog, Dataset, queue::Queue};
@@ -74,6 +74,11 @@ impl<'a> OpenRequest<'a> {
         Self { catalog, write, answer, may_index, must_index, queue, reads }
     }
 
+    /// Notes the store that is read.
+    pub(super) fn reads(&self, origin: &Origin) {
+        self.queue.reads(origin);
+    }
+
     /// Returns true if the prefix must be indexed, and the permission for that was missing.
     pub(super) fn must_index(&self) -> bool {
         self.must_index.load(Ordering::Relaxed)
@@ -102,7 +107,7 @@ impl<'a> OpenRequest<'a> {
 
 impl Drop for OpenRequest<'_> {
     fn drop(&mut self) {
-        self.queue.indexes(None);
+        self.queue.ends();
     }
 }
 
@@ -131,7 +136,7 @@ impl OpenBudget for OpenRequest<'_> {
     }
 
     fn indexes(&self, step: IndexProgress) {
-        self.queue.indexes(Some(step));
+        self.queue.indexes(step);
     }
 
     fn keeper(&self) -> Option<Arc<dyn ReadKeeper>> {

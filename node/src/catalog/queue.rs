@@ -7,10 +7,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use larder_base::Error;
-use larder_dataset::{IndexProgress, OriginUri};
+use larder_dataset::{IndexProgress, Origin, OriginUri};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{Dataset, Reference};
@@ -24,8 +24,16 @@ pub(super) struct Queues(HashMap<Reference, Weak<Queue>>);
 pub(super) struct Queue {
     arrived: AtomicU64,
     last: Arc<Mutex<Option<ResolveOutcome>>>,
-    /// How far the running resolve has indexed the prefix.
-    step: std::sync::Mutex<Option<IndexProgress>>,
+    running: std::sync::Mutex<Resolve>,
+}
+
+/// The running resolve.
+#[derive(Debug, Default)]
+struct Resolve {
+    /// How far it has indexed the prefix. `None` if it has not begun to.
+    step: Option<IndexProgress>,
+    /// The store that it reads.
+    origin: Option<Origin>,
 }
 
 /// The outcome of resolving a reference.
@@ -69,13 +77,29 @@ impl Queues {
 
 impl Queue {
     /// Notes the progress of the running resolve.
-    pub(super) fn indexes(&self, step: Option<IndexProgress>) {
-        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = step;
+    pub(super) fn indexes(&self, step: IndexProgress) {
+        self.running().step = Some(step);
     }
 
-    /// Returns how far the running resolve has indexed the prefix. `None` if it has not begun to.
-    pub(super) fn step(&self) -> Option<IndexProgress> {
-        *self.step.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Notes the store that the running resolve reads.
+    pub(super) fn reads(&self, origin: &Origin) {
+        self.running().origin = Some(origin.clone());
+    }
+
+    /// Notes that the resolve has ended.
+    pub(super) fn ends(&self) {
+        *self.running() = Resolve::default();
+    }
+
+    /// Returns how far the running resolve has indexed the prefix, and why its store keeps it
+    /// waiting. `None` if it has not begun, or does not wait.
+    pub(super) fn progress(&self) -> (Option<IndexProgress>, Option<String>) {
+        let Resolve { step, origin } = &*self.running();
+        (*step, origin.as_ref().and_then(Origin::trouble))
+    }
+
+    fn running(&self) -> MutexGuard<'_, Resolve> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the reference was resolved since this call, or it is the caller's turn.

@@ -169,13 +169,13 @@ fn progress_of_an_opening_is_known_until_it_ends() {
     assert_eq!(progress(), Err(ErrorKind::NotFound));
     let queued = fixture.runtime.block_on(catalog.queue(&wanted)).unwrap();
     let Queued::Turn(turn) = queued else { panic!("nothing else opens it") };
-    assert_eq!(progress(), Ok(None));
+    assert_eq!(progress(), Ok((None, None)));
     let request = OpenRequest::new(catalog, None, None, turn.queue());
     let step = IndexProgress::Headers { done: 1, total: 3 };
     request.indexes(step);
-    assert_eq!(progress(), Ok(Some(step)));
+    assert_eq!(progress(), Ok((Some(step), None)));
     drop(request);
-    assert_eq!(progress(), Ok(None));
+    assert_eq!(progress(), Ok((None, None)));
     drop(turn);
     assert_eq!(progress(), Err(ErrorKind::NotFound));
 }

@@ -209,6 +209,11 @@ impl Etags {
 }
 
 impl Origin {
+    /// Returns why requests to the store wait now. `None` if it answers right, or was not asked.
+    pub fn trouble(&self) -> Option<String> {
+        self.ways.first().contact.trouble()
+    }
+
     /// Returns whether an address lies in the same bucket.
     pub fn serves(&self, uri: &OriginUri) -> bool {
         uri.scheme() == self.root.scheme() && uri.bucket() == self.root.bucket()
@@ -360,7 +365,8 @@ impl Origin {
     pub(crate) fn over(root: &OriginUri, store: Arc<dyn ObjectStore>) -> Self {
         let (strict, local) = (Arc::clone(&store), LocalCalls::of_process());
         let variables = Variables::default();
-        let way = ways::Way { store, strict, access: None, keys: None, variables };
+        let contact = Arc::default();
+        let way = ways::Way { store, strict, contact, access: None, keys: None, variables };
         Self {
             root: root.clone(),
             ways: Ways::only(Arc::new(way)),

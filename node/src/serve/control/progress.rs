@@ -14,12 +14,15 @@ use super::open::named;
 use crate::cache::EvictionGroup;
 use crate::serve::Context;
 
+/// Most bytes of a store's trouble.
+const TROUBLE_BYTES_MAX: usize = 512;
+
 pub(super) fn of_opening(
     context: &Context,
     request: &GetOpenProgressRequest,
 ) -> Result<OpenProgress, Error> {
     let (dataset, manifest) = named(&request.uri, &request.manifest_uri)?;
-    let step = context.shared.catalog.open_progress(&dataset, manifest.as_ref())?;
+    let (step, trouble) = context.shared.catalog.open_progress(&dataset, manifest.as_ref())?;
     let (step, done, total) = match step {
         Some(IndexProgress::Listed { objects }) => (OpenStep::Listing, objects, None),
         Some(IndexProgress::Headers { done, total }) => (OpenStep::Headers, done, Some(total)),
@@ -28,7 +31,9 @@ pub(super) fn of_opening(
         // Nodes pin no checksums and index no keys.
         _ => (OpenStep::Unspecified, 0, None),
     };
-    Ok(OpenProgress { step: step.into(), done, total })
+    let mut trouble = trouble.unwrap_or_default();
+    trouble.truncate(trouble.floor_char_boundary(TROUBLE_BYTES_MAX));
+    Ok(OpenProgress { step: step.into(), done, total, trouble })
 }
 
 /// Walks over all shards of this node.

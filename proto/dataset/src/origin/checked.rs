@@ -41,6 +41,10 @@ const PAGE_BYTES_MAX: usize = 64 << 20;
 /// should learn that soon.
 const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long trouble with a store counts as the reason of a wait. The tries of a request are no
+/// further apart.
+const TROUBLE_LASTS: Duration = Duration::from_secs(10);
+
 /// How often a request without an answer is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -68,19 +72,21 @@ pub(super) struct CheckedConnector {
 
 /// What is known of a store from its answers.
 #[derive(Debug, Default)]
-struct Contact {
+pub(super) struct Contact {
     answered: OnceLock<()>,
     first_try: OnceLock<Instant>,
     /// Since when no request got a right answer.
     trouble_since: Mutex<Option<Instant>>,
+    /// The latest trouble, and when it was noted.
+    trouble: Mutex<Option<(Instant, String)>>,
     notice: WaitNotice,
     bad_pages: AtomicU32,
     bare_pages: AtomicU32,
 }
 
 impl CheckedConnector {
-    pub(super) fn new(services: Vec<TokenService>) -> Self {
-        Self { services: services.into(), contact: Arc::default() }
+    pub(super) fn new(services: Vec<TokenService>, contact: &Arc<Contact>) -> Self {
+        Self { services: services.into(), contact: Arc::clone(contact) }
     }
 }
 
@@ -174,10 +180,19 @@ impl Contact {
         }
     }
 
-    /// Tells users of trouble with a store since `begun`, if that is due.
+    /// Returns why requests wait now, if the store is in trouble.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let lately = trouble.as_ref().filter(|(noted, _)| noted.elapsed() < TROUBLE_LASTS);
+        lately.map(|(_, why)| why.clone())
+    }
+
+    /// Notes trouble with a store since `begun`. Tells users of it, if that is due.
     fn tell(&self, store: &str, begun: Instant, why: &str) {
         let (now, created) = (Instant::now(), *self.first_try.get_or_init(Instant::now));
         let waited = now.duration_since(begun);
+        let trouble = (now, format!("{store} gives no right answer: {why}"));
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble);
         if self.notice.is_due(waited, now.duration_since(created)) {
             let seconds = waited.as_secs();
             tracing::warn!("{store} gives no right answer for {seconds} s: {why}; larder asks on");
@@ -191,6 +206,8 @@ impl Contact {
         if let (Some(begun), Some(why)) = (*since, why) {
             drop(since);
             self.tell(store, begun, &why);
+        } else {
+            *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 

@@ -12,7 +12,7 @@ use object_store::{
 
 use super::{
     Etags, Origin, OriginError,
-    checked::{CheckedConnector, TokenService},
+    checked::{CheckedConnector, Contact, TokenService},
     credentials,
     local::LocalCalls,
     messages,
@@ -56,7 +56,7 @@ impl Origin {
     /// As [`connect`](Self::connect).
     pub async fn connect_by(uri: &OriginUri, variables: &Variables) -> Result<Self, OriginError> {
         install_crypto();
-        let (mut access, mut keys) = (None, None);
+        let (mut access, mut keys, contact) = (None, None, Arc::default());
         let (store, strict) = match uri.scheme() {
             Scheme::File => {
                 let files: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
@@ -65,7 +65,7 @@ impl Origin {
             Scheme::S3 => {
                 let mut settings = Settings::of(uri, "AWS_", variables)?;
                 let decided = credentials::decide(&mut settings, &provider_of_library).await?;
-                let mut builder = s3_builder(&settings, uri.bucket())?;
+                let mut builder = s3_builder(&settings, uri.bucket(), &contact)?;
                 if let Some(decided) = decided.keys {
                     keys = Some(Arc::clone(&decided));
                     builder = builder.with_credentials(decided);
@@ -75,19 +75,20 @@ impl Origin {
             }
             Scheme::Gs => {
                 let (settings, builder) = gcs_builder(uri, variables)?;
-                let builder = builder.with_http_connector(CheckedConnector::new(gcs_services()));
+                let connector = CheckedConnector::new(gcs_services(), &contact);
+                let builder = builder.with_http_connector(connector);
                 built(&settings, |retry| builder.clone().with_retry(retry).build())?
             }
             Scheme::Az => {
                 let (settings, builder) = azure_builder(uri, variables)?;
-                let builder =
-                    builder.with_http_connector(CheckedConnector::new(azure_services(&settings)));
+                let connector = CheckedConnector::new(azure_services(&settings), &contact);
+                let builder = builder.with_http_connector(connector);
                 built(&settings, |retry| builder.clone().with_retry(retry).build())?
             }
         };
         let etags = if uri.scheme() == Scheme::File { Etags::AsIs } else { Etags::Quoted };
         let local = LocalCalls::of_process();
-        let way = Way { store, strict, access, keys, variables: variables.clone() };
+        let way = Way { store, strict, contact, access, keys, variables: variables.clone() };
         Ok(Self {
             root: uri.clone(),
             ways: Ways::only(Arc::new(way)),
@@ -167,8 +168,12 @@ fn waits(
     all.into_iter().filter(move |(key, _)| !is_said(key))
 }
 
-fn s3_builder(settings: &Settings, bucket: &str) -> Result<AmazonS3Builder, OriginError> {
-    let connector = CheckedConnector::new(aws_services(settings));
+fn s3_builder(
+    settings: &Settings,
+    bucket: &str,
+    contact: &Arc<Contact>,
+) -> Result<AmazonS3Builder, OriginError> {
+    let connector = CheckedConnector::new(aws_services(settings), contact);
     let builder = AmazonS3Builder::new().with_http_connector(connector);
     let builder = builder.with_client_options(settings.trust()?);
     let mut builder =
@@ -191,7 +196,7 @@ fn s3_builder(settings: &Settings, bucket: &str) -> Result<AmazonS3Builder, Orig
 
 /// Returns the keys that the library finds by these variables: those of a container or an instance.
 fn provider_of_library(settings: &Settings) -> Result<AwsCredentialProvider, OriginError> {
-    let store = s3_builder(settings, "none")?.build();
+    let store = s3_builder(settings, "none", &Arc::default())?.build();
     let store = store.map_err(|error| settings.refused_by_library(messages::plain(&error)))?;
     Ok(Arc::clone(store.credentials()))
 }
@@ -232,7 +237,7 @@ mod tests {
     fn request_timeout_is_minutes_and_read_timeout_seconds() {
         let uri = OriginUri::parse("s3://bucket/data").unwrap();
         let settings = Settings::of(&uri, "AWS_", &Variables::default()).unwrap();
-        let builder = s3_builder(&settings, "bucket").unwrap();
+        let builder = s3_builder(&settings, "bucket", &Arc::default()).unwrap();
         let wait = |key| builder.get_config_value(&AmazonS3ConfigKey::Client(key));
         assert_eq!(wait(ClientConfigKey::Timeout).as_deref(), Some("600s"));
         assert_eq!(wait(ClientConfigKey::ReadTimeout).as_deref(), Some("30s"));

@@ -11,7 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use object_store::ObjectStore;
 
-use super::credentials::{Access, Renewed};
+use super::{
+    checked::Contact,
+    credentials::{Access, Renewed},
+};
 use crate::Variables;
 
 /// The most ways of an origin: old keys of a long job leave.
@@ -24,6 +27,8 @@ pub(super) struct Way {
     pub(super) store: Arc<dyn ObjectStore>,
     /// Makes one attempt.
     pub(super) strict: Arc<dyn ObjectStore>,
+    /// What the answers tell about the store.
+    pub(super) contact: Arc<Contact>,
     /// How requests are made, for S3.
     pub(super) access: Option<Access>,
     /// The keys, if this library renews them.

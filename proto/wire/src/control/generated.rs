@@ -392,7 +392,7 @@ pub struct GetOpenProgressRequest {
     pub manifest_uri: ::prost::alloc::string::String,
 }
 /// How far the opening of a dataset is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OpenProgress {
     #[prost(enumeration = "OpenStep", tag = "1")]
     pub step: i32,
@@ -402,6 +402,9 @@ pub struct OpenProgress {
     /// Absent: not known.
     #[prost(uint64, optional, tag = "3")]
     pub total: ::core::option::Option<u64>,
+    /// Why the store keeps it waiting, at most 512 bytes. Empty: it does not.
+    #[prost(string, tag = "4")]
+    pub trouble: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetFillProgressRequest {
