@@ -1,6 +1,6 @@
 //! The locality by which ranks divide batches, for Python.
 
-use larder_client::Locality as Inner;
+use larder_client::{Error, ErrorKind, Locality as Inner};
 use pyo3::{prelude::*, types::PyBytes};
 
 use crate::error::OrRaise;
@@ -33,8 +33,12 @@ impl std::hash::Hash for Locality {
 impl Locality {
     /// Reads the bytes of ``to_bytes``.
     #[staticmethod]
-    fn from_bytes(py: Python<'_>, content: &[u8]) -> PyResult<Self> {
-        Inner::from_bytes(content).map(Self::new).or_raise(py)
+    fn from_bytes(py: Python<'_>, content: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let bytes = content.extract().map_err(|_| {
+            let what = format!("the content is of type {}", content.get_type());
+            Error::new(ErrorKind::InvalidArgument, what).hint("give the bytes of to_bytes()")
+        });
+        bytes.and_then(Inner::from_bytes).map(Self::new).or_raise(py)
     }
 
     /// The locality as bytes, for ranks that can't receive a pickle.

@@ -112,7 +112,7 @@ def by_keyword(function: Callable[..., object], names: str, **given: Any) -> dic
 
 
 def test_open_refuses_wrong_arguments_with_a_hint(uri: str) -> None:
-    names = "uri columns manifest local patience"
+    names = "uri columns manifest write local patience"
     calls = by_keyword(larder.open, names, uri=uri, cluster="none")
     assert not refusals(calls)
 
@@ -123,8 +123,8 @@ def test_open_refuses_wrong_clusters_with_a_hint(uri: str) -> None:
 
 def test_index_refuses_wrong_arguments_with_a_hint(uri: str) -> None:
     names = (
-        "uri tag dtype window stride offset column between shard_bytes checksum manifest key "
-        "include format sample columns missing bad progress"
+        "uri tag dtype window stride offset column between shard_bytes checksum manifest write "
+        "key include format sample columns missing bad progress"
     )
     assert not refusals(by_keyword(larder.index, names, uri=uri))
 
@@ -208,6 +208,10 @@ def test_loader_refuses_wrong_states_with_a_hint(dataset: larder.Dataset) -> Non
         "load_state_dict of text": lambda value: loader.load_state_dict({"larder": value}),
     }
     assert not refusals(calls)
+
+
+def test_locality_refuses_other_contents_with_a_hint() -> None:
+    assert not refusals({"Locality.from_bytes()": larder.Locality.from_bytes})
 
 
 def test_decoders_refuse_wrong_arguments_with_a_hint() -> None:
