@@ -55,6 +55,8 @@ impl Keeper {
 pub struct ShardCopies {
     /// How many shards each node has.
     pub by_node: Vec<usize>,
+    /// How many of its shards each node owns, by its own ring.
+    pub owned_by_node: Vec<usize>,
     /// On how many nodes each shard is.
     pub by_shard: BTreeMap<Vec<u8>, usize>,
     /// How many of these nodes own each shard that they hold, by their own ring.
@@ -216,25 +218,17 @@ impl LivingCluster {
         version
     }
 
-    /// Waits until each of so many shards is resident on exactly one of these nodes. Returns how
-    /// many each has.
-    pub fn until_one_copy_each(&self, members: &[usize], shards: usize) -> Vec<usize> {
-        let mut counts = Vec::new();
-        until(&format!("each of {shards} shards is held once"), || {
-            let copies = self.copies(members);
-            counts = copies.by_node;
-            copies.by_shard.len() == shards && copies.by_shard.values().all(|&count| count == 1)
-        });
-        counts
-    }
-
     /// Waits until each of so many shards is resident on its owner, one of these nodes. A node that
-    /// stood in for a slow owner may keep a copy while memory is free.
-    pub fn until_owners_hold(&self, members: &[usize], shards: usize) {
+    /// stood in for a slow owner may keep a copy while memory is free. Returns how many each owns.
+    pub fn until_owners_hold(&self, members: &[usize], shards: usize) -> Vec<usize> {
+        let mut counts = Vec::new();
         until(&format!("each of {shards} shards is held by its owner"), || {
-            let owned = self.copies(members).by_owner;
+            let copies = self.copies(members);
+            counts = copies.owned_by_node;
+            let owned = copies.by_owner;
             owned.len() == shards && owned.values().all(|&count| count == 1)
         });
+        counts
     }
 
     /// How many shards each of these nodes has, and on how many of them each shard is resident.
@@ -244,6 +238,7 @@ impl LivingCluster {
         for &node in members {
             let held = resident(&self.nodes[node]);
             copies.by_node.push(held.len());
+            copies.owned_by_node.push(held.iter().filter(|shard| !shard.is_extra).count());
             for HeldShard { id, is_extra } in held {
                 if !is_extra {
                     *copies.by_owner.entry(id.clone()).or_default() += 1;

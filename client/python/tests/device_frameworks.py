@@ -78,8 +78,8 @@ def _block_of(batch: larder.Batch) -> int:
 
 
 def _settled(gpu: Any, blocks: int, dataset: larder.Dataset) -> int:
-    """The number of live blocks. Waits up to 10 s until as few as these are alive."""
-    deadline = time.monotonic() + 10
+    """The number of live blocks. Waits up to a minute until as few as these are alive."""
+    deadline = time.monotonic() + 60
     while len(gpu.alive()) > blocks and time.monotonic() < deadline:
         gc.collect()
         # The begin of an epoch releases the tensors that threads have put down.

@@ -147,7 +147,7 @@ def test_open_warns_of_objects_added_after_the_index(
     )
 
     dataset = larder.open(uri, cluster="none")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not caplog.records and time.monotonic() < deadline:
         next(iter(dataset.loader(5)))
     assert [record.getMessage() for record in caplog.records] == [said]

@@ -43,7 +43,7 @@ class User:
     """Someone with the wheel, a bucket and a terminal."""
 
     def __init__(self, home: Path, environment: dict[str, str], server: S3Server) -> None:
-        self.home, self.bucket = home, server.folder / "data"
+        self.home, self.server, self.bucket = home, server, server.folder / "data"
         self.environment = {
             **environment,
             **server.environment,
@@ -171,6 +171,63 @@ def test_wrong_credentials_and_then_right_ones(user: User) -> None:
     assert "SignatureDoesNotMatch" in refused
     assert "PermissionDenied" in refused
     assert user.python(first).endswith("300\n"), "the very next attempt works"
+
+
+def profile_of(user: User) -> dict[str, str]:
+    """Moves the user's keys from variables to a profile, and returns the variable that names it."""
+    taken = {name: user.environment.pop(name) for name in list(user.environment) if "AWS_" in name}
+    folder = user.home / ".aws"
+    folder.mkdir()
+    keys = ("aws_access_key_id", "aws_secret_access_key")
+    lines = [f"{key} = {taken[key.upper()]}" for key in keys]
+    (folder / "credentials").write_text("\n".join(["[team]", *lines, ""]))
+    lines = [f"region = {taken['AWS_REGION']}", f"endpoint_url = {taken['AWS_ENDPOINT_URL']}"]
+    (folder / "config").write_text("\n".join(["[profile team]", *lines, ""]))
+    return {"AWS_PROFILE": "team"}
+
+
+def test_profile_of_a_user_opens_a_bucket_that_must_not_be_written(user: User) -> None:
+    images(user.bucket / "images")
+    user.environment |= profile_of(user)
+    planned = user.larder("dataset", "index", "s3://data/images", "--dry-run")
+    assert re.search(r"reads about .* of 3 files with ", planned), planned
+    program = """
+import larder
+ds = larder.open("s3://data/images", write="never")
+parts = larder.mix(dict.fromkeys(ds.split([0.1] * 10), 1))
+print(parts.loader(30), len(list(ds.loader(30))))
+print("larder_loader_" in larder.metrics())
+"""
+    said = user.python(program)
+    assert f"manifest file://{user.home}/.cache/larder/" in said, said
+    assert "shuffle 'global' by 'auto'" in said, said
+    assert said.endswith(" 10\nTrue\n"), said
+    assert not (user.bucket / "images/.larder").exists()
+    said = user.python(program.replace(', write="never"', ""), LARDER_WRITE="never")
+    assert "indexed now" not in said, said
+    doctor = user.larder("doctor", "s3://data/images")
+    assert "profile team" in doctor, doctor
+
+
+def test_store_that_does_not_answer_is_told_while_the_user_waits(user: User) -> None:
+    images(user.bucket / "images")
+    store = user.server.program
+    program = 'import larder; print(len(larder.open("s3://data/images")))'
+    with store.silent():
+        opening = subprocess.Popen(
+            ["python", "-c", program],
+            env=user.environment,
+            cwd=user.home,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert opening.stderr is not None
+        said = opening.stderr.readline()
+        while "gives no right answer" not in said:
+            assert opening.poll() is None, said
+            said += opening.stderr.readline()
+    assert opening.communicate(timeout=WAIT_SECONDS)[0] == "300\n"
 
 
 def test_layouts_and_added_objects_are_told(user: User) -> None:

@@ -126,7 +126,7 @@ fn members_join_and_leave(keeper: Keeper) {
 
     scene.cluster.add();
     let version = scene.cluster.until_ring(&[0, 1, 2]);
-    let held = scene.cluster.until_one_copy_each(&[0, 1, 2], SHARDS);
+    let held = scene.cluster.until_owners_hold(&[0, 1, 2], SHARDS);
     assert!(held.iter().all(|&shards| shards >= SHARDS / 6), "{held:?}");
     assert!(!scene.origin_was_asked(), "what moved came from the nodes that had it");
 

@@ -129,7 +129,7 @@ fn operators_steer_a_change(keeper: Keeper) {
     scene.tell(&["ring", "resume"]);
     let after = until_newer(&scene, before);
     assert_eq!(scene.last()["outcome"], "committed");
-    let held = scene.cluster.until_one_copy_each(&[0, 1, 2], SHARDS);
+    let held = scene.cluster.until_owners_hold(&[0, 1, 2], SHARDS);
     assert!(held[2] > SHARDS / 2 - 4, "three parts of five: {held:?}");
     scene.refused(&["ring", "apply", &plan], "ring");
 
@@ -218,7 +218,7 @@ fn longest_unread_shards_move_first() {
     let read = |shard: u32| dataset.read(u64::from(shard) * ROWS, words::TENSOR).expect("reads");
     let shards = 0..dataset.manifest().shard_count();
     shards.clone().for_each(|shard| drop(read(shard)));
-    scene.cluster.until_one_copy_each(&[0, 1], SHARDS);
+    scene.cluster.until_owners_hold(&[0, 1], SHARDS);
     until("the dataset is known", || scene.status()["datasets_measured"] == 1);
     let held = |node: usize| -> BTreeSet<u32> {
         let ids = living::resident(&scene.cluster.nodes[node]);
@@ -249,7 +249,7 @@ fn shards_that_return_at_once_stay() {
     let load = scene.load();
     let there = scene.plan("c=3");
     scene.tell(&["ring", "apply", &there, "--follow"]);
-    scene.cluster.until_one_copy_each(&[0, 1, 2], SHARDS);
+    scene.cluster.until_owners_hold(&[0, 1, 2], SHARDS);
     let read = load.end();
     assert!(read.longest_wait < WAIT_MAX, "a batch took {:?}", read.longest_wait);
     let evicted = || {
