@@ -78,6 +78,16 @@ def test_the_variable_counts_unless_the_argument_says_otherwise(
     assert not cached(tmp_path)
 
 
+def test_the_variable_of_a_node_counts_for_its_indexes(
+    folder: Path, start_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LARDER_WRITE", "never")
+    node = start_node()
+    monkeypatch.delenv("LARDER_WRITE")
+    check_rows(larder.open(URI, cluster=node.address, write="auto"))
+    assert not (folder / ".larder").exists()
+
+
 def test_index_with_keys_and_checksums_writes_to_the_cache(folder: Path, tmp_path: Path) -> None:
     larder.index(URI, write="never", checksum=True, key="label", tag="v1")
     assert not (folder / ".larder").exists()
