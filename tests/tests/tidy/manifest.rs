@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("proto/wire", &["larder-base"]),
     ("node/foresight", &["larder-order"]),
     ("node/store", &["larder-base"]),
+    ("node/disk", &["larder-base", "larder-extent"]),
     ("node/membership", &["larder-base"]),
     ("node/coordinator", &["larder-base", "larder-membership", "larder-wire"]),
     (
@@ -60,7 +61,18 @@ const HOMES: &[(&str, &[&str])] = &[
     ("cudarc", &["client"]),
     ("pyo3", &["client/python"]),
     ("object_store", &["proto/dataset"]),
-    ("nix", &["proto/dataset", "proto/extent", "node/coordinator", "node", "client", "client/cli"]),
+    (
+        "nix",
+        &[
+            "proto/dataset",
+            "proto/extent",
+            "node/coordinator",
+            "node/disk",
+            "node",
+            "client",
+            "client/cli",
+        ],
+    ),
     (
         "tokio",
         &["proto/dataset", "node/coordinator", "node", "client", "client/cli", "tests/origin"],
