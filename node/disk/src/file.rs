@@ -26,7 +26,7 @@ impl From<HeaderError> for Missed {
     }
 }
 
-/// An open shard file, whose header is that of the shard.
+/// An open shard file with the header of its shard.
 #[derive(Debug)]
 pub struct ShardFile {
     file: File,
@@ -34,7 +34,7 @@ pub struct ShardFile {
 }
 
 impl ShardFile {
-    /// Reads and checks the header. `extent_bytes` is what the manifest says.
+    /// Reads and checks the header. The manifest gives `extent_bytes`.
     pub(crate) fn check(file: File, shard: ShardId, extent_bytes: u64) -> Result<Self, Missed> {
         let metadata = file.metadata()?;
         let bytes = extent_bytes + PAGE_BYTES as u64;

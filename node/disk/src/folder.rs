@@ -94,7 +94,7 @@ impl ShardFolder {
             file.write_all_at(piece, at)?;
             at += piece.len() as u64;
         }
-        self.done_with(&file, true)
+        if self.is_direct { Ok(()) } else { uncache(&file) }
     }
 
     /// Opens a shard with an extent of so many bytes, as the manifest says.
@@ -123,7 +123,7 @@ impl ShardFolder {
         }
     }
 
-    /// Lists the shards. Leaves out what has another name or place, and links.
+    /// Lists the shards. Leaves out links, and files of other names or places.
     ///
     /// # Errors
     /// The system's.
@@ -157,17 +157,13 @@ impl ShardFolder {
         let direct = if self.is_direct { OFlag::O_DIRECT } else { OFlag::empty() };
         options.custom_flags((direct | OFlag::O_NOFOLLOW).bits()).open(path)
     }
+}
 
-    /// Takes the bytes of a file out of the page cache, where they went through it.
-    fn done_with(&self, file: &File, is_written: bool) -> io::Result<()> {
-        if self.is_direct {
-            return Ok(());
-        }
-        if is_written {
-            file.sync_data()?;
-        }
-        Ok(posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
-    }
+/// Takes the bytes of a file out of the page cache.
+fn uncache(file: &File) -> io::Result<()> {
+    // Only pages that are on the disk can leave.
+    file.sync_data()?;
+    Ok(posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
 }
 
 /// The shard in the name of a file.

@@ -11,7 +11,7 @@ const VERSION: u32 = 1;
 const CRC_AT: usize = 80;
 const USED_BYTES: usize = CRC_AT + 4;
 
-/// What a shard file says of itself.
+/// The facts of a shard file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardHeader {
     /// The shard.

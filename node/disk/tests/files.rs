@@ -1,5 +1,5 @@
-//! Shard files on a real disk: what is written reads back, what is damaged is refused, what is
-//! foreign stays, and a killed writer leaves no half file.
+//! Shard files on a real disk: they read back, damaged ones are refused, foreign files stay, and a
+//! killed writer leaves no half file.
 
 #![expect(clippy::unwrap_used, reason = "tests, and the helpers around them")]
 
@@ -110,7 +110,7 @@ fn ranges_are_read_from_the_pages_that_they_lie_in() {
         (0..1, 1),
         (4095..4097, 2),
         (4096..12_288, 8192),
-        // What the buffer does not hold is left out.
+        // The buffer holds no more.
         (4095..12_288, 4097),
         (bytes - 1..bytes, 1),
         (7..7, 0),
