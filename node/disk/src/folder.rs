@@ -155,7 +155,9 @@ impl ShardFolder {
 
     fn opened(&self, options: &mut OpenOptions, path: &Path) -> io::Result<File> {
         let direct = if self.is_direct { OFlag::O_DIRECT } else { OFlag::empty() };
-        options.custom_flags((direct | OFlag::O_NOFOLLOW).bits()).open(path)
+        // The open of a pipe would wait for its other end.
+        let flags = direct | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        options.custom_flags(flags.bits()).open(path)
     }
 }
 

@@ -16,6 +16,7 @@ use std::{
 use larder_base::{ShardId, SnapshotId};
 use larder_disk::{ListedShard, Missed, PAGE_BYTES, PageBuffer, ShardFolder, ShardHeader};
 use larder_extent::{ExtentId, ExtentLayout, Filling, PagePreference, PartSpec, Region, Sealed};
+use nix::{sys::stat::Mode, unistd::mkfifo};
 use tempfile::TempDir;
 
 const SNAPSHOT: SnapshotId = SnapshotId::from_bytes([3; 32]);
@@ -150,6 +151,10 @@ fn files_that_are_not_those_of_the_shard_are_refused() {
     fs::remove_file(&path).unwrap();
     symlink("/dev/zero", &path).unwrap();
     assert_eq!(refused(), "it is a link");
+    fs::remove_file(&path).unwrap();
+    mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    assert!(folder.read(shard(1), bytes).is_err());
+    fs::remove_file(&path).unwrap();
     again();
     assert!(matches!(folder.read(shard(1), bytes + 4096), Err(Missed::Corrupt(_))));
     assert!(read_all(&folder, shard(1), bytes).unwrap() == extent.bytes());
